@@ -25,7 +25,7 @@ from engine.generate import decode_one_token, prefill
 from engine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
-from engine.offline.cost_model import UNKNOWN_GPU_BYTES_PER_S
+from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:

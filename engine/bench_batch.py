@@ -23,7 +23,7 @@ from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
 from engine.generate import decode_batch, prefill
 from engine.model.kv_cache import KVCache
-from engine.offline.cost_model import UNKNOWN_GPU_BYTES_PER_S
+from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 
 if TYPE_CHECKING:
     from engine.model.weights import LayerWeights

@@ -90,10 +90,10 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     from engine.config import EngineConfig
     from engine.evaluate import read_text
-    from engine.offline import profiler
-    from engine.offline.plot import check_plot_file, draw_locality
     from engine.opening import open_named
     from engine.session import LoadedModel
+    from engine.training import profiler
+    from engine.training.plot import check_plot_file, draw_locality
 
     plot = Path(given["plot"]) if "plot" in given else None
     if plot is not None:
@@ -120,8 +120,8 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
     from engine.config import EngineConfig
     from engine.evaluate import read_text
-    from engine.offline import training
     from engine.session import LoadedModel
+    from engine.training import training
 
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
@@ -134,8 +134,8 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
 
 def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from engine.config import EngineConfig
-    from engine.offline.solving import solve_model
     from engine.opening import open_named
+    from engine.placement.solving import solve_model
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
     opened = open_named(given["model"], engine.activation)

@@ -1,6 +1,6 @@
 """Where a loaded model lies and how fast it should be, in one line for people, with the reasons behind it.
 
-It reads what was decided elsewhere (engine/card, engine/offline) and decides nothing.
+It reads what was decided elsewhere (engine/card, engine/placement) and decides nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from engine.errors import EngineError
 
 if TYPE_CHECKING:
     from engine.card.part import CardPart
-    from engine.offline.placement_problem import Problem
-    from engine.offline.solving import Setting
+    from engine.placement.placement_problem import Problem
+    from engine.placement.solving import Setting
     from engine.session import LoadedModel
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def _on_processor(model: LoadedModel) -> dict[str, Any]:
 
 def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
     """The model on the processor alone, as it is loaded."""
-    from engine.offline.solving import problem_of, read_setting
+    from engine.placement.solving import problem_of, read_setting
 
     engine = replace(
         model.engine, device="cpu", mode=model.mode, context=model.context, kv_cache=model.kv_codec,

@@ -35,12 +35,12 @@ from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import Hold, ModelWeights, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
-from engine.offline.machine_figures import forget_hasty
-from engine.offline.memory_plan import budgets_of
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.oversized import Room, fitting_context
 from engine.opening import choose_context, find_model, read_tokenizer
 from engine.opening import resolve_model as resolve_model
+from engine.placement.machine_figures import forget_hasty
+from engine.placement.memory_plan import budgets_of
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import Room, fitting_context
 from engine.sampling import Sampler, make_sampler
 from engine.stoppable import run_unless
 from engine.tokenizer import Tokenizer

@@ -10,11 +10,11 @@ from engine.config import Mode, ModelConfig
 from engine.cpu_and_ram import CpuInfo, RamInfo
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
-from engine.offline.activity import activity_of
-from engine.offline.card_bytes import CardBytes
-from engine.offline.cost_model import Machine
-from engine.offline.model_bytes import ModelBytes, PredictorBytes
-from engine.offline.placement_problem import Problem, build_problem
+from engine.placement.activity import activity_of
+from engine.placement.card_bytes import CardBytes
+from engine.placement.cost_model import Machine
+from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.placement_problem import Problem, build_problem
 from engine.sparsity.stats import NeuronStats
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
-from engine.offline.layer_walk import LayerBatch
+from engine.training.layer_walk import LayerBatch
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
 

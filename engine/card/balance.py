@@ -1,7 +1,7 @@
 """Whether card and processor take equally long with a loaded model's neurons, by some of its own tokens; where not, the
 model is placed anew by the rates that those have shown.
 
-What follows from times is engine/offline/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
+What follows from times is engine/placement/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.lane_rates import LaneRates
 from engine.measured_hardware import recall_lanes, remember_expected, remember_lanes
 from engine.model.weights import ModelWeights
-from engine.offline.lanes import LaneTimes, kind_of
-from engine.offline.machine_figures import Others, serves_this_load_alone
-from engine.offline.rebalancing import expected_to_fired, gain_of, with_expected
-from engine.offline.solving import Setting, Solved
+from engine.placement.lanes import LaneTimes, kind_of
+from engine.placement.machine_figures import Others, serves_this_load_alone
+from engine.placement.rebalancing import expected_to_fired, gain_of, with_expected
+from engine.placement.solving import Setting, Solved
 from native_kernels.cuda.driver import CudaError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import numpy as np
 from engine.card.layers import CardModel
 from engine.card.staging import half_bytes
 from engine.config import ModelConfig
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.card import Card, CardMatrix
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile

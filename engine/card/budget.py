@@ -1,6 +1,6 @@
 """What this process holds on a card, as NVIDIA's management library tells it, and what a card's context takes.
 
-It plans nothing: engine/offline/memory_plan.py does.
+It plans nothing: engine/placement/memory_plan.py does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decides whether a model is computed with the graphics card, and says why or why not in words.
 
-It opens the card and has it tried out; what then goes there is engine/offline/solver.py's to decide.
+It opens the card and has it tried out; what then goes there is engine/placement/solver.py's to decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu
 from engine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
-from engine.offline.card_bytes import CardBytes
+from engine.placement.card_bytes import CardBytes
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.layouts import CARD_CODECS, card_codec

@@ -3,7 +3,7 @@
 The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the processor reads it as
 before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
 while somebody is answered: the driver lets nobody launch work while it registers. When the RAM has room for that,
-engine/offline/memory_plan.py says.
+engine/placement/memory_plan.py says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.read_in import Span, resident_bytes
 from engine.model.weights import FfnWeights
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 from native_kernels.cuda.driver import CudaError, Device
 from native_kernels.cuda.registered import RegisteredMemory
 

@@ -24,7 +24,7 @@ from engine.card.layers import (
 )
 from engine.config import KvCodec, ModelConfig
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.offline.card_bytes import SCALE_GROUP, aligned
+from engine.placement.card_bytes import SCALE_GROUP, aligned
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor

@@ -1,7 +1,7 @@
 """Loads the part of a model that was placed on the card: room for it, what goes there, and all of it back at the end.
 
-Which part that is, engine/offline/solver.py decides; how it lies there, engine/card/layout.py. No second copy stays in
-this process where the weights are a mapped file's: what was loaded whole is let go of.
+Which part that is, engine/placement/solver.py decides; how it lies there, engine/card/layout.py. Weights of a mapped
+file are not kept in RAM besides: what was loaded whole is let go of.
 """
 
 from __future__ import annotations

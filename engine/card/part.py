@@ -16,8 +16,8 @@ from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
-from engine.offline.machine_figures import with_figures, working_set
-from engine.offline.model_bytes import ModelBytes
+from engine.placement.machine_figures import with_figures, working_set
+from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 

@@ -40,13 +40,13 @@ from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor
 from engine.model.weights import ModelWeights
 from engine.modes import ModeChooser, choose_mode
-from engine.offline import memory_plan
-from engine.offline.card_bytes import kv_layer_bytes
-from engine.offline.cost_model import UNKNOWN_PCIE_BYTES_PER_S
-from engine.offline.lanes import LaneTimes
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.rebalancing import could_reach
-from engine.offline.solving import Solved, solve_model
+from engine.placement import memory_plan
+from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.placement.lanes import LaneTimes
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.rebalancing import could_reach
+from engine.placement.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.cpu.pool import Pool

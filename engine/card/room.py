@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 
 SMALLER = 0.8  # of what was placed there, where memory ran out
 # What other programs must find free of a card whose budget nobody gave; below it some is given back.

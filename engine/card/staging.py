@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.offline.card_bytes import ALIGNMENT, aligned
+from engine.placement.card_bytes import ALIGNMENT, aligned
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS
 from native_kernels.cuda.card import CardBlock, CardMatrix
 from native_kernels.cuda.layouts import plane_row_bytes

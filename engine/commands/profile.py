@@ -1,4 +1,4 @@
-"""The command profile: how often each neuron fires, as figures and as a picture. engine/offline/profiler.py counts."""
+"""The command profile: how often each neuron fires, as figures and as a picture. engine/training/profiler.py counts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from engine.commands.output import load_model, percent, print_json
 from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled
-from engine.offline.locality import locality
-from engine.offline.profiler import Profiled
+from engine.training.locality import locality
+from engine.training.profiler import Profiled
 
 
 def profile(arguments: argparse.Namespace) -> int:
     from engine.evaluate import read_text
-    from engine.offline import profiler
-    from engine.offline.plot import check_plot_file, draw_locality
     from engine.opening import open_named
+    from engine.training import profiler
+    from engine.training.plot import check_plot_file, draw_locality
 
     plot = Path(arguments.plot) if arguments.plot else None
     if plot is not None:

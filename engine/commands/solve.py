@@ -1,4 +1,4 @@
-"""The command solve: prints which neurons and parts of a model go where. The work is engine/offline/solving.py."""
+"""The command solve: prints which neurons and parts of a model go where. The work is engine/placement/solving.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from engine.errors import Cancelled
 
 
 def solve(arguments: argparse.Namespace) -> int:
-    from engine.offline.solving import solve_model
     from engine.opening import open_named
+    from engine.placement.solving import solve_model
 
     engine = engine_config(arguments)
     opened = open_named(arguments.model, arguments.activation)

@@ -1,4 +1,4 @@
-"""The command train: a model's predictors, and what they cost and lose. The work is engine/offline/training.py."""
+"""The command train: a model's predictors, and what they cost and lose. The work is engine/training/training.py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled
 
 if TYPE_CHECKING:
-    from engine.offline.training import Trained
+    from engine.training.training import Trained
 
 
 def train(arguments: argparse.Namespace) -> int:
     from engine.evaluate import read_text
-    from engine.offline import training
-    from engine.offline.error_budget import Goal
+    from engine.training import training
+    from engine.training.error_budget import Goal
 
     text = read_text(Path(arguments.text)) if arguments.text else None
     goal = Goal(perplexity_rise=arguments.budget / 100)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError
 from engine.library.records import ModelShape, Sparsity
-from engine.offline.activity import scaled_to
+from engine.placement.activity import scaled_to
 from engine.sparsity.stats import NeuronStats
 
 POINTS = 20

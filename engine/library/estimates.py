@@ -18,18 +18,18 @@ from engine.library.coverage import stats_of, variants_of
 from engine.library.machines import KnownMachine
 from engine.library.records import CatalogueEntry, Estimate, Fits, ModelFormat, ModelShape, Source, Sparsity
 from engine.library.shapes import ShapeBytes, bytes_of, config_of, one_layer_of_each, scaled
-from engine.offline import memory_plan
-from engine.offline.activity import activity_of
-from engine.offline.cost_model import Machine
-from engine.offline.greedy import Steps, place_greedily, steps_of
-from engine.offline.memory_plan import Budgets
-from engine.offline.model_bytes import I64, PredictorBytes
-from engine.offline.placement_problem import Choice, Problem, build_problem
-from engine.offline.solver import solve
 from engine.opening import default_context
+from engine.placement import memory_plan
+from engine.placement.activity import activity_of
+from engine.placement.cost_model import Machine
+from engine.placement.greedy import Steps, place_greedily, steps_of
+from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import I64, PredictorBytes
+from engine.placement.placement_problem import Choice, Problem, build_problem
+from engine.placement.solver import solve
 
 KV_CODEC: KvCodec = "f16"  # as models are loaded
-# Where in a conversation the predicted token stands, at most: as engine/offline/solving.py has it.
+# Where in a conversation the predicted token stands, at most: as engine/placement/solving.py has it.
 TYPICAL_POSITION = 512
 
 

@@ -20,7 +20,7 @@ from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.library.records import MachineLine
 from engine.measured_hardware import recall
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 
 # Sizes of a working set under which a reading of the RAM may be kept, those first that no cache holds.
 _WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))

@@ -21,11 +21,11 @@ from engine.config import EngineConfig, Mode
 from engine.errors import EngineError
 from engine.library.records import Sparsity
 from engine.model.model_files import ModelFiles, OpenedModel
-from engine.offline.activity import activity_of, scaled_to
-from engine.offline.card_bytes import predictor_bytes
-from engine.offline.greedy import place_greedily
-from engine.offline.model_bytes import ModelBytes, PredictorBytes
-from engine.offline.solving import Setting, problem_of, read_setting
+from engine.placement.activity import activity_of, scaled_to
+from engine.placement.card_bytes import predictor_bytes
+from engine.placement.greedy import place_greedily
+from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.solving import Setting, problem_of, read_setting
 from engine.sparsity.stats import NeuronStats
 from native_kernels.codecs import ROW_CODECS
 

@@ -21,8 +21,8 @@ from engine.library.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel, open_model
-from engine.offline import calibration, training
-from engine.offline.low_rank import Recipe
+from engine.training import calibration, training
+from engine.training.low_rank import Recipe
 
 log = logging.getLogger(__name__)
 

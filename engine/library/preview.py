@@ -1,7 +1,7 @@
 """How an installed model would lie on this machine and how fast it would be, for any budget that a person slides to.
 
 What it is reckoned from (bytes, statistics, predictors) is read once a model and kept as numbers; no file stays open.
-The placement is the fast one of engine/offline/greedy.py, over the same figures as at loading.
+The placement is the fast one of engine/placement/greedy.py, over the same figures as at loading.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from engine.library.records import Estimate, Source, Sparsity
 from engine.library.shapes import shape_of
 from engine.model.model_files import OpenedModel, open_model
 from engine.model_artefacts import predictor_sizes, read_predictor, read_stats
-from engine.offline import memory_plan
-from engine.offline.activity import activity_of
-from engine.offline.cost_model import Machine
-from engine.offline.greedy import Steps, place_greedily, steps_of
-from engine.offline.lanes import known_lanes
-from engine.offline.memory_plan import Budgets
-from engine.offline.model_bytes import ModelBytes, PredictorBytes
-from engine.offline.placement_problem import Choice, Hottest, Problem, build_problem
-from engine.offline.solving import TYPICAL_POSITION
 from engine.opening import default_context
+from engine.placement import memory_plan
+from engine.placement.activity import activity_of
+from engine.placement.cost_model import Machine
+from engine.placement.greedy import Steps, place_greedily, steps_of
+from engine.placement.lanes import known_lanes
+from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.placement_problem import Choice, Hottest, Problem, build_problem
+from engine.placement.solving import TYPICAL_POSITION
 from engine.sparsity.stats import NeuronStats
 
 _KEPT_MODELS, _KEPT_PROBLEMS = 3, 6

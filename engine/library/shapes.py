@@ -17,8 +17,8 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors
 from engine.model.mapped_weights import TURNED_BYTES
-from engine.offline.card_bytes import ALIGNMENT, CardBytes, aligned, matrix_bytes
-from engine.offline.model_bytes import I64, ModelBytes, part_of
+from engine.placement.card_bytes import ALIGNMENT, CardBytes, aligned, matrix_bytes
+from engine.placement.model_bytes import I64, ModelBytes, part_of
 from native_kernels.codecs import CODECS
 from native_kernels.cuda.layouts import CARD_CODECS, plane_row_bytes
 
@@ -30,7 +30,7 @@ _NARROWER = {
 }  # fmt: skip
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
-_SLOT_BYTES = 8  # as engine/offline/card_bytes.py has it
+_SLOT_BYTES = 8  # as engine/placement/card_bytes.py has it
 _LLAMA_70B_LAYERS = 80
 
 

@@ -1,6 +1,6 @@
 """Which neurons and which parts of a model live on which device: the Placement type, its reading and writing.
 
-It is solved in engine/offline/solver.py; nothing here decides anything.
+It is solved in engine/placement/solver.py; nothing here decides anything.
 Paper: PowerInfer, section 6.3 (neuron placement).
 """
 

@@ -39,8 +39,8 @@ from engine.graphics import used_bytes  # noqa: E402
 from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
 from engine.model.weights import OpenedModel, open_model  # noqa: E402
 from engine.model_artefacts import read_stats  # noqa: E402
-from engine.offline.machine_figures import with_figures, working_set  # noqa: E402
-from engine.offline.model_bytes import ModelBytes  # noqa: E402
+from engine.placement.machine_figures import with_figures, working_set  # noqa: E402
+from engine.placement.model_bytes import ModelBytes  # noqa: E402
 from native_kernels.cpu.bandwidth import read_bytes_per_s  # noqa: E402
 from native_kernels.cpu.pool import Pool, usable_processors  # noqa: E402
 

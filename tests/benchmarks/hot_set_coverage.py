@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from engine.hardware import describe, probe
-from engine.offline.calibration import PORTION_TOKENS, SAMPLING, write_portion
-from engine.offline.given_text import text_sequences
-from engine.offline.layer_walk import LayerBatch, ModelParts, walk_layers
-from engine.offline.locality import hot_set_coverage
-from engine.offline.writing import Task, write_texts
 from engine.session import LoadedModel
+from engine.training.calibration import PORTION_TOKENS, SAMPLING, write_portion
+from engine.training.given_text import text_sequences
+from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
+from engine.training.locality import hot_set_coverage
+from engine.training.writing import Task, write_texts
 from native_kernels.backend import I64
 
 HOT_SHARE = 0.26  # of all neurons, as in the paper

@@ -30,13 +30,13 @@ from engine.config import ModelConfig  # noqa: E402
 from engine.errors import HostMemoryError  # noqa: E402
 from engine.hardware import choose_gpu, default_threads  # noqa: E402
 from engine.measured_hardware import load_profile  # noqa: E402
-from engine.offline import memory_plan  # noqa: E402
-from engine.offline.activity import Activity, scaled_to  # noqa: E402
-from engine.offline.cost_model import Machine  # noqa: E402
-from engine.offline.greedy import place_greedily, steps_of  # noqa: E402
-from engine.offline.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
-from engine.offline.placement_problem import build_problem  # noqa: E402
-from engine.offline.solver import solve  # noqa: E402
+from engine.placement import memory_plan  # noqa: E402
+from engine.placement.activity import Activity, scaled_to  # noqa: E402
+from engine.placement.cost_model import Machine  # noqa: E402
+from engine.placement.greedy import place_greedily, steps_of  # noqa: E402
+from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
+from engine.placement.placement_problem import build_problem  # noqa: E402
+from engine.placement.solver import solve  # noqa: E402
 from native_kernels.codecs import CODECS  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

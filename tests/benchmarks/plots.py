@@ -21,7 +21,7 @@ from svg_charts import Axis, Curve, Group, grouped_bars, lines, parted_bars  # n
 
 from engine.model.weights import open_model  # noqa: E402
 from engine.model_artefacts import read_stats  # noqa: E402
-from engine.offline.locality import curve, locality  # noqa: E402
+from engine.training.locality import curve, locality  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 PLOTS = ROOT / "docs" / "plots"

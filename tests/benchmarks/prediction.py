@@ -40,11 +40,11 @@ from engine.hardware import HardwareProfile, default_threads, probe  # noqa: E40
 from engine.model.kv_cache import KVCache  # noqa: E402
 from engine.model.model_files import open_model  # noqa: E402
 from engine.model.transformer import Transformer  # noqa: E402
-from engine.offline.activity import activity_of, scaled_to  # noqa: E402
-from engine.offline.cost_model import Machine  # noqa: E402
-from engine.offline.machine_figures import working_set  # noqa: E402
-from engine.offline.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
-from engine.offline.placement_problem import build_problem  # noqa: E402
+from engine.placement.activity import activity_of, scaled_to  # noqa: E402
+from engine.placement.cost_model import Machine  # noqa: E402
+from engine.placement.machine_figures import working_set  # noqa: E402
+from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
+from engine.placement.placement_problem import build_problem  # noqa: E402
 from engine.session import LoadedModel, resolve_model  # noqa: E402
 from native_kernels.cpu.bandwidth import ReadProbe  # noqa: E402
 

@@ -22,9 +22,9 @@ from engine.library.records import ModelShape, Sparsity
 from engine.library.shapes import bytes_of, shape_of
 from engine.measured_hardware import load_profile
 from engine.model.model_files import open_model
-from engine.offline import memory_plan
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.solving import solve_model
+from engine.placement import memory_plan
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.solving import solve_model
 
 GIB = 1 << 30
 CURVE = curve_through((0.8, 0.57))

@@ -18,7 +18,7 @@ from placement_cases import a_profile
 from engine import bench
 from engine.cpu_and_ram import RamInfo
 from engine.model.model_files import open_model
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 
 # Two layers of four neurons: half of the activations are the first one's.
 TOKEN = TokenBytes(

@@ -11,7 +11,7 @@ from model_shapes import SHAPES
 from placements import CASES, PUBLISHED, Row, activity, sizes, solved, table
 
 from engine.model.model_files import open_model
-from engine.offline.model_bytes import ModelBytes
+from engine.placement.model_bytes import ModelBytes
 
 
 @pytest.mark.parametrize("shape", ["tiny", "opt-tiny", "falcon-tiny"])

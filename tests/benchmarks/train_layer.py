@@ -20,9 +20,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine.offline.gate_copies import CopyMaker
-from engine.offline.low_rank import GateCuts, LowRankFitter, Recipe, n_stored_bytes
-from engine.offline.training import ranks_for
+from engine.training.gate_copies import CopyMaker
+from engine.training.low_rank import GateCuts, LowRankFitter, Recipe, n_stored_bytes
+from engine.training.training import ranks_for
 
 
 def made_up(d: int, f: int, n: int, device: str) -> tuple[Any, Any, Any, Any]:

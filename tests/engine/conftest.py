@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from stand_in_card import StandInCard
 
-from engine.offline import machine_figures
+from engine.placement import machine_figures
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
 

@@ -32,7 +32,7 @@ from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
 from engine.host import EngineHost
-from engine.offline.solving import solve_model
+from engine.placement.solving import solve_model
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats

@@ -17,7 +17,7 @@ from engine.card import self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.host import EngineHost
-from engine.offline import solving
+from engine.placement import solving
 from engine.session import LoadedModel
 from engine.stoppable import run_unless
 from native_kernels.cuda import modules

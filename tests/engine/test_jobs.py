@@ -14,7 +14,7 @@ from engine import jobs, protocol
 from engine.errors import Cancelled, InvalidRequestError
 from engine.host import EngineHost
 from engine.jobs import JobKind, run_job
-from engine.offline import training
+from engine.training import training
 
 TEXT = "The ferry left at seven, and half of the passengers slept. " * 20
 ENGINE = {"backend": "reference"}

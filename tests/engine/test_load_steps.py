@@ -13,7 +13,7 @@ from tiny_model import make_tiny_model
 
 from engine.errors import HostMemoryError
 from engine.load_steps import LoadSteps
-from engine.offline import solver, solving
+from engine.placement import solver, solving
 
 
 def test_a_step_ends_where_the_next_one_begins() -> None:

@@ -11,7 +11,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
-from engine.offline import solving
+from engine.placement import solving
 from engine.placement_words import about, gib, memory_of, placement_of
 from engine.session import LoadedModel
 
@@ -50,7 +50,7 @@ def test_memory_is_counted_as_it_is_sold() -> None:
 
 
 def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.offline import memory_plan
+    from engine.placement import memory_plan
 
     monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
     monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)

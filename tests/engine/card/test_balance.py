@@ -26,11 +26,11 @@ from engine.hardware import HardwareProfile, choose_gpu, probe
 from engine.lane_rates import LaneRates
 from engine.measured_hardware import recall_expected, remember
 from engine.model.weights import open_model
-from engine.offline import machine_figures, memory_plan, solving
-from engine.offline.lanes import LaneTimes
-from engine.offline.machine_figures import with_figures, working_set
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.solving import Solved, solve_model
+from engine.placement import machine_figures, memory_plan, solving
+from engine.placement.lanes import LaneTimes
+from engine.placement.machine_figures import with_figures, working_set
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.solving import Solved, solve_model
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cuda.card import Card

@@ -17,9 +17,9 @@ from engine.bench_batch import run_batch
 from engine.card import placed_part
 from engine.errors import ContextOverflowError
 from engine.generate import decode_batch, decode_one_token
-from engine.offline import memory_plan
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.solving import Solved, solve_model
+from engine.placement import memory_plan
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.solving import Solved, solve_model
 
 
 @pytest.fixture

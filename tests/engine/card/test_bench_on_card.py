@@ -13,7 +13,7 @@ from tiny_model import make_tiny_model
 
 from engine import bench, cli
 from engine.card.token_bytes import token_bytes
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 
 
 @pytest.fixture

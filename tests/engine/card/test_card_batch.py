@@ -17,7 +17,7 @@ from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 from native_kernels.cpu.pool import Pool, Program
 from native_kernels.cuda.layouts import plane_row_bytes
 

@@ -21,7 +21,7 @@ from engine.card.choice import CardUnusableError, missing_codecs, open_card, ope
 from engine.convert import convert
 from engine.graphics import GpuInfo
 from engine.model.model_files import open_model
-from engine.offline.model_bytes import ModelBytes
+from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda import driver as driving
 from native_kernels.cuda.driver import CudaUnavailableError
 

@@ -26,8 +26,8 @@ from engine.model.model_files import OpenedModel, open_model
 from engine.model.pages import ask_for, let_go
 from engine.model.weights import Hold, ModelWeights, load_weights
 from engine.modes import read_predictors
-from engine.offline.card_bytes import kv_layer_bytes
-from engine.offline.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32, PackedMatrix

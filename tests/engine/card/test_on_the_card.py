@@ -28,7 +28,7 @@ from engine.generate import decode_one_token, prefill
 from engine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
-from engine.offline import memory_plan
+from engine.placement import memory_plan
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cpu.pool import Pool
 from native_kernels.cuda.card import Card

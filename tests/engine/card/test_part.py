@@ -28,7 +28,7 @@ from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailabl
 from engine.graphics import GpuInfo
 from engine.hardware import HardwareProfile
 from engine.model.weights import load_weights
-from engine.offline import solving
+from engine.placement import solving
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.modules import NoMachineCodeError
@@ -375,7 +375,7 @@ def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_card(
     from engine import artefacts
     from engine.errors import DiskSpaceError
     from engine.model.model_files import open_model
-    from engine.offline.solving import solve_model
+    from engine.placement.solving import solve_model
 
     def saves(*of: Any) -> Path:
         raise DiskSpaceError("The disk is full.")
@@ -409,7 +409,7 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.adaptation import Adaptation
-    from engine.offline import memory_plan
+    from engine.placement import memory_plan
 
     monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
     monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)

@@ -9,8 +9,8 @@ from walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequ
 
 from engine.executor.dense import DenseExecutor
 from engine.model.weights import load_weights, open_model
-from engine.offline import layer_walk
-from engine.offline.layer_walk import LayerBatch, ModelParts, walk_layers
+from engine.training import layer_walk
+from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
 
 
 @pytest.fixture(scope="module", params=CASES)

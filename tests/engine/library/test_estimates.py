@@ -20,8 +20,8 @@ from engine.library.records import ModelShape, Sparsity
 from engine.library.shapes import bytes_of, config_of, main_codec, scaled, shape_of
 from engine.measured_hardware import load_profile
 from engine.model.model_files import open_model
-from engine.offline import memory_plan
-from engine.offline.model_bytes import ModelBytes
+from engine.placement import memory_plan
+from engine.placement.model_bytes import ModelBytes
 
 GIB = 1 << 30
 MARGIN = 512 << 20

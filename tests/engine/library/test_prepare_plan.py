@@ -26,7 +26,7 @@ from engine.library.prepare_plan import outlook, what_is_missing
 from engine.library.prepare_state import PrepareState, keep_pace
 from engine.library.records import PreparePlan, from_json, to_json
 from engine.model.model_files import open_model
-from engine.offline.solving import solve_model
+from engine.placement.solving import solve_model
 from engine.sparsity.predictor import GateCopy, LayerPredictor, Predictor
 from engine.sparsity.stats import NeuronStats
 from native_kernels.copies import pack_copy

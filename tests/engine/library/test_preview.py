@@ -25,10 +25,10 @@ from engine.library.machines import KnownMachine, known_machine
 from engine.library.preview import Previews
 from engine.measured_hardware import load_profile, remember_lanes
 from engine.model.model_files import open_model
-from engine.offline import memory_plan, solving
-from engine.offline.lanes import kind_of
-from engine.offline.model_bytes import ModelBytes
-from engine.offline.solving import solve_model
+from engine.placement import memory_plan, solving
+from engine.placement.lanes import kind_of
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.solving import solve_model
 from engine.sparsity.stats import NeuronStats
 from native_kernels.codecs import CODECS
 

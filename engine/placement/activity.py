@@ -1,0 +1,134 @@
+"""How likely each neuron is to be computed for a token, from statistics or, without any, from a prior that says so.
+
+Paper: PowerInfer, section 6.2 (neuron impact).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import Mode, ModelConfig
+from engine.placement.model_bytes import PredictorBytes
+from engine.sparsity.placement import StatisticsSource
+from engine.sparsity.stats import NeuronStats
+
+F32 = NDArray[np.float32]
+
+# Share of the neurons that fire for a token where nothing was counted: the middle of what is published of models with
+# that activation (ReluLLaMA 7B and 13B 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15 and
+# TurboSparse 0.10).
+_PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
+# How much more than fires a predictor expects where nothing tells it: as those of the starter model do.
+_EXPECTED_TO_FIRED = 1.3
+
+
+@dataclass(frozen=True, eq=False)
+class Activity:
+    """Probabilities per token, f32 [L, F]: active, that the neuron's first row is read; opened, that its row of up is;
+    fired, that its down is. ranking: what neurons are sorted by; hotter is higher.
+
+    computed: of the neurons that count as computed (`active_share` of the executors). fired_share: mean of fired.
+    """
+
+    active: F32
+    opened: F32
+    fired: F32
+    computed: F32
+    source: StatisticsSource
+    fired_share: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranking(self) -> F32:
+        return self.fired
+
+
+def activity_of(
+    config: ModelConfig, mode: Mode, stats: NeuronStats | None = None, predictors: PredictorBytes | None = None
+) -> Activity:
+    """What a mode computes of this model. Without statistics every neuron is taken to be as likely as any other.
+
+    Shapes: stats of [L, F]; of a model with experts none are known, and each is taken to be used as often as any.
+    """
+    fired, notes = _fired(config, stats)
+    reached = _reached(config)
+    share = float(fired.mean())
+    if mode == "dense" or not config.has_zeros:
+        return Activity(reached, reached, reached, reached, _source(stats), share, notes)
+    # Of two ReLUs each lets through more than both: were they independent, the root.
+    opened = np.sqrt(fired) if config.activation == "drelu-glu" else fired
+    if mode == "exact" or predictors is None:
+        return Activity(reached, opened, fired, opened, _source(stats), share, notes)
+    active = np.empty_like(fired)
+    unknown, ratio = False, predictors.expected_to_fired or _EXPECTED_TO_FIRED
+    for layer, wanted in enumerate(predictors.active_share):
+        if predictors.is_true_gate[layer]:
+            active[layer] = opened[layer]
+            continue
+        if wanted is None:
+            unknown = True
+            wanted = min(1.0, ratio * float(opened[layer].mean()))
+        active[layer] = scaled_to(opened[layer], wanted)
+    if unknown:
+        words = "As tokens of the model showed, the predictors expect {:.2f} times what fires."
+        if predictors.expected_to_fired is None:
+            words = "Nobody measured what the predictors expect; taken is {} times what fires."
+        notes += (words.format(ratio),)
+    return Activity(active, np.minimum(opened, active), np.minimum(fired, active), active, _source(stats), share, notes)
+
+
+def scaled_to(probabilities: F32, mean: float) -> F32:
+    """Probabilities in the same proportions with that mean; none above 1, what is cut off goes to the others.
+
+    Shapes: [F] -> [F].
+    """
+    values = np.asarray(probabilities, np.float64)
+    mean = min(1.0, max(0.0, mean))
+    if values.sum() <= 0:
+        return np.full(values.shape, mean, np.float32)
+    order = np.sort(values)[::-1]
+    behind = order.sum() - np.concatenate([[0.0], np.cumsum(order)[:-1]])  # of those from k on
+    full = np.arange(len(order))
+    some = behind > 1e-12 * order[0]
+    factors = np.divide(mean * len(order) - full, behind, out=np.full(len(order), np.inf), where=some)  # first k at 1
+    sound = np.flatnonzero(some & (factors <= np.divide(1, order, out=np.zeros(len(order)), where=order > 0)))
+    if not len(sound):
+        return np.where(values > 0, np.float32(1), np.float32(0)).astype(np.float32)
+    scaled = np.minimum(1.0, values * max(0.0, float(factors[sound[0]])))
+    return scaled.astype(np.float32)
+
+
+def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:
+    """f32 [L, F], and what was assumed."""
+    shape = (config.n_layers, config.n_neurons)
+    reached = _reached(config)
+    if not config.has_zeros:
+        return reached, ("The activation makes no zeros, so that every neuron is computed.",)
+    prior = _PRIOR[config.activation]
+    if stats is None or stats.counts.shape != shape:
+        words = f"No statistics: every neuron is taken to fire for {prior:.0%} of the tokens, as models of its kind do."
+        return np.asarray(prior * reached, np.float32), (words,)
+    if stats.tokens is not None:
+        return np.asarray(stats.counts / stats.tokens, np.float32), ()
+    if not stats.counts.any():
+        return np.asarray(prior * reached, np.float32), (
+            "The statistics count nothing: every neuron is taken to be alike.",
+        )
+    fired = np.stack([scaled_to(layer.astype(np.float32), prior) for layer in stats.counts])
+    words = f"The statistics do not say how many tokens they are of; taken is that {prior:.0%} of the neurons fire."
+    return fired, (words,)
+
+
+def _reached(config: ModelConfig) -> F32:
+    """f32 [L, F]: how likely a token is sent to the neuron's expert; 1 where there are none."""
+    of_layer = np.ones(config.n_neurons, np.float32)
+    if config.n_experts:
+        of_layer[: config.n_experts * config.d_ff] = config.n_experts_used / config.n_experts
+    return np.broadcast_to(of_layer, (config.n_layers, config.n_neurons))
+
+
+def _source(stats: NeuronStats | None) -> StatisticsSource:
+    return "none" if stats is None else stats.source

@@ -1,0 +1,55 @@
+"""Fingerprints of what a placement is solved from: where one is another today, it is solved again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from engine.config import Mode
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+from engine.lane_rates import LaneRates
+from engine.placement.model_bytes import PredictorBytes
+from engine.sparsity.stats import NeuronStats
+
+
+def of_stats(stats: NeuronStats) -> str:
+    """Of what was counted."""
+    return _digest(stats.counts.tobytes(), stats.tokens)
+
+
+def of_predictors(predictors: PredictorBytes) -> str:
+    """Of what they take and expect."""
+    return _digest(
+        predictors.held.tolist(),
+        predictors.read.tolist(),
+        predictors.codecs,
+        predictors.active_share,
+        predictors.is_true_gate.tolist(),
+        *([] if predictors.expected_to_fired is None else [predictors.expected_to_fired]),
+    )
+
+
+def of_hardware(
+    profile: HardwareProfile, gpu: GpuInfo | None, threads: int, lanes: Mapping[Mode, LaneRates]
+) -> str:  # fmt: skip
+    """Of what a placement depends on: what is free at the moment is in the budgets."""
+    card = None
+    if gpu is not None:
+        card = {
+            name: value
+            for name, value in asdict(gpu).items()
+            if name not in ("free_bytes", "index", "driver", "reasons")
+        }
+    timed = [{mode: asdict(rates) for mode, rates in lanes.items()}] if lanes else []
+    return _digest(asdict(profile.cpu), threads, card, profile.sync_s, *timed)
+
+
+def _digest(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode())
+    return digest.hexdigest()

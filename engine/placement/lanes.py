@@ -1,0 +1,105 @@
+"""Rates of a model's own rows, from what its tokens took: what the card read over the bus while the processor read too.
+
+Arithmetic alone; what times tokens is engine/card/balance.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from engine.config import Mode
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+from engine.lane_rates import LaneRates
+from engine.measured_hardware import recall_lanes
+from engine.placement.cost_model import Machine, cold_layer_s, gpu_layer_s
+from engine.placement.model_bytes import ModelBytes
+
+# What a layer's rows take at least of the time of its lane: the rest does not depend on their bytes.
+_LEAST_OF_ROWS = 0.5
+_TOO_FAR_APART = 0.25
+_USUAL_ROWS = 0.5  # of the RAM's rate, that a processor reads gathered rows with
+
+
+@dataclass(frozen=True)
+class LaneTimes:
+    """A token of a part on a card. Seconds: token_s, all of it; hot_s and reached_s, the card with neurons in its own
+    memory and with those it reads over the bus; cold_s, the processor with the others. Bytes of rows that were read:
+    reached_bytes, cold_bytes. reached_layers, cold_layers: how many layers have some. quiet: whether hardly anybody
+    else kept the processor busy. computed: neurons that were computed, of all layers."""
+
+    token_s: float
+    hot_s: float
+    reached_s: float
+    cold_s: float
+    reached_bytes: float
+    cold_bytes: float
+    reached_layers: int
+    cold_layers: int
+    quiet: bool = True
+    computed: float = 0.0
+
+    def __str__(self) -> str:
+        over_bus, beside = (1e-9 * n / max(s, 1e-12) for n, s in (
+            (self.reached_bytes, self.reached_s), (self.cold_bytes, self.cold_s)))  # fmt: skip
+        return (
+            f"{1e3 * self.token_s:.2f} ms; the card {1e3 * self.hot_s:.2f} with its own neurons and "
+            f"{1e3 * self.reached_s:.2f} over the bus ({over_bus:.1f} GB/s), the processor {1e3 * self.cold_s:.2f} "
+            f"({beside:.1f} GB/s)" + ("" if self.quiet else "; others used the processor as well")
+        )
+
+    @property
+    def apart(self) -> float:
+        """How much longer one side took with neurons than the other, as a share of the longer one."""
+        card_s = self.hot_s + self.reached_s
+        return abs(card_s - self.cold_s) / max(card_s, self.cold_s, 1e-12)
+
+    @property
+    def are_far_apart(self) -> bool:
+        """Whether one side waits long for the other."""
+        return self.apart > _TOO_FAR_APART
+
+
+def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
+    """The rates by which the times are as they were; None where neither side read anything there.
+
+    Where the card read all the while, `beside` is what the processor had; where it read less, as much of what the
+    processor had by itself is taken to have been left as may be. The rate of a side that read nothing is hopeful.
+    """
+    cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())
+    reached_s = _of_rows(times.reached_s, times.reached_layers * gpu_layer_s(False, True))
+    reach = times.reached_bytes / reached_s if times.reached_bytes > 0 and reached_s > 0 else None
+    if times.cold_bytes <= 0 or cold_s <= 0:
+        return None if reach is None else machine.hopeful_lanes(_USUAL_ROWS * machine.cpu.bytes_per_s, reach)
+    had = times.cold_bytes / cold_s
+    if reach is None:
+        return machine.hopeful_lanes(had)
+    left = machine.hopeful_lanes(had, reach).beside / had
+    alone = times.cold_bytes / (cold_s - (1 - left) * min(reached_s, cold_s))
+    return LaneRates(reach, left * alone, alone)
+
+
+def kind_of(model: ModelBytes, mode: Mode) -> str:
+    """Names the kind of rows that a mode reads of a model: those of most of its layers."""
+    layers = zip(model.first_codecs, model.down_codecs, model.first.tolist(), strict=True)
+    (first, down, n_bytes), _ = Counter(layers).most_common(1)[0]
+    return f"{mode}.{first}.{down}.{n_bytes}"
+
+
+def known_lanes(
+    profile: HardwareProfile, gpu: GpuInfo | None, threads: int, model: ModelBytes, modes: list[Mode]
+) -> dict[Mode, LaneRates]:
+    """What is remembered of the rows that these modes read of a model."""
+    found: dict[Mode, LaneRates] = {}
+    if gpu is None or model.down_is_row_wise:
+        return found
+    for mode in modes:
+        _, rates = recall_lanes(profile, gpu, threads, kind_of(model, mode))
+        if rates is not None:
+            found[mode] = rates
+    return found
+
+
+def _of_rows(seconds: float, fixed_s: float) -> float:
+    return max(seconds - fixed_s, _LEAST_OF_ROWS * seconds)

@@ -1,0 +1,214 @@
+"""What a model's parts take in bytes, as the solver needs them: per layer, per neuron, per token of context.
+
+It reads the tensor table, no weights; where the parts go is decided in engine/placement/solver.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import KvCodec, ModelConfig
+from engine.model.families import PlannedTensor, split_expert_name
+from engine.model.mapped_weights import turned_bytes
+from engine.model.model_files import OpenedModel
+from engine.model.weights import Hold, ModelWeights
+from engine.placement.card_bytes import CardBytes, predictor_bytes
+from engine.sparsity.predictor import Predictor
+from native_kernels.kv_blocks import KvLayout
+
+I64 = NDArray[np.int64]
+
+# Of a cascade: rows of the copy that are read for each neuron that it expects in the end.
+_COPIED_TO_ACTIVE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class PredictorBytes:
+    """A model's predictors.
+
+    held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
+    expect; None: nobody measured. expected_to_fired: how many times as many as fire, in tokens that were decoded, for
+    layers whose share is None; None: unknown too. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where
+    the neurons' own first matrix decides, and there is nothing beside it. on_card: [L], bytes on a card, -1 where cards
+    have no kernels for it; None where nobody has counted.
+    """
+
+    held: I64
+    read: I64
+    codecs: tuple[str, ...]
+    active_share: tuple[float | None, ...]
+    is_true_gate: NDArray[np.bool_]
+    on_card: I64 | None = None
+    expected_to_fired: float | None = None
+
+    @cached_property
+    def card_bytes(self) -> I64:
+        """As on_card; without any better knowledge what their files have."""
+        return self.held if self.on_card is None else self.on_card
+
+    @classmethod
+    def of(cls, predictor: Predictor, model: ModelBytes) -> PredictorBytes:
+        """Those of a model's predictors, in the codecs that they are stored in."""
+        held, read, codecs, on_card = [], [], [], []
+        for i, layer in enumerate(predictor.layers):
+            copied = min(1.0, _COPIED_TO_ACTIVE * (layer.active_share or 1.0)) if layer.kind == "cascade" else 1.0
+            held.append(layer.n_bytes)
+            read.append(round(layer.bytes_read(copied)))
+            shapes = [(matrix.codec, matrix.n_rows, matrix.n_cols) for matrix in layer.matrices]
+            n_bytes = predictor_bytes(shapes, [len(bias) for bias in layer.biases])
+            on_card.append(-1 if n_bytes is None else n_bytes)
+            largest = max(layer.matrices, key=lambda matrix: matrix.n_bytes, default=None)
+            codecs.append(model.first_codecs[i] if largest is None else largest.codec)
+        return cls(
+            held=np.array(held, np.int64),
+            read=np.array(read, np.int64),
+            codecs=tuple(codecs),
+            active_share=tuple(layer.active_share for layer in predictor.layers),
+            is_true_gate=np.array([layer.kind == "true_gate" for layer in predictor.layers]),
+            on_card=np.array(on_card, np.int64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ModelBytes:
+    """Bytes of a model's parts.
+
+    attention: i64 [L], all of a layer but its FFN's matrices: projections, norms, biases, routers. first, second, down:
+    i64 [L], one neuron's row of the matrix that decides whether it fires (gate, or up without a gate), of up beside a
+    gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
+    is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
+    codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
+    down_is_row_wise: a token reads all of down, whatever fires. on_card: None where nobody has counted.
+    """
+
+    config: ModelConfig
+    attention: I64
+    first: I64
+    second: I64
+    down: I64
+    embedding: int
+    head: int
+    attention_codecs: tuple[str, ...]
+    first_codecs: tuple[str, ...]
+    down_codecs: tuple[str, ...]
+    head_codec: str
+    down_is_row_wise: bool = False
+    shared: int = 0
+    on_card: CardBytes | None = None
+
+    @cached_property
+    def card_bytes(self) -> CardBytes:
+        """What the parts take on a card; without any better knowledge what their files have."""
+        nothing, everywhere = np.zeros(self.n_layers, np.int64), np.ones(self.n_layers, np.bool_)
+        return self.on_card or CardBytes(self.attention, self.neuron, nothing, self.head, everywhere, True)
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.attention)
+
+    @property
+    def neurons(self) -> int:
+        """Of a layer, all of its experts together."""
+        return self.config.n_neurons
+
+    @property
+    def neuron(self) -> I64:
+        """i64 [L]: all of one neuron."""
+        return self.first + self.second + self.down
+
+    @property
+    def head_in_ram(self) -> int:
+        """What the head takes beside the embedding."""
+        return self.head - self.shared
+
+    @property
+    def total(self) -> int:
+        """All weights."""
+        return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
+
+    def kv_of_layer(self, context: int, codec: KvCodec) -> int:
+        """Keys and values of one layer for so many positions."""
+        layout = KvLayout(self.config.head_dim, codec)
+        return self.config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
+
+    @classmethod
+    def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
+        """Those of a model's files, in the codecs of the files; on a card as `weights` are held, where it is loaded."""
+        config = opened.config
+        row_wise = opened.down_is_row_wise and not turned_bytes(opened)
+        hold: Hold = "mapped"
+        if weights is not None:
+            row_wise, hold = weights.down_is_row_wise, weights.hold
+        shape = (config.n_layers,)
+        sums = {part: np.zeros(shape, np.int64) for part in ("attention", "first", "second", "down")}
+        codecs: dict[str, list[dict[str, int]]] = {part: [{} for _ in range(config.n_layers)] for part in sums}
+        ends = {"embedding": 0, "head": 0}
+        embedding, head_codec = 0, "f32"
+        for tensor in opened.plan:
+            n_bytes = stored_bytes(opened, tensor)
+            codec = opened.source.tensors[tensor.foreign_name].codec
+            layer, dot, name = tensor.name.partition(".")
+            if not dot:
+                ends["head" if tensor.name in _OF_HEAD else "embedding"] += n_bytes
+                if tensor.name == "embedding":
+                    embedding = n_bytes
+                if tensor.name in ("head", "embedding"):  # the head comes last where it is a matrix of its own
+                    head_codec = codec
+                continue
+            part = part_of(name, tensor, config.gated)
+            sums[part][int(layer)] += n_bytes
+            if not tensor.is_vector:
+                found = codecs[part][int(layer)]
+                found[codec] = found.get(codec, 0) + n_bytes
+        if config.tied_embeddings:
+            ends["head"] += embedding
+        per_neuron = {part: -(-sums[part] // config.n_neurons) for part in ("first", "second", "down")}
+        return cls(
+            config=config,
+            attention=sums["attention"],
+            first=per_neuron["first"],
+            second=per_neuron["second"],
+            down=per_neuron["down"],
+            embedding=ends["embedding"],
+            head=ends["head"],
+            attention_codecs=_main_codecs(codecs["attention"]),
+            first_codecs=_main_codecs(codecs["first"]),
+            down_codecs=_main_codecs(codecs["down"]),
+            head_codec=head_codec,
+            down_is_row_wise=row_wise,
+            shared=embedding if config.tied_embeddings else 0,
+            on_card=CardBytes.of(opened, hold, row_wise),
+        )
+
+
+_OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
+
+
+def part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
+    """Which part of a layer a tensor belongs to: first, second and down of its neurons, or attention."""
+    if ".experts." in tensor.name:
+        name = split_expert_name(tensor.name)[2]
+    match name:
+        case "gate":
+            return "first"
+        case "up":
+            return "second" if gated else "first"
+        case "down" | "down_t":
+            return "down"
+        case _:
+            return "attention"
+
+
+def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
+    """What the tensor takes in its file; of a fused one, its part."""
+    return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
+
+
+def _main_codecs(found: list[dict[str, int]]) -> tuple[str, ...]:
+    """The codec that holds the most bytes in each layer."""
+    return tuple(max(layer, key=lambda codec: (layer[codec], codec), default="f32") for layer in found)

@@ -1,0 +1,233 @@
+"""Whether a model can lie in this machine's memory at all, and what can be done where it cannot.
+
+Asked before anything of the model is read or allocated, from the heads of its files alone. Where exactly it goes is
+engine/placement/solver.py's to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from engine.config import KvCodec
+from engine.errors import HostMemoryError
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile
+from engine.model.weights import MARGIN_BYTES
+from engine.placement import memory_plan
+from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import I64, ModelBytes
+from native_kernels.codecs import CODECS
+
+LEAST_CONTEXT = 512
+_NARROW_CODEC = "q4_0"  # that convert writes and both sides compute
+_PIP_BYTES = 256 << 20  # what the model that ships with Hearth takes, generously, beside the process
+
+
+@dataclass(frozen=True)
+class Room:
+    """The memory that a model may have. gpu: the card that computes. other_gpu: one that could, and is not to."""
+
+    profile: HardwareProfile
+    gpu: GpuInfo | None
+    budgets: Budgets
+    other_gpu: GpuInfo | None = None
+
+    @property
+    def vram_bytes(self) -> int:
+        """0 without a card."""
+        return self.budgets.vram_bytes if self.gpu is not None else 0
+
+    @property
+    def ram_bytes(self) -> int:
+        """As much as there really is, less what must stay free: who asks for more is refused."""
+        return max(0, self.profile.ram.free_bytes - MARGIN_BYTES)
+
+    @property
+    def sure_ram_bytes(self) -> int:
+        """What the solver gives to a model, the process counted in: an alternative must do with it."""
+        return self.budgets.ram_bytes
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Something that works on this machine. value: tokens for a context, GiB for a budget and for a size."""
+
+    kind: Literal["context", "budget", "device", "codec", "smaller", "free"]
+    value: float
+    words: str  # a sentence in the imperative
+
+
+def fitting_context(
+    model: ModelBytes,
+    room: Room,
+    context: int,
+    kv_codec: KvCodec,
+    *,
+    sequences: int = 1,
+    is_given: bool = False,
+    must_bytes: int = 0,
+    why: str = "",
+) -> int:
+    """The context, or one that is shorter where nobody asked for it and the model does not fit with it.
+
+    sequences: how many have such a context each. must_bytes: of predictors that it cannot do without. why: half a
+    sentence on why the card does not help.
+    Raises: HostMemoryError with need, what is free, and an alternative that works.
+    """
+    case = Case(model, kv_codec, sequences, must_bytes)
+    wanted = context
+    while case.least_ram(context, room) > room.ram_bytes:
+        if is_given or context <= LEAST_CONTEXT:
+            raise _too_large(case, room, wanted, why)
+        context = max(LEAST_CONTEXT, context // 2)
+    return context
+
+
+def _too_large(case: Case, room: Room, context: int, why: str) -> HostMemoryError:
+    have = f"{_gib(room.ram_bytes)} of RAM"
+    if room.gpu is not None and room.vram_bytes:
+        have += f" and {_gib(room.vram_bytes)} of graphics memory"
+    need = _gib(case.in_ram(context))
+    words = f"The model needs {need} of memory with a context of {context} tokens; {have} may be used."
+    if why:
+        words += f" The card does not help: {why.rstrip('.')}."
+    return HostMemoryError(words, alternatives(case, room, context)[0].words)
+
+
+def alternatives(case: Case, room: Room, context: int) -> list[Alternative]:
+    """What works on this machine instead, the nearest to what was asked for first; never nothing."""
+    return list(_alternatives(case, room, context))
+
+
+def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]:
+    shorter = context // 2
+    while shorter >= LEAST_CONTEXT:
+        if case.surely_fits(shorter, room):
+            yield Alternative("context", shorter, f"Use a context of {shorter} tokens: it fits then.")
+            break
+        shorter //= 2
+    if room.gpu is not None and room.budgets.vram_is_explicit:
+        own = memory_plan.budgets_of(room.profile, room.gpu, None)
+        if case.surely_fits(context, replace(room, budgets=own)):
+            words = "Let Hearth choose how much graphics memory it takes: it fits then."
+            yield Alternative("budget", own.vram_bytes / 2**30, words)
+    if room.other_gpu is not None:
+        own = memory_plan.budgets_of(room.profile, room.other_gpu, None)
+        if case.surely_fits(context, replace(room, gpu=room.other_gpu, budgets=own)):
+            words = "Let the graphics card compute with the processor: it fits then."
+            yield Alternative("device", 0, words)
+    narrow = case.narrower()
+    if narrow is not None and (found := narrow.longest_that_surely_fits(context, room)):
+        size = narrow.model.total / 2**30
+        with_context = "" if found == context else f" with a context of {found} tokens"
+        words = f"Use the model with 4-bit weights, which take {size:.1f} GiB: it fits{with_context}."
+        yield Alternative("codec", size, words)
+    most = room.sure_ram_bytes - memory_plan.PROCESS_BYTES - _PIP_BYTES
+    if most > 0:
+        words = f"Choose a model whose files take at most {_gib(most)}, or close other programs."
+        yield Alternative("smaller", most / 2**30, words)
+    else:
+        least = memory_plan.PROCESS_BYTES + 2 * _PIP_BYTES + memory_plan.RAM_MARGIN_BYTES
+        least += memory_plan.BUDGET_STEP_BYTES
+        words = f"Close other programs until {_gib(least)} of RAM are free, and choose the model that came with Hearth."
+        yield Alternative("free", least / 2**30, words)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A model, and how its keys and values are kept."""
+
+    model: ModelBytes
+    kv_codec: KvCodec
+    sequences: int = 1
+    must_bytes: int = 0
+
+    def in_ram(self, context: int) -> int:
+        """What it takes with nothing on a card: weights, keys and values, predictors. The process and its buffers have
+        room in what stays free."""
+        kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
+        return self.model.total + kv + self.must_bytes
+
+    def least_ram(self, context: int, room: Room) -> int:
+        """No placement leaves less to the RAM."""
+        freed, taken = self._of_layers(context)
+        free = self._left_on_card(context, room)
+        worth = max([1.0, *(freed / np.maximum(taken, 1)).tolist()])
+        head = self.model.head_in_ram if self.model.card_bytes.head_possible else 0
+        all_of_it = int(freed.sum()) + head
+        return self.in_ram(context) - int(min(all_of_it, worth * free))
+
+    def surely_fits(self, context: int, room: Room) -> bool:
+        """Whether it fits with whole layers on the card, which is a placement that there is."""
+        if context > self.model.config.max_context:
+            return False
+        freed, taken = self._of_layers(context)
+        free, in_ram = self._left_on_card(context, room), self.in_ram(context) + memory_plan.PROCESS_BYTES
+        in_ram += memory_plan.scratch_bytes(self.model, self.sequences * context)
+        for layer in np.argsort(taken, kind="stable").tolist():
+            if not taken[layer] or taken[layer] > free:
+                continue
+            free -= int(taken[layer])
+            in_ram -= int(freed[layer])
+        return in_ram <= room.sure_ram_bytes
+
+    def longest_that_surely_fits(self, context: int, room: Room) -> int | None:
+        """The context, or half of it as often as is needed; None where not even the shortest fits."""
+        while not self.surely_fits(context, room):
+            if context <= LEAST_CONTEXT:
+                return None
+            context = max(LEAST_CONTEXT, context // 2)
+        return context
+
+    def narrower(self) -> Case | None:
+        """The same model with wide numbers as four bits each, a little more than it would take; None where it has
+        hardly any."""
+        model, narrow = self.model, _bits(_NARROW_CODEC)
+        ratio = np.array([1.02 * min(1.0, narrow / _bits(codec)) for codec in model.first_codecs])
+        ends = 1.02 * min(1.0, narrow / _bits(model.head_codec))
+        if float(ratio.mean()) > 0.7:
+            return None
+
+        def times(values: I64) -> I64:
+            return np.asarray(np.ceil(values * ratio), np.int64)
+
+        card = model.card_bytes
+        smaller = replace(
+            model,
+            attention=times(model.attention), first=times(model.first), second=times(model.second),
+            down=times(model.down), embedding=int(model.embedding * ends), head=int(model.head * ends),
+            shared=int(model.shared * ends),
+            on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
+                            head=int(card.head * ends)),
+        )  # fmt: skip
+        return replace(self, model=smaller)
+
+    def _of_layers(self, context: int) -> tuple[I64, I64]:
+        """i64 [L], RAM that each layer leaves when all of it goes to the card, and what it takes there; 0 where it
+        cannot."""
+        model, card, tokens = self.model, self.model.card_bytes, self.sequences * context
+        kv_ram, kv_card = model.kv_of_layer(tokens, self.kv_codec), kv_layer_bytes(model.config, tokens, self.kv_codec)
+        freed = model.attention + model.neurons * model.neuron + kv_ram
+        taken = card.attention + model.neurons * card.neuron + card.block + kv_card
+        return np.where(card.possible, freed, 0), np.where(card.possible, taken, 0)
+
+    def _left_on_card(self, context: int, room: Room) -> int:
+        """For the model, of what may be taken there."""
+        if room.gpu is None or self.model.config.n_experts:
+            return 0
+        tokens = self.sequences * context
+        scratch = memory_plan.card_scratch_bytes(self.model, tokens, room.gpu, room.vram_bytes, self.sequences)
+        return max(0, room.vram_bytes - memory_plan.context_bytes(room.gpu) - scratch)
+
+
+def _bits(codec: str) -> float:
+    return CODECS[codec.partition(".")[0]].n_bytes(256) / 32
+
+
+def _gib(n_bytes: int) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.1f} MiB"

@@ -1,0 +1,447 @@
+"""Solves the placement of an opened model for a machine and keeps it; one that still fits is taken as it is.
+
+Everything that a placement depends on is compared (Origins); where one thing is another, it is solved again. The
+mathematics is engine/placement/solver.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from engine import artefacts
+from engine.adaptation import can_learn, learned_stats
+from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.cpu_and_ram import RamInfo
+from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
+from engine.graphics import GpuInfo
+from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
+from engine.lane_rates import LaneRates
+from engine.measured_hardware import load_profile, recall_expected
+from engine.model.mapped_weights import turned_bytes
+from engine.model.model_files import OpenedModel
+from engine.model.weights import ModelWeights
+from engine.model_artefacts import no_predictors, read_predictor, read_stats
+from engine.opening import choose_context
+from engine.placement import fingerprints, memory_plan
+from engine.placement.activity import Activity, activity_of
+from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.cost_model import Machine
+from engine.placement.greedy import place_greedily
+from engine.placement.lanes import known_lanes
+from engine.placement.machine_figures import with_figures, working_set
+from engine.placement.memory_plan import Budgets
+from engine.placement.model_bytes import ModelBytes, PredictorBytes
+from engine.placement.placement_problem import I64, Hottest, Problem, build_problem
+from engine.placement.solver import TIME_LIMIT_S, Solution, solve
+from engine.sparsity.placement import Device, Origins, Placement
+from engine.sparsity.predictor import Predictor
+from engine.sparsity.stats import NeuronStats
+from engine.stoppable import run_unless
+
+log = logging.getLogger(__name__)
+
+# Changes with how bytes are counted or a placement is solved: those that an older Hearth solved are solved again.
+SOLVER_VERSION = 5
+# Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
+TYPICAL_POSITION = 512
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """A placement. reused: it was there already and everything is as it was. setting: what it is solved from. changed:
+    what was not as it was, in words, where there was one and it did not fit. problem: None where it was reused."""
+
+    placement: Placement
+    reused: bool
+    setting: Setting
+    changed: tuple[str, ...] = ()
+    problem: Problem | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `solve --json` prints it and the job of the engine's process answers."""
+        placement = self.placement
+        return {
+            "stats": placement.statistics,
+            "mode": placement.mode,
+            "hot_neurons": placement.hot_neurons,
+            "hot_bytes": placement.hot_bytes,
+            "vram_bytes": placement.vram_bytes,
+            "vram_parts_bytes": placement.vram_parts_bytes,
+            "vram_budget_bytes": placement.origins.vram_budget_bytes,
+            "ram_bytes": placement.ram_bytes,
+            "ram_parts_bytes": placement.ram_parts_bytes,
+            "predicted_tok_s": placement.predicted_tok_s,
+            "gpu_neuron_load": placement.gpu_neuron_load,
+            "fired_share": placement.fired_share,
+            "objective": placement.objective,
+            "gap": placement.gap,
+            "layers": list(placement.hot_counts),
+            "attention_layers": placement.attention.count("gpu"),
+            "head": placement.head,
+            "context": placement.origins.context,
+            "position": placement.position,
+            "reused": self.reused,
+            "changed": list(self.changed),
+            "notes": list(placement.notes),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything that a placement is solved from. lanes: by mode, where rows of the model were timed in its tokens."""
+
+    opened: OpenedModel
+    model: ModelBytes
+    stats: NeuronStats | None
+    predictors: PredictorBytes | None
+    profile: HardwareProfile
+    gpu: GpuInfo | None
+    threads: int
+    budgets: Budgets
+    context: int
+    kv_codec: KvCodec
+    wanted_mode: Mode
+    notes: tuple[str, ...]
+    sequences: int = 1
+    lanes: Mapping[Mode, LaneRates] = field(default_factory=dict)
+
+    @property
+    def fixed_vram(self) -> int:
+        """Taken as soon as the card is used."""
+        if self.gpu is None:
+            return 0
+        scratch = memory_plan.card_scratch_bytes(
+            self.model, self.context, self.gpu, self.budgets.vram_bytes, self.sequences
+        )
+        return memory_plan.context_bytes(self.gpu) + scratch
+
+    @property
+    def fixed_ram(self) -> int:
+        return memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(self.model, self.context)
+
+    @property
+    def kv_of_layer(self) -> int:
+        return self.model.kv_of_layer(self.context, self.kv_codec)
+
+    @property
+    def kv_on_card(self) -> int:
+        """Of a layer."""
+        return kv_layer_bytes(self.model.config, self.context, self.kv_codec)
+
+    @property
+    def all_in_ram(self) -> int:
+        """What the model takes with nothing on the card."""
+        predictors = 0 if self.predictors is None else int(self.predictors.held.sum())
+        return self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer + predictors
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Of the host's memory, at most, for neurons that the card reads there."""
+        if self.gpu is None:
+            return 0
+        return memory_plan.pinned_bytes(self.profile, self.budgets.ram_bytes - self.all_in_ram)
+
+    def origins(self) -> Origins:
+        """What a placement of today must have been solved from."""
+        in_ram = self.all_in_ram
+        return Origins(
+            model=self.opened.fingerprint,
+            activation=self.opened.config.activation_text,
+            statistics="" if self.stats is None else fingerprints.of_stats(self.stats),
+            predictors="" if self.predictors is None else fingerprints.of_predictors(self.predictors),
+            hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.lanes),
+            vram_budget_bytes=self.budgets.vram_bytes,
+            ram_budget_bytes=self.budgets.ram_bytes if in_ram > self.budgets.ram_bytes else None,
+            context=self.context,
+            kv_codec=self.kv_codec,
+            mode=self.wanted_mode,
+            solver=SOLVER_VERSION,
+        )
+
+
+def solve_model(
+    opened: OpenedModel,
+    engine: EngineConfig | None = None,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    *,
+    again: bool = False,
+    weights: ModelWeights | None = None,
+    gpu: GpuInfo | None = None,
+    vram_bytes: int | None = None,
+    predictor: Callable[[], Predictor] | None = None,
+    ram: RamInfo | None = None,
+    limit_s: float = TIME_LIMIT_S,
+    lanes: Mapping[Mode, LaneRates] | None = None,
+) -> Solved:
+    """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
+
+    again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
+    otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
+    of the moment. A placement for weights or a budget like that, or for several sequences, is not kept. predictor: the
+    model's, where somebody has read it already. ram: as it was before anything of the model lay there. limit_s: for the
+    search behind the greedy placement, which finds little more. lanes: in place of what is remembered of the model's
+    rows. Progress is in steps.
+    Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
+    DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
+    reading statistics and predictors raises, Cancelled.
+    """
+    engine = engine or EngineConfig()
+    steps = 4
+    progress(0, steps)
+    setting = read_setting(opened, engine, weights, gpu, predictor, ram)
+    if lanes is not None:
+        setting = replace(setting, lanes=lanes)
+    is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or _as_stored(opened, weights))
+    if vram_bytes is not None:
+        words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
+        setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
+    progress(1, steps)
+    if cancelled():
+        raise Cancelled
+    origins = setting.origins()
+    kept, changed = _kept(opened, origins) if is_kept else (None, ())
+    if kept is not None and not again:
+        progress(steps, steps)
+        return Solved(kept, reused=True, setting=setting)
+    placement, problem = _solved(with_learned(setting), origins, lambda: progress(2, steps), cancelled, limit_s)
+    progress(3, steps)
+    if cancelled():
+        raise Cancelled
+    if is_kept:
+        _keep(opened, placement, asked_for=weights is None)
+    progress(steps, steps)
+    return Solved(placement, reused=False, setting=setting, changed=changed, problem=problem)
+
+
+def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
+    """asked_for: whether somebody wants it kept; else it is solved again where nothing can be written."""
+    try:
+        artefacts.save_placement(opened, placement)
+    except EngineError as error:
+        if asked_for:
+            raise
+        log.info("The placement of %s is not kept: %s", opened.name, error)
+
+
+def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
+    """Whether the weights take on a card what those of the files do."""
+    as_stored = opened.down_is_row_wise and not turned_bytes(opened)
+    return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
+
+
+def with_learned(setting: Setting) -> Setting:
+    """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
+    neurons otherwise when they are placed anew, and none to place them anew."""
+    stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
+    if stats is setting.stats:
+        return setting
+    return replace(setting, stats=stats, notes=(*setting.notes, "What fired in conversations of late counts, too."))
+
+
+def read_setting(
+    opened: OpenedModel,
+    engine: EngineConfig,
+    weights: ModelWeights | None = None,
+    card: GpuInfo | None = None,
+    read: Callable[[], Predictor] | None = None,
+    ram: RamInfo | None = None,
+) -> Setting:
+    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, card, read,
+    ram: as `solve_model` has them."""
+    if engine.mode == "sparse" and not opened.has_predictors:
+        raise no_predictors(opened)
+    profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
+    if ram is not None:
+        profile = replace(profile, ram=ram)
+    threads, _ = choose_threads(profile, engine.threads)
+    model = ModelBytes.of(opened, weights)
+    if not engine.hardware_file:
+        profile = with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
+    gpu, reason = choose_gpu(profile)
+    if engine.device == "cuda" and gpu is None:
+        raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
+    if engine.device == "cpu":
+        gpu = None
+    if card is not None:
+        gpu = card
+    notes: list[str] = []
+    if gpu is not None and opened.config.n_experts:
+        gpu, words = None, "The neurons of experts are computed on the processor alone."
+        if engine.device == "cuda":
+            raise DeviceUnavailableError(f"The GPU cannot be used for {opened.name}. {words}")
+        notes.append(words)
+    kv_codec: KvCodec = engine.kv_cache or "f16"
+    budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
+    room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
+    context = engine.sequences * choose_context(opened, engine.context, room // engine.sequences, kv_codec)
+    predictors = None
+    if opened.has_predictors and engine.mode in ("auto", "sparse") and opened.config.has_zeros:
+        try:
+            predictor = read_predictor(opened, as_stored=True) if read is None else read()
+            expected = recall_expected(opened.fingerprint)
+            predictors = replace(PredictorBytes.of(predictor, model), expected_to_fired=expected)
+            if engine.mode == "auto" and predictor.budget is not None and not predictor.budget.held:
+                predictors = None
+                notes.append("The model's predictors did not hold their error budget, so that auto does without them.")
+        except EngineError as error:
+            if engine.mode == "sparse":
+                raise
+            notes.append(f"The model's predictors cannot be used: {error.message}")
+    lanes: dict[Mode, LaneRates] = {}
+    if not engine.hardware_file:
+        lanes = known_lanes(profile, gpu, threads, model, list(MODES))
+    return Setting(
+        opened=opened,
+        model=model,
+        stats=read_stats(opened) if opened.config.has_zeros else None,  # else all neurons are computed
+        predictors=predictors,
+        profile=profile,
+        gpu=gpu,
+        threads=threads,
+        budgets=budgets,
+        context=context,
+        kv_codec=kv_codec,
+        wanted_mode=engine.mode,
+        notes=tuple(notes),
+        sequences=engine.sequences,
+        lanes=lanes,
+    )
+
+
+def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
+    """The ways to place the model, as a mode computes it."""
+    activity = activity_by(setting, mode)
+    return problem_by(setting, mode, activity), activity
+
+
+def activity_by(setting: Setting, mode: Mode) -> Activity:
+    """How likely a mode computes each neuron."""
+    predictors = setting.predictors if mode == "sparse" else None
+    return activity_of(setting.opened.config, mode, setting.stats, predictors)
+
+
+def problem_by(
+    setting: Setting, mode: Mode, activity: Activity | Hottest, reached_blocks: I64 | None = None
+) -> Problem:  # fmt: skip
+    """As `problem_of`, where it is known how likely neurons are computed. reached_blocks: as build_problem has it."""
+    return build_problem(
+        setting.model,
+        activity,
+        Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode)),
+        mode,
+        setting.context,
+        min(TYPICAL_POSITION, setting.context // 2),
+        setting.kv_codec,
+        setting.predictors if mode == "sparse" else None,
+        fixed_vram=setting.fixed_vram,
+        fixed_ram=setting.fixed_ram,
+        pinned_bytes=setting.pinned_bytes,
+        reached_blocks=reached_blocks,
+    )
+
+
+def _solved(
+    setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool], limit_s: float
+) -> tuple[Placement, Problem]:
+    """The fastest placement over the modes that are wanted."""
+    # Modes are compared by what is reckoned: the rows of one may have been timed and those of the other not.
+    reckoned, modes = replace(setting, lanes={}), _modes(setting)
+    candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
+    step()
+    vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
+    smallest = memory_plan.smallest_part(setting.model, setting.kv_on_card)
+    memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
+    if len(candidates) > 1:  # the greedy ones tell which mode is the faster
+        times = []
+        for _, problem, _ in candidates:
+            choice = place_greedily(problem, vram, ram)
+            times.append(float("inf") if choice is None else choice.seconds(problem))
+        candidates = [candidates[times.index(min(times))]]
+    if cancelled():
+        raise Cancelled
+    mode, problem, activity = candidates[0]
+    if len(modes) > 1 and mode in setting.lanes:
+        problem = problem_by(setting, mode, activity)
+    # seconds, of numbers only
+    solution = run_unless(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
+    return placement_of(setting, origins, mode, problem, activity, solution), problem
+
+
+def _modes(setting: Setting) -> list[Mode]:
+    """Those between which the solver chooses."""
+    config, wanted = setting.opened.config, setting.wanted_mode
+    if wanted == "dense" or (wanted != "sparse" and not config.has_zeros):
+        return ["dense"]
+    if wanted == "sparse":
+        if setting.predictors is None:
+            raise UnsupportedModelError(f"The activation {config.activation} makes no zeros that could be predicted.")
+        return ["sparse"]
+    return ["exact", "sparse"] if wanted == "auto" and setting.predictors is not None else ["exact"]
+
+
+def placement_of(
+    setting: Setting, origins: Origins, mode: Mode, problem: Problem, activity: Activity, solution: Solution
+) -> Placement:
+    """The solution in words that last: ids, devices, bytes."""
+    choice, model = solution.choice, setting.model
+    ways = list(choice.ways)
+    predictors = setting.predictors if mode == "sparse" else None
+    device: tuple[Device, Device] = ("cpu", "gpu")
+    head = device[choice.head_on_gpu]
+    context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
+    machine = Machine.of(setting.profile, setting.threads, setting.gpu)
+    notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
+    if model.down_is_row_wise and mode != "dense":
+        notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
+    if setting.gpu is not None and not choice.uses_gpu(problem):
+        least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_card)
+        why = (
+            "that would not be faster"
+            if setting.budgets.vram_bytes >= least
+            else "the budget holds nothing of the model"
+        )
+        notes.append(f"Nothing is placed on {setting.gpu.name}: {why}.")
+    reached = tuple(problem.reached_neurons(layer, way) for layer, way in enumerate(ways))
+    return Placement(
+        hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
+        reached=reached if any(map(len, reached)) else (),
+        attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
+        predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.down_is_row_wise] for way in ways),
+        embedding="cpu",
+        head=head,
+        neurons=model.neurons,
+        statistics=activity.source,
+        fired_share=activity.fired_share,
+        vram_parts_bytes=memory_plan.vram_parts(
+            problem, choice, model, setting.kv_on_card, context, setting.fixed_vram - context
+        ),
+        ram_parts_bytes=memory_plan.ram_parts(problem, choice, model, predictors, setting.kv_of_layer),
+        position=min(TYPICAL_POSITION, setting.context // 2),
+        objective=solution.seconds,
+        gap=solution.gap,
+        gpu_neuron_load=choice.gpu_load(problem),
+        origins=origins,
+        notes=tuple(notes),
+        mode=mode,
+    )
+
+
+# ------------------------------------------------------------------ whether it still fits
+
+
+def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:
+    """The placement that is kept, where it was solved from the very same; else what is another."""
+    if artefacts.find(opened, "placement") is None:
+        return None, ()
+    try:
+        placement = artefacts.load_placement(opened)
+    except EngineError as error:
+        return None, (f"the one that was kept cannot be read ({error.message})",)
+    differences = origins.differences(replace(placement.origins, model=origins.model))
+    return (None, differences) if differences else (placement, ())

@@ -1,0 +1,188 @@
+"""Calibration text that the model writes itself, so that none has to ship and none has to be found.
+
+It is written portion by portion; every portion is the same mixture of kinds, begun with other prompts and other random
+numbers. Finished portions are kept in the cache folder: what
+profiling had written serves training, and an interruption costs one portion. Research behind the mixture:
+tests/benchmarks/hot_set_coverage.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.config import SamplingConfig
+from engine.errors import InvalidRequestError
+from engine.training.kept_arrays import keep, kept_file, read_kept
+from engine.training.layer_walk import ModelParts
+from engine.training.prompts import KindOfText, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
+from engine.training.writing import Task, write_texts
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+PORTION_TOKENS = 8192
+DEFAULT_TOKENS = 32768
+# A little less random than the model's own distribution; the unlikeliest twentieth of it is mostly noise.
+SAMPLING = SamplingConfig(temperature=0.8, top_k=0, top_p=0.95)
+Texts = dict[str, list[list[int]]]  # kind -> token ids of each text
+Progress = Callable[[int, int], None]
+
+
+def calibration_texts(
+    model: LoadedModel,
+    tokens: int = DEFAULT_TOKENS,
+    *,
+    seed: int = 0,
+    parts: ModelParts | None = None,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[list[int]]:
+    """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
+
+    parts: what of the model computes, where that shall be another device than the model's own (device_products.py).
+    The same for the same model, seed and machine; whole portions are the same however many there are.
+    Units: progress reports tokens written, done and in all.
+    Raises: InvalidRequestError for no tokens, what engine.training.writing raises, and Cancelled.
+    """
+    if tokens < 1:
+        raise InvalidRequestError(f"{tokens} tokens of calibration text were asked for; at least 1 is needed.")
+    found: list[list[int]] = []
+    for number in range(-(-tokens // PORTION_TOKENS)):
+        before = number * PORTION_TOKENS
+        size = min(PORTION_TOKENS, tokens - before)
+
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(before + done, tokens)
+
+        portion = write_portion(model, number, seed, size, parts=parts, progress=report, cancelled=cancelled)
+        found += [text for texts in portion.values() for text in texts]
+    return found
+
+
+def write_portion(
+    model: LoadedModel,
+    number: int,
+    seed: int = 0,
+    size: int = PORTION_TOKENS,
+    *,
+    parts: ModelParts | None = None,
+    progress: Progress = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Texts:
+    """The portion of that number, `size` positions: each kind its share. Found again where it was kept.
+
+    Units: progress reports tokens written.
+    """
+    kept = _kept_in(model, number, seed, size)
+    if (found := _read(kept, model, size)) is not None:
+        progress(size, size)
+        return found
+    written = _write(model, parts or ModelParts.of(model), number, seed, size, progress, cancelled)
+    _keep(kept, written)
+    return written
+
+
+def _write(
+    model: LoadedModel,
+    parts: ModelParts,
+    number: int,
+    seed: int,
+    size: int,
+    progress: Progress,
+    cancelled: Callable[[], bool],
+) -> Texts:
+    kinds = usable_kinds(model)
+    shares = np.array([kind.share for kind in kinds])
+    ends = np.rint(np.cumsum(shares) / shares.sum() * size).astype(int)
+    wanted = dict(zip(kinds, np.diff(ends, prepend=0).tolist(), strict=True))
+    texts: dict[KindOfText, list[list[int]]] = {kind: [] for kind in kinds}
+    draws = {kind: _Draw(model, kind, number, seed) for kind in kinds}
+    round_number = 0
+    while True:
+        missing = {kind: wanted[kind] - sum(map(len, texts[kind])) for kind in kinds}
+        tasks = [(kind, task) for kind in kinds for task in draws[kind].tasks(missing[kind])]
+        if not tasks:
+            break
+        before = size - sum(max(0, count) for count in missing.values())
+
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(before + (size - before) * done // max(1, total), size)
+
+        seeds = int(np.random.SeedSequence([seed, number, round_number]).generate_state(1)[0])
+        written = write_texts(parts, [task for _, task in tasks], seeds, report, cancelled)
+        for (kind, _), text in zip(tasks, written, strict=True):
+            room = wanted[kind] - sum(map(len, texts[kind]))
+            if room > 0:
+                texts[kind].append(text[:room])
+        round_number += 1
+    return {kind.name: texts[kind] for kind in kinds}
+
+
+class _Draw:
+    """Prompts of one kind in an order of its own, the next portion's behind the last one's."""
+
+    def __init__(self, model: LoadedModel, kind: KindOfText, number: int, seed: int) -> None:
+        self._model = model
+        self._kind = kind
+        prompts = read_prompts(kind)
+        order = np.random.Generator(np.random.PCG64([seed, len(kind.name)])).permutation(len(prompts))
+        self._prompts = [prompts[at] for at in order]
+        # A portion takes some 10 texts of a kind: a step that shares no divisor with most counts visits all of them.
+        self._next = number * 13
+
+    def tasks(self, missing: int) -> list[Task]:
+        """Enough for so many tokens if all go on to their limit."""
+        found: list[Task] = []
+        context = self._model.opened.config.max_context
+        stops = self._model.stop_token_ids if self._kind.form in ("chat", "text") else frozenset[int]()
+        while missing > 0:
+            ids = encode_prompt(self._model, self._kind, self._prompts[self._next % len(self._prompts)])
+            self._next += 1
+            most = max(1, min(self._kind.most_tokens, context - len(ids)))
+            found.append(Task(ids, most, SAMPLING, stops))
+            missing -= len(ids) + most
+        return found
+
+
+# ------------------------------------------------------------------ what is kept
+
+
+def _kept_in(model: LoadedModel, number: int, seed: int, size: int) -> Path:
+    """The file of a portion; its name holds everything that decides what is in it."""
+    made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, model.backend.name,
+                         model.kv_codec, recipe_fingerprint(), repr(SAMPLING)])  # fmt: skip
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
+    return kept_file("calibration", f"{key}-{seed}-{number}-{size}")
+
+
+def _read(path: Path, model: LoadedModel, size: int) -> Texts | None:
+    """The texts in the file; None where there is none or it is not sound, so that they are written again."""
+    names = [kind.name for kind in usable_kinds(model)]
+    arrays = read_kept(path)
+    if arrays is None or set(arrays) != {"ids", "kinds", "lengths"}:
+        return None
+    ids, kinds, lengths = arrays["ids"], arrays["kinds"], arrays["lengths"]
+    if not all(
+        one.ndim == 1 and one.dtype == np.int64 and one.size and one.min() >= 0 for one in (ids, kinds, lengths)
+    ):
+        return None
+    if ids.max() >= model.opened.config.vocab_size or kinds.max() >= len(names):
+        return None
+    if len(ids) != size or lengths.sum() != size or len(kinds) != len(lengths):
+        return None
+    texts: Texts = {name: [] for name in names}
+    for kind, text in zip(kinds.tolist(), np.split(ids, np.cumsum(lengths)[:-1]), strict=True):
+        texts[names[kind]].append(text.tolist())
+    return texts
+
+
+def _keep(path: Path, texts: Texts) -> None:
+    rows: list[list[int]] = [text for of_kind in texts.values() for text in of_kind]
+    kinds = np.repeat(np.arange(len(texts)), [len(of_kind) for of_kind in texts.values()])
+    lengths = np.array([len(row) for row in rows], np.int64)
+    keep(path, {"ids": np.concatenate(rows).astype(np.int64), "kinds": kinds.astype(np.int64), "lengths": lengths})

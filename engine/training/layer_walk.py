@@ -1,0 +1,297 @@
+"""Takes many sequences through a model layer by layer: each layer over all of them before the next.
+
+So a layer's weights are read once however much text there is, and a model that is larger than the memory passes through
+it once. What is looked at on the way (inputs of the FFN, its neurons) goes to a visitor; nothing is kept but the
+residual stream, and keys and values of one layer and one sequence. Nothing is counted or trained here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import KvCodec, ModelConfig
+from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
+from engine.executor.counters import FfnCounters
+from engine.executor.dense import DenseExecutor
+from engine.executor.feed_forward import behind_first, down_of_all, first_values
+from engine.model.router import Routing
+from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence
+from engine.model.weights import FfnWeights, ModelWeights
+from engine.training.residual_stream import ResidualStream
+from native_kernels import kv_blocks
+from native_kernels.backend import F32, I64, U8, Operators
+from native_kernels.kv_blocks import KvLayout
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+# Positions that go through a layer at once, of as many sequences as that takes. 512 are enough for the weights to be
+# unpacked seldom, and few enough that all neurons of a 70B model's layer take 60 MB an array.
+BATCH_POSITIONS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class ModelParts:
+    """What of a loaded model the walk needs."""
+
+    config: ModelConfig
+    weights: ModelWeights
+    operators: Operators
+    kv_codec: KvCodec = "f32"
+
+    @classmethod
+    def of(cls, model: LoadedModel) -> ModelParts:
+        return cls(model.opened.config, model.weights, model.backend.operators, model.kv_codec)
+
+
+class LayerBatch:
+    """Some positions at one layer's FFN, in the order of the sequences. What nobody asks for is not computed.
+
+    start: number of the first among all positions of all sequences; the batches of every layer are cut alike.
+    sequence, position: i64 [T], which sequence each is of, and where in it. residual [T, D]: before the FFN's norm (of
+    parallel blocks the layer's input); normed [T, D]: what the FFN reads. The arrays are the walk's own: copy what
+    shall stay, change nothing.
+    """
+
+    def __init__(
+        self, parts: ModelParts, layer: int, rows: _Rows, residual: F32, normed: F32, counts: I64 | None = None
+    ) -> None:
+        self.layer = layer
+        self.start = rows.start
+        self.sequence = rows.sequence
+        self.position = rows.position
+        self.residual = residual
+        self.normed = normed
+        self._parts = parts
+        self._counts = counts
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @cached_property
+    def first(self) -> F32:
+        """What goes into the activation, biases included: gate, or up where there is no gate; [T, F].
+
+        Raises: InvalidRequestError where the model has experts.
+        """
+        return first_values(self._ffn, self.normed, self._parts.operators)
+
+    @property
+    def hidden(self) -> F32:
+        """What goes into down, [T, F], of every neuron whatever an executor leaves out: the activation, times up."""
+        return self._behind_first[0]
+
+    @property
+    def fired(self) -> NDArray[np.bool_]:
+        """Which neurons' activation is not zero, [T, F]; in drelu both activations count."""
+        return self._behind_first[1]
+
+    @property
+    def fired_counts(self) -> I64:
+        """At how many of the positions each neuron fired, [F]; with experts [E F], one expert after another."""
+        counts: I64 = np.count_nonzero(self.fired, axis=0) if self._counts is None else self._counts
+        return counts
+
+    def through_down(self) -> F32:
+        """What the FFN adds to the residual when every neuron is computed, [T, D]."""
+        return down_of_all(self._ffn, self.hidden, self._parts.operators)
+
+    @cached_property
+    def _behind_first(self) -> tuple[F32, NDArray[np.bool_], int]:
+        return behind_first(self._parts.config, self._ffn, self.normed, self.first, self._parts.operators)
+
+    @property
+    def _ffn(self) -> FfnWeights:
+        if self._parts.config.n_experts:
+            raise InvalidRequestError("Of a model with experts only the counts of its neurons can be had.")
+        return self._parts.weights.layers[self.layer].ffns[0]
+
+
+class WalkedStream:
+    """The residual stream behind the last layer, of all positions. To be closed."""
+
+    def __init__(self, model: Transformer, stream: ResidualStream) -> None:
+        self._model = model
+        self._stream = stream
+
+    def logits(self, start: int, stop: int) -> F32:
+        """Logits [stop - start, V] behind these positions, numbered through all sequences."""
+        return self._model.logits(self._model.last_norm(np.array(self._stream.values[start:stop])))
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> WalkedStream:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+Visit = Callable[[LayerBatch], None]
+
+
+def walk_layers(
+    model: LoadedModel | ModelParts,
+    sequences: Sequence[Sequence[int]],
+    visit: Visit = lambda batch: None,
+    *,
+    executor: FfnExecutor | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+    most_ram_bytes: int | None = None,
+) -> WalkedStream:
+    """Every layer over all sequences, each a text of its own from position 0 on; visit sees each batch at each FFN.
+
+    executor: computes the FFN behind the visit, at every position as decode would: with a SparseExecutor the stream is
+    the masked one. Without one every neuron is computed, and what the visitor asks for is not computed twice.
+    most_ram_bytes: of the stream; beyond, it lies in a temporary file (None: a quarter of the free RAM).
+    Units: progress reports positions times layers, done and in total.
+    Cost: N D floats of stream, keys and values of the longest sequence in one layer, and some arrays [T, F] for
+    T = BATCH_POSITIONS. Weights that are mapped are read once.
+    Raises: InvalidRequestError without a token, TokenizerMismatchError and ContextOverflowError as `forward` does,
+    HostMemoryError, DiskSpaceError, and Cancelled between two batches.
+    """
+    parts = model if isinstance(model, ModelParts) else ModelParts.of(model)
+    texts = [np.asarray(sequence, np.int64) for sequence in sequences]
+    n_positions = sum(len(text) for text in texts)
+    if not n_positions:
+        raise InvalidRequestError("There is no text to go through the model.", "Give at least one token.")
+    for text in texts:
+        check_sequence(parts.config, text)
+    stream = ResidualStream(n_positions, parts.config.d_model, most_ram_bytes)
+    try:
+        return _Walk(parts, texts, stream, visit, executor).run(progress, cancelled)
+    except BaseException:
+        stream.close()
+        raise
+
+
+@dataclass(frozen=True, eq=False)
+class _Segment:
+    """Positions of one sequence within a batch."""
+
+    rows: slice  # of the batch
+    start: int  # position of the first
+    length: int  # of the whole sequence
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """One batch: which positions of which sequences."""
+
+    start: int
+    sequence: I64  # [T]
+    position: I64  # [T]
+    segments: list[_Segment]
+
+    @property
+    def all(self) -> slice:
+        """Its rows of the stream."""
+        return slice(self.start, self.start + len(self.position))
+
+
+def _batches(lengths: Sequence[int], size: int) -> list[_Rows]:
+    """All positions in order, `size` at a time; a sequence may lie across several."""
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    position = np.concatenate([np.arange(length) for length in lengths])
+    batches = []
+    for start in range(0, len(position), size):
+        inside, at = sequence[start : start + size], position[start : start + size]
+        edges = [0, *(np.flatnonzero(np.diff(inside)) + 1).tolist(), len(inside)]
+        segments = [_Segment(slice(a, b), int(at[a]), lengths[inside[a]]) for a, b in pairwise(edges)]
+        batches.append(_Rows(start, inside, at, segments))
+    return batches
+
+
+class _Walk:
+    """The state of one walk; an FfnExecutor too, because the graph hands it what visitors want to see."""
+
+    name = "walk"
+
+    def __init__(
+        self,
+        parts: ModelParts,
+        texts: Sequence[I64],
+        stream: ResidualStream,
+        visit: Visit,
+        executor: FfnExecutor | None,
+    ) -> None:
+        config = parts.config
+        self._parts = parts
+        self._visit = visit
+        self._tokens = np.concatenate(texts)
+        self._batches = _batches([len(text) for text in texts], BATCH_POSITIONS)
+        self._stream = stream
+        if executor is None and config.n_experts:
+            executor = DenseExecutor(config, parts.weights, parts.operators)
+            executor.counters.record_per_neuron()
+        self._executor = executor
+        self.counters = FfnCounters(config.n_layers, config.n_neurons, config.n_blocks_used)
+        self._graph = Transformer(config, parts.weights, self, parts.operators)
+        self._layout = KvLayout(config.head_dim, parts.kv_codec)
+        longest = max(len(text) for text in texts)
+        try:
+            self._kv: U8 = kv_blocks.allocate(1, config.n_kv_heads, longest, self._layout)[0]
+        except MemoryError as error:
+            raise HostMemoryError(f"Keys and values of {longest} positions do not fit into the RAM.") from error
+        self._rows = self._batches[0]
+
+    def run(self, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> WalkedStream:
+        values = self._stream.values
+        n_positions, n_layers = len(values), self._parts.config.n_layers
+        for rows in self._batches:
+            values[rows.all] = self._graph.embed(self._tokens[rows.all], rows.position)
+        for layer in range(n_layers):
+            for rows in self._batches:
+                if cancelled():
+                    raise Cancelled
+                self._rows = rows
+                x = np.array(values[rows.all])
+                values[rows.all] = self._graph.layer(layer, x, self._angles(rows), self._attend)
+                progress(layer * n_positions + rows.all.stop, n_layers * n_positions)
+        return WalkedStream(self._graph, self._stream)
+
+    def _angles(self, rows: _Rows) -> tuple[Angles, Angles]:
+        """As the positions of each sequence turn: in some models by how long it is."""
+        found = [self._graph.angles(rows.position[one.rows], one.length) for one in rows.segments]
+
+        def joined(which: int) -> Angles:
+            cosines, sines = zip(*(angles[which] for angles in found), strict=True)
+            return np.concatenate(cosines), np.concatenate(sines)
+
+        return joined(0), joined(1)
+
+    def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
+        """Each sequence by itself. One at a time is kept: the one that goes on in the next batch is this one's last."""
+        out = np.empty_like(q)
+        for one in self._rows.segments:
+            part = one.rows
+            out[part] = self._graph.attend(layer, q[part], k[part], v[part], self._kv, self._layout, one.start)
+        return out
+
+    def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
+        """Shows the batch and computes the block."""
+        if routing is not None:
+            return self._through_experts(layer, x, residual, routing)
+        batch = LayerBatch(self._parts, layer, self._rows, residual, x)
+        self._visit(batch)
+        if self._executor is None:
+            return batch.through_down()
+        return self._executor.ffn(layer, x, residual)
+
+    def _through_experts(self, layer: int, x: F32, residual: F32, routing: Routing) -> F32:
+        assert self._executor is not None, "models with experts are given one"
+        seen = self._executor.counters.per_neuron
+        before = None if seen is None else seen[layer].copy()
+        added = self._executor.ffn(layer, x, residual, routing)
+        counts = None if seen is None or before is None else seen[layer] - before
+        self._visit(LayerBatch(self._parts, layer, self._rows, residual, x, counts))
+        return added

@@ -1,0 +1,400 @@
+"""Makes a model's predictors: writes text, goes through the model layer by layer, fits, chooses and measures.
+
+What a layer can be predicted by is fitted in engine/training/low_rank.py and gate_copies.py, chosen in choosing.py; how
+much may be missed is decided by error_budget.py on text held out. This file only puts them one after another.
+Paper: PowerInfer, section 5.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from engine import artefacts
+from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
+from engine.executor.feed_forward import first_matrix
+from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor
+from engine.training.calibration import PORTION_TOKENS, write_portion
+from engine.training.choosing import (
+    Candidate,
+    HeldOutLayer,
+    LayerCost,
+    MachineCost,
+    choose_layer,
+    copy_candidate,
+    layer_candidates,
+    low_rank_candidate,
+)
+from engine.training.error_budget import Goal, HeldOutText, hold_budget, measure_masked, measure_reference
+from engine.training.gate_copies import CopyFit, CopyMaker
+from engine.training.given_text import text_sequences
+from engine.training.layer_walk import ModelParts, walk_layers
+from engine.training.low_rank import GateCuts, LowRankFitter, LowRankMap, Recipe
+from engine.training.sign_copy import sign_candidate
+from engine.training.thresholds import LEVELS
+from engine.training.training_data import LayerSamples, SampleKeeper, TrainingTexts, split_texts, spread, unpacked
+from engine.training.training_records import LayerRecord
+
+if TYPE_CHECKING:
+    from engine.session import LoadedModel
+
+Progress = Callable[[int, int], None]
+Cancelling = Callable[[], bool]
+Wanted = Literal["auto", "low_rank", "gate_copy", "cascade", "sign"]
+WANTED: tuple[Wanted, ...] = get_args(Wanted)
+
+DEFAULT_TOKENS = 49152
+LEAST_TOKENS = 1024
+COPY_BITS = (2, 3)
+LOWEST_RANK_SHARE, HIGHEST_RANK_SHARE = 32, 4  # of the width: it over these
+RANK_STEP = 32  # a block of the codecs that b's rows are stored in
+GROWING_LEVEL = 0.99  # of recall, at which a larger rank must pay
+EPOCHS = 8  # at most: positions are seen so often
+_CHATS = ("questions", "dialogue")  # kinds of calibration text that are chats where the model has a template
+# What a desktop's memory reads, the share of it that rows here and there reach (tests/benchmarks/cpu_kernels.py), and
+# a hand-over between stages of a token's program.
+_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S = 20e9, 0.75, 5e-7
+# Progress in thousandths, as the stages last on the starter model with two threads.
+_WHOLE, _WRITTEN, _FITTED = 1000, 150, 800
+_VERSION = 1  # of what is kept between two runs
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of training. tokens: of text in all, the user's and the model's own half each."""
+
+    kind: Wanted = "auto"
+    tokens: int = DEFAULT_TOKENS
+    goal: Goal = field(default_factory=Goal)
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in WANTED:
+            raise InvalidRequestError(f"Unknown kind of predictor {self.kind!r}; known are {', '.join(WANTED)}.")
+        if self.tokens < LEAST_TOKENS:
+            raise InvalidRequestError(
+                f"{self.tokens} tokens were asked for; predictors need at least {LEAST_TOKENS} to be trained on."
+            )
+        if not 0 < self.goal.perplexity_rise < 1:
+            raise InvalidRequestError(
+                f"The budget is {100 * self.goal.perplexity_rise:g} %; it must lie above 0 and below 100."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """file: the artefact's head. layers that `exact` serves better than any predictor have the kind true_gate."""
+
+    predictor: Predictor
+    file: Path
+    seconds: float
+    device: str
+
+    def values(self) -> dict[str, Any]:
+        """As the command's JSON and the window's job say it."""
+        predictor = self.predictor
+        return {
+            "layers": [
+                {
+                    "kind": layer.kind,
+                    "rank": layer.rank,
+                    "bits": None if layer.copy is None else layer.copy.bits,
+                    "recall": layer.recall,
+                    "precision": layer.precision,
+                    "active_share": layer.active_share,
+                    "bytes": layer.n_bytes,
+                }
+                for layer in predictor.layers
+            ],
+            "bytes": predictor.n_bytes,
+            "seconds": self.seconds,
+            "budget": None if predictor.budget is None else predictor.budget.to_json(),
+            "device": self.device,
+            "file": str(self.file),
+        }
+
+
+def train(
+    model: LoadedModel,
+    text: str | None = None,
+    wishes: Wishes | None = None,
+    device: str = "auto",
+    progress: Progress = lambda done, total: None,
+    cancelled: Cancelling = lambda: False,
+) -> Trained:
+    """Predictors of all layers, kept as the model's own in place of older ones.
+
+    text: the user's own, beside what the model writes. Finished layers are kept until the whole is: the same call goes
+    on where one was interrupted, with the same result.
+    Units: progress reports thousandths. Cost: one layer's positions at a time, N (D + F) halves, in a file where they
+    are many.
+    Raises: InvalidRequestError, UnsupportedModelError for a model without zeros or with experts,
+    DeviceUnavailableError, DeviceMemoryError, HostMemoryError, DiskSpaceError, Cancelled.
+    """
+    started = time.perf_counter()
+    wishes = wishes or Wishes()
+    config = model.opened.config
+    if not config.has_zeros or config.n_experts:
+        what = "has experts" if config.n_experts else f"has the activation {config.activation}, which makes no zeros"
+        raise UnsupportedModelError(
+            f"{model.opened.name} {what}, and predictors are known for ReLU in one block a layer.",
+            "Run it without predictors.",
+        )
+    device = training_device(device)
+    texts, held_out, source = _texts(model, text, wishes, _part(progress, 0, _WRITTEN), cancelled)
+    with _threads(model.threads):
+        trainer = _Trainer(model, texts, wishes, device)
+        trainer.fit_layers(_part(progress, _WRITTEN, _FITTED), cancelled)
+        chosen = trainer.choose(held_out, _part(progress, _FITTED, _WHOLE), cancelled)
+    made = replace(chosen, text=source)
+    file = artefacts.save_predictor(model.opened, made, cancelled=cancelled)
+    trainer.forget()
+    progress(_WHOLE, _WHOLE)
+    return Trained(made, file, time.perf_counter() - started, device)
+
+
+def training_device(wanted: str) -> str:
+    """cuda or cpu. Raises: DeviceUnavailableError where a GPU was asked for and there is none."""
+    import torch
+
+    if wanted == "cpu":
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if wanted == "cuda":
+        raise DeviceUnavailableError("The GPU cannot be used for training: PyTorch finds none.")
+    return "cpu"
+
+
+def ranks_for(d_model: int) -> list[int]:
+    """The ranks that are tried: doubled from the width over 32 up to the width over 4, in whole blocks."""
+    lowest = max(RANK_STEP, d_model // LOWEST_RANK_SHARE // RANK_STEP * RANK_STEP)
+    ranks = [lowest]
+    while 2 * ranks[-1] <= d_model // HIGHEST_RANK_SHARE:
+        ranks.append(2 * ranks[-1])
+    return ranks
+
+
+class _Trainer:
+    """One training: the layers that are done, and where they are kept."""
+
+    def __init__(self, model: LoadedModel, texts: TrainingTexts, wishes: Wishes, device: str) -> None:
+        self._model = model
+        self._parts = ModelParts.of(model)
+        self._texts = texts
+        self._wishes = wishes
+        self._device = device
+        self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
+        self._folder = _kept_in(model, texts, wishes, device)
+        self._records: dict[int, LayerRecord] = {}
+        for layer in range(model.opened.config.n_layers):
+            if (record := LayerRecord.load(self._file(layer))) is not None:
+                self._records[layer] = record
+
+    def _file(self, layer: int) -> Path:
+        return self._folder / f"layer-{layer:03d}.npz"
+
+    def forget(self) -> None:
+        """Deletes what was kept for going on."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def fit_layers(self, progress: Progress, cancelled: Cancelling) -> None:
+        n_layers = self._model.opened.config.n_layers
+        if len(self._records) == n_layers:
+            return
+
+        def hand_over(samples: LayerSamples) -> None:
+            walked = samples.layer * _WHOLE
+
+            def report(done: int, total: int) -> None:
+                progress(walked + _WHOLE // 5 + 4 * _WHOLE // 5 * done // total, n_layers * _WHOLE)
+
+            record = self._fit(samples, report, cancelled)
+            record.save(self._file(samples.layer))
+            self._records[samples.layer] = record
+
+        def walked(done: int, total: int) -> None:
+            layer, rest = divmod(n_layers * done, total)
+            progress(layer * _WHOLE + _WHOLE // 5 * rest // total, n_layers * _WHOLE)
+
+        keeper = SampleKeeper(self._parts, self._texts, hand_over, lambda layer: layer not in self._records)
+        try:
+            walk_layers(self._parts, self._texts.walked, keeper, progress=walked, cancelled=cancelled).close()
+        finally:
+            keeper.close()
+
+    def _fit(self, samples: LayerSamples, progress: Progress, cancelled: Cancelling) -> LayerRecord:
+        """All that one layer may be predicted by."""
+        kind = self._wishes.kind
+        w = self._parts.weights.layers[samples.layer].ffns[0]
+        matrix, bias = first_matrix(w)
+        gate = unpacked(matrix)
+        inputs, contribution = samples.calibration()
+        first = inputs @ gate.T
+        held_out = HeldOutLayer(
+            inputs, first if bias is None else first + bias, contribution, self._parts.config.activation_threshold
+        )
+        cost = LayerCost.of(w, held_out.fired_share)
+        if kind == "sign":
+            return LayerRecord([sign_candidate(gate, bias, held_out)], cost)
+        mean, second_moment = samples.moments()
+        fits: list[CopyFit] = []
+        if kind != "low_rank":
+            maker = CopyMaker(gate, bias, mean, second_moment, self._device)
+            fits = [maker.fit(bits, cancelled=cancelled) for bits in COPY_BITS]
+        if kind == "gate_copy":
+            found = [copy_candidate(fit, held_out, cost, self._machine) for fit in fits]
+            return LayerRecord(found, cost)
+        low_ranks = self._low_ranks(samples, GateCuts(gate, bias, mean, second_moment, self._device), fits, held_out,
+                                    cost, progress, cancelled)  # fmt: skip
+        if kind == "low_rank":
+            found = [low_rank_candidate(one, held_out) for one in low_ranks]
+        elif kind == "cascade":
+            found = [copy_candidate(fit, held_out, cost, self._machine, one) for fit in fits for one in low_ranks]
+        else:
+            found = layer_candidates(fits, low_ranks, held_out, cost, self._machine)
+        return LayerRecord(found, cost)
+
+    def _low_ranks(
+        self,
+        samples: LayerSamples,
+        cuts: GateCuts,
+        fits: Sequence[CopyFit],
+        held_out: HeldOutLayer,
+        cost: LayerCost,
+        progress: Progress,
+        cancelled: Cancelling,
+    ) -> list[LowRank]:
+        """One of every rank, from the lowest on, until a larger one no longer pays."""
+        recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
+        recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
+        ranks = ranks_for(len(held_out.x[0]))
+        fitter = LowRankFitter(samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], self._device)
+        made: list[LowRank] = []
+        least = float("inf")
+        for number, rank in enumerate(ranks):
+
+            def report(done: int, total: int, number: int = number) -> None:
+                progress(number * total + done, len(ranks) * total)
+
+            start = cuts.cut(rank, "q4_0")
+            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, report, cancelled))]
+            made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
+            with_it = [low_rank_candidate(made[-1], held_out, (GROWING_LEVEL,))]
+            with_it += [
+                copy_candidate(fit, held_out, cost, self._machine, made[-1], (GROWING_LEVEL,)) for fit in fits[:1]
+            ]
+            best = min(one.seconds(one.points[0], cost, self._machine) for one in with_it)
+            if best >= least:
+                break
+            least = min(least, best)
+        return made
+
+    def choose(self, texts: Sequence[HeldOutText], progress: Progress, cancelled: Cancelling) -> Predictor:
+        """The kinds of all layers, and the common level of recall at which the budget is held."""
+        model = self._model.opened
+        passes, most = 0, 2 + 2 * len(LEVELS).bit_length()
+
+        def of_pass(done: int, total: int) -> None:
+            progress(passes * total + done, most * total)
+
+        reference = measure_reference(self._parts, texts, of_pass, cancelled)
+
+        def build(level: float) -> Predictor:
+            layers = tuple(self._layer(layer, level) for layer in range(model.config.n_layers))
+            return Predictor(layers, model.fingerprint, model.config.activation_text)
+
+        def measure(predictor: Predictor) -> tuple[MeasuredText, ...]:
+            nonlocal passes
+            passes = min(passes + 1, most - 1)
+            return measure_masked(self._parts, texts, predictor, reference, of_pass, cancelled)
+
+        return hold_budget(build, measure, texts, self._wishes.goal)
+
+    def _layer(self, layer: int, level: float) -> LayerPredictor:
+        record = self._records[layer]
+        chosen = choose_layer(record.candidates, level, record.cost, self._machine)
+        if chosen is None and self._wishes.kind != "auto":
+            chosen = min(record.candidates, key=lambda one: self._seconds(one, level, record))
+        return LayerPredictor() if chosen is None else chosen.at(level)
+
+    def _seconds(self, candidate: Candidate, level: float, record: LayerRecord) -> float:
+        return candidate.seconds(candidate.point(level), record.cost, self._machine)
+
+
+def as_low_rank(fitted: LowRankMap) -> LowRank:
+    """As predictors hold it; its threshold is set later."""
+    a, b = fitted.packed()
+    return LowRank(a, b, fitted.a_bias, fitted.b_bias)
+
+
+def _texts(
+    model: LoadedModel, text: str | None, wishes: Wishes, progress: Progress, cancelled: Cancelling
+) -> tuple[TrainingTexts, list[HeldOutText], str]:
+    """What is trained on, what is held out, and where it is from in words."""
+    kinds: dict[str, list[list[int]]] = {}
+    given = [] if text is None else text_sequences(model, text)
+    n_given = sum(map(len, given))
+    if text is not None:
+        if n_given < LEAST_TOKENS // 2:
+            raise InvalidRequestError(
+                f"The text has {n_given} tokens; at least {LEAST_TOKENS // 2} are needed.",
+                "Give a longer text, or none: the model then writes all of it.",
+            )
+        given = spread(given, wishes.tokens // 2)
+        kinds["the text given"] = given
+    n_own = wishes.tokens - sum(map(len, given))
+    chats = model.tokenizer.chat_template is not None
+    for number in range(-(-n_own // PORTION_TOKENS)):
+        before = number * PORTION_TOKENS
+
+        def report(done: int, total: int, before: int = before) -> None:
+            progress(before + done, n_own)
+
+        size = min(PORTION_TOKENS, n_own - before)
+        portion = write_portion(model, number, wishes.seed, size, progress=report, cancelled=cancelled)
+        for kind, sequences in portion.items():
+            name = "self-written chat" if chats and kind in _CHATS else "self-written prose"
+            kinds.setdefault(name, []).extend(sequences)
+    texts = split_texts(kinds)
+    held_out = [
+        HeldOutText(name, sequences, prose=name != "self-written chat") for name, sequences in texts.held_out.items()
+    ]
+    source = "written by the model itself" + ("" if text is None else ", and a text given")
+    return texts, held_out, f"{sum(map(len, texts.train))} positions {source}"
+
+
+def _kept_in(model: LoadedModel, texts: TrainingTexts, wishes: Wishes, device: str) -> Path:
+    """The folder of what is finished; its name holds all that decides what is in it."""
+    import platformdirs
+
+    made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, texts.fingerprint, wishes.kind,
+                         repr(astuple(wishes.recipe)), str(wishes.seed), device, model.backend.name, model.kv_codec,
+                         repr((COPY_BITS, LEVELS)), str(_VERSION)])  # fmt: skip
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
+    return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "training" / key
+
+
+def _part(progress: Progress, start: int, stop: int) -> Progress:
+    """Progress of a stage as that of the whole."""
+    return lambda done, total: progress(start + (stop - start) * done // max(1, total), _WHOLE)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """torch computes with as many threads as the engine does, for as long as it trains."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,210 @@
+"""What predictors are trained on: which texts, cut three ways, and what one layer read and did at their positions.
+
+One layer's positions are kept at a time, in a temporary file where they are many. Nothing is trained here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import InvalidRequestError
+from engine.model.weights import FfnWeights
+from engine.training.layer_walk import LayerBatch, ModelParts
+from engine.training.residual_stream import ResidualStream
+from native_kernels.backend import F32, PackedMatrix
+from native_kernels.reference import ReferenceOperators
+
+F16 = NDArray[np.float16]
+F64 = NDArray[np.float64]
+
+# Positions that thresholds are set on: with 5 % of 1792 neurons firing they hold 180,000 values to draw the line in.
+MOST_CALIBRATION = 2048
+_LARGEST_HALF = 60_000.0
+_PIECE_ROWS = 256
+
+
+@dataclass(frozen=True)
+class TrainingTexts:
+    """Sequences of token ids, whole ones in each part, so that none has seen the other; held_out by kind."""
+
+    train: list[list[int]] = field(default_factory=list)
+    calibration: list[list[int]] = field(default_factory=list)
+    held_out: dict[str, list[list[int]]] = field(default_factory=dict)
+
+    @property
+    def walked(self) -> list[list[int]]:
+        """What goes through the model layer by layer: those to train on, then those to set thresholds on."""
+        return self.train + self.calibration
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for part in (self.train, self.calibration, *(self.held_out[kind] for kind in sorted(self.held_out))):
+            for sequence in (*part, []):
+                digest.update(np.asarray(sequence, "<i8").tobytes() + b"\n")
+        return digest.hexdigest()
+
+
+def spread(sequences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """So many of the sequences, spread evenly over all of them, that they have about this many tokens."""
+    total = sum(map(len, sequences))
+    wanted = min(len(sequences), max(3, round(len(sequences) * tokens / max(1, total))))
+    return [list(sequences[at * len(sequences) // wanted]) for at in range(wanted)]
+
+
+def split_texts(kinds: dict[str, list[list[int]]]) -> TrainingTexts:
+    """Of every kind eight sequences of ten to train on, one for thresholds, one held out; of a few one each.
+
+    Raises: InvalidRequestError for a kind of less than three sequences: nothing could be held out.
+    """
+    texts = TrainingTexts()
+    for kind, sequences in kinds.items():
+        if len(sequences) < 3:
+            raise InvalidRequestError(
+                f"Of {kind} there are {len(sequences)} sequences; predictors need three at least: to be trained, set "
+                "and checked on.",
+                "Give a longer text, or more tokens.",
+            )
+        every = min(10, len(sequences))
+        texts.held_out[kind] = sequences[every - 1 :: every]
+        texts.calibration.extend(sequences[every - 2 :: every])
+        texts.train.extend(sequence for at, sequence in enumerate(sequences) if at % every < every - 2)
+    return texts
+
+
+class LayerSamples:
+    """What one layer's FFN read and did: the first n_train positions are to train on, the others set thresholds.
+
+    inputs f16 [N, D], normed; contribution f16 [N, F]: what goes into down times the length of its row there, over
+    `unit`; 0 where a neuron did not fire. To be closed.
+    """
+
+    def __init__(self, layer: int, n_train: int, n_positions: int, d_model: int, d_ff: int, most_ram_bytes: int | None):
+        self.layer = layer
+        self.n_train = n_train
+        self.unit = 0.0
+        self._inputs = ResidualStream(n_positions, d_model, most_ram_bytes, np.float16)
+        try:
+            self._contribution = ResidualStream(n_positions, d_ff, most_ram_bytes, np.float16)
+        except BaseException:
+            self._inputs.close()
+            raise
+
+    @property
+    def inputs(self) -> F16:
+        return self._inputs.values
+
+    @property
+    def contribution(self) -> F16:
+        return self._contribution.values
+
+    def add(self, start: int, normed: F32, contribution: F32) -> None:
+        """Positions from number `start` on; contribution [T, F], not yet over the unit, which the first batch sets."""
+        if not self.unit:
+            counted = contribution[contribution > 0]
+            self.unit = float(counted.mean()) if counted.size else 1.0
+        stop = start + len(normed)
+        self.inputs[start:stop] = np.clip(normed, -_LARGEST_HALF, _LARGEST_HALF)
+        scaled = contribution / np.float32(self.unit)
+        # What fires stays above zero: the smallest half that is no zero is 6e-8.
+        self.contribution[start:stop] = np.where(contribution > 0, np.clip(scaled, 1e-7, _LARGEST_HALF), 0)
+
+    def moments(self) -> tuple[F64, F64]:
+        """Mean [D] and second moment [D, D] of the inputs that are trained on."""
+        width = self.inputs.shape[1]
+        mean, second = np.zeros(width), np.zeros((width, width))
+        for start in range(0, self.n_train, 1024):
+            part = self.inputs[start : min(start + 1024, self.n_train)].astype(np.float32)
+            mean += part.sum(0, dtype=np.float64)
+            second += part.T @ part
+        return mean / self.n_train, second / self.n_train
+
+    def calibration(self) -> tuple[F32, F32]:
+        """Inputs [T, D] and contribution [T, F] of the positions that set thresholds, spread over them where many."""
+        every = slice(self.n_train, None, -(-(len(self.inputs) - self.n_train) // MOST_CALIBRATION))
+        return self.inputs[every].astype(np.float32), self.contribution[every].astype(np.float32)
+
+    def close(self) -> None:
+        self._inputs.close()
+        self._contribution.close()
+
+    def __enter__(self) -> LayerSamples:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class SampleKeeper:
+    """The visitor of a walk over `texts.walked`: keeps a layer's positions and hands them over when it has them all."""
+
+    def __init__(
+        self,
+        parts: ModelParts,
+        texts: TrainingTexts,
+        hand_over: Callable[[LayerSamples], None],
+        wanted: Callable[[int], bool] = lambda layer: True,
+        most_ram_bytes: int | None = None,
+    ) -> None:
+        """wanted: which layers are to be kept. most_ram_bytes: as `ResidualStream`."""
+        self._parts = parts
+        self._n_train = sum(map(len, texts.train))
+        self._n_positions = sum(map(len, texts.walked))
+        self._hand_over = hand_over
+        self._wanted = wanted
+        self._most_ram_bytes = most_ram_bytes
+        self._samples: LayerSamples | None = None
+        self._lengths: F32 = np.zeros(0, np.float32)
+
+    def __call__(self, batch: LayerBatch) -> None:
+        if not self._wanted(batch.layer):
+            return
+        config = self._parts.config
+        if self._samples is None:
+            self._lengths = down_lengths(self._parts.weights.layers[batch.layer].ffns[0])
+            self._samples = LayerSamples(
+                batch.layer, self._n_train, self._n_positions, config.d_model, config.d_ff, self._most_ram_bytes
+            )
+        self._samples.add(batch.start, batch.normed, np.abs(batch.hidden) * self._lengths)
+        if batch.start + len(batch) == self._n_positions:
+            with self._samples as samples:
+                self._samples = None
+                self._hand_over(samples)
+
+    def close(self) -> None:
+        """Gives up a layer that was not finished."""
+        if self._samples is not None:
+            self._samples.close()
+            self._samples = None
+
+
+def down_lengths(w: FfnWeights) -> F32:
+    """The length of every neuron's row of down, [F]: what one unit of its hidden value moves the residual by."""
+    if w.down_t is not None:
+        return np.concatenate([np.linalg.norm(rows, axis=1) for rows in _pieces(w.down_t)]).astype(np.float32)
+    assert w.down is not None, "a block has down_t or down"
+    squares = np.zeros(w.down.n_cols)
+    for rows in _pieces(w.down):
+        squares += (rows * rows).sum(axis=0, dtype=np.float64)
+    lengths: F32 = np.sqrt(squares).astype(np.float32)
+    return lengths
+
+
+def unpacked(matrix: PackedMatrix) -> F32:
+    """All of it as float32 [N, D]."""
+    return np.concatenate(list(_pieces(matrix)))
+
+
+def _pieces(matrix: PackedMatrix) -> Any:
+    operators = ReferenceOperators()
+    for start in range(0, matrix.n_rows, _PIECE_ROWS):
+        yield operators.rows(matrix, np.arange(start, min(start + _PIECE_ROWS, matrix.n_rows)))

@@ -1,0 +1,147 @@
+"""Lets a model write many texts at once: every step takes each of them one token further through the same weights.
+
+So a step reads the weights once for all of them, which is what writing one text after another spends its time on. What
+is written is engine/training/calibration.py's to choose; the engine answers people with engine/generate.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.config import SamplingConfig
+from engine.errors import Cancelled
+from engine.executor.dense import DenseExecutor
+from engine.executor.exact import ExactExecutor
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer, check_sequence
+from engine.sampling import Sampler, make_sampler
+from engine.training.layer_walk import ModelParts
+from native_kernels.backend import F32
+
+# Texts at once. Their number is part of what a seed determines (products of few tokens are rounded otherwise than those
+# of many), so it depends on the model alone and not on the free memory.
+MOST_AT_ONCE = 48
+MOST_CACHE_BYTES = 2 << 30  # of keys and values; a 7B model without grouped heads writes 16 texts of 256 tokens then
+
+
+@dataclass(frozen=True)
+class Task:
+    """One text to be written: behind which tokens, how many at most, how chosen, and by which tokens it ends."""
+
+    prompt: Sequence[int]
+    most_tokens: int
+    sampling: SamplingConfig
+    stops: frozenset[int] = frozenset()
+
+
+def write_texts(
+    parts: ModelParts,
+    tasks: Sequence[Task],
+    seed: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[list[int]]:
+    """Each task's prompt and what the model wrote behind it, the token that ended it included.
+
+    Units: progress reports tokens done and at most.
+    Raises: HostMemoryError, TokenizerMismatchError, ContextOverflowError, BrokenLogitsError, and Cancelled between two
+    steps.
+    """
+    return _Writer(parts, tasks, seed).run(progress, cancelled) if tasks else []
+
+
+@dataclass(eq=False)
+class _Text:
+    """One that is being written."""
+
+    number: int  # of its task
+    task: Task
+    tokens: list[int]
+    cache: KVCache
+    sampler: Sampler
+
+    @property
+    def waiting(self) -> list[int]:
+        """Tokens that have not gone through the model."""
+        return self.tokens[self.cache.length :]
+
+
+class _Writer:
+    def __init__(self, parts: ModelParts, tasks: Sequence[Task], seed: int) -> None:
+        config = parts.config
+        self._capacity = max(len(task.prompt) + task.most_tokens for task in tasks)
+        for task in tasks:
+            # What is written stays within the vocabulary, but not within positions that a model has learned.
+            check_sequence(config, np.array(task.prompt), task.most_tokens)
+        executor = (ExactExecutor if config.has_zeros else DenseExecutor)(config, parts.weights, parts.operators)
+        self._graph = Transformer(config, parts.weights, executor, parts.operators)
+        each = KVCache.bytes_for(config, self._capacity, parts.kv_codec)
+        at_once = min(MOST_AT_ONCE, max(2, MOST_CACHE_BYTES // each), len(tasks))
+        self._free = [KVCache(config, self._capacity, parts.kv_codec) for _ in range(at_once)]
+        self._tasks = list(enumerate(tasks))
+        self._seed = seed
+        self._most = sum(len(task.prompt) + task.most_tokens for task in tasks)
+        self._done = 0
+
+    def run(self, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[list[int]]:
+        texts: list[list[int]] = [[] for _ in self._tasks]
+        waiting = iter(self._tasks)
+        running: list[_Text] = []
+        while True:
+            while self._free and (following := next(waiting, None)) is not None:
+                running.append(self._begin(*following))
+            if not running:
+                return texts
+            if cancelled():
+                raise Cancelled
+            going_on = []
+            for text, logits in zip(running, self._step(running), strict=True):
+                if self._goes_on(text, logits):
+                    going_on.append(text)
+                else:
+                    texts[text.number] = text.tokens
+                    self._done += len(text.task.prompt) + text.task.most_tokens - len(text.tokens)
+                    self._free.append(text.cache)
+            running = going_on
+            progress(self._done, self._most)
+
+    def _begin(self, number: int, task: Task) -> _Text:
+        cache = self._free.pop()
+        cache.truncate(0)
+        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        self._done += len(task.prompt)
+        return _Text(number, task, list(task.prompt), cache, make_sampler(replace(task.sampling, seed=seed)))
+
+    def _goes_on(self, text: _Text, logits: F32) -> bool:
+        token = text.sampler(logits, text.tokens)
+        text.tokens.append(token)
+        self._done += 1
+        return token not in text.task.stops and len(text.tokens) < len(text.task.prompt) + text.task.most_tokens
+
+    def _step(self, texts: Sequence[_Text]) -> F32:
+        """What waits of each text through the model; the logits behind each, [texts, V]."""
+        graph, pieces = self._graph, [text.waiting for text in texts]
+        starts = [text.cache.length for text in texts]
+        ends = np.cumsum([len(piece) for piece in pieces])
+        places = [slice(end - len(piece), end) for end, piece in zip(ends, pieces, strict=True)]
+        positions = np.concatenate(
+            [np.arange(start, start + len(piece)) for start, piece in zip(starts, pieces, strict=True)]
+        )
+        angles = graph.angles(positions, self._capacity)
+
+        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
+            out = np.empty_like(q)
+            for text, start, rows in zip(texts, starts, places, strict=True):
+                cache = text.cache
+                out[rows] = graph.attend(layer, q[rows], k[rows], v[rows], cache.blocks[layer], cache.layout, start)
+            return out
+
+        x = graph.embed(np.concatenate(pieces).astype(np.int64), positions)
+        for layer in range(graph.config.n_layers):
+            x = graph.layer(layer, x, angles, attend)
+        for text, piece in zip(texts, pieces, strict=True):
+            text.cache.advance(len(piece))
+        return graph.logits(graph.last_norm(x[ends - 1]))

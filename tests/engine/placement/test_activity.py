@@ -1,0 +1,103 @@
+"""Probabilities: what was counted is taken as it is, what is not known is assumed and said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from placement_cases import a_config, some_stats
+
+from engine.placement.activity import activity_of, scaled_to
+from engine.placement.model_bytes import PredictorBytes
+from engine.sparsity.stats import NeuronStats
+
+
+def predictors(*shares: float | None, gate: bool = False) -> PredictorBytes:
+    ones = np.ones(4, np.int64)
+    return PredictorBytes(ones, ones, ("f16",) * 4, shares, np.full(4, gate))
+
+
+@given(arrays(np.float32, st.integers(1, 40), elements=st.floats(0, 1, width=32)), st.floats(0, 1))
+def test_scaled_to_a_mean(values: np.ndarray, mean: float) -> None:
+    scaled = scaled_to(values, mean)
+    assert ((scaled >= 0) & (scaled <= 1)).all()
+    possible = mean if values.sum() <= 0 else min(mean, np.count_nonzero(values) / len(values))
+    if values.sum() <= 0 or values[values > 0].min() > 1e-6:
+        assert scaled.mean() == pytest.approx(possible, abs=1e-4)
+    order = np.argsort(values, kind="stable")
+    assert (np.diff(scaled[order]) >= -1e-6).all()
+
+
+def test_counts_are_probabilities() -> None:
+    config = a_config()
+    stats = some_stats(config)
+    activity = activity_of(config, "exact", stats)
+    np.testing.assert_allclose(activity.fired, stats.counts / 1000, rtol=1e-6)
+    assert (activity.active == 1).all()
+    np.testing.assert_array_equal(activity.opened, activity.fired)
+    assert activity.source == "measured"
+    assert activity.notes == ()
+    assert activity.fired_share == pytest.approx(stats.counts.mean() / 1000)
+
+
+@pytest.mark.parametrize(("activation", "share"), [("relu", 0.05), ("relu-glu", 0.3), ("drelu-glu", 0.13)])
+def test_without_statistics_all_are_alike(activation: str, share: float) -> None:
+    activity = activity_of(a_config(activation), "exact")
+    assert activity.fired == pytest.approx(share)
+    assert activity.source == "none"
+    assert f"{share:.0%}" in activity.notes[0]
+    if activation == "drelu-glu":
+        assert (activity.opened > activity.fired).all()
+
+
+def test_no_zeros_means_everything() -> None:
+    activity = activity_of(a_config("silu-glu"), "dense", some_stats(a_config()))
+    for part in (activity.active, activity.opened, activity.fired, activity.computed):
+        assert (part == 1).all()
+    assert (activity_of(a_config(), "dense").computed == 1).all()
+
+
+def test_counts_of_an_unknown_number_of_tokens_keep_their_proportions() -> None:
+    config = a_config()
+    known = some_stats(config)
+    stats = NeuronStats(known.counts * 7, None, "shipped", "published")
+    activity = activity_of(config, "exact", stats)
+    assert activity.fired.mean(axis=1) == pytest.approx(0.3, abs=1e-3)
+    assert "do not say" in activity.notes[0]
+    assert (np.diff(activity.fired[0][np.argsort(known.counts[0])]) >= 0).all()
+    nothing = NeuronStats(np.zeros_like(known.counts), None, "shipped", "published")
+    assert activity_of(config, "exact", nothing).fired == pytest.approx(0.3)
+
+
+def test_what_predictors_expect() -> None:
+    config = a_config()
+    stats = some_stats(config)
+    measured = activity_of(config, "sparse", stats, predictors(0.3, 0.3, 0.25, 0.22))
+    assert measured.active.mean(axis=1) == pytest.approx([0.3, 0.3, 0.25, 0.22], abs=1e-3)
+    assert (measured.fired <= measured.active).all()
+    assert measured.notes == ()
+    guessed = activity_of(config, "sparse", stats, predictors(None, None, None, None))
+    assert guessed.active.mean() == pytest.approx(1.3 * stats.counts.mean() / 1000, rel=1e-2)
+    assert "Nobody measured" in guessed.notes[0]
+    seen = replace(predictors(None, 0.3, None, None), expected_to_fired=1.1)
+    by_tokens = activity_of(config, "sparse", stats, seen)
+    fired = stats.counts.mean(axis=1) / 1000
+    assert by_tokens.active.mean(axis=1) == pytest.approx(
+        [1.1 * fired[0], 0.3, 1.1 * fired[2], 1.1 * fired[3]], rel=1e-2
+    )
+    assert by_tokens.notes == ("As tokens of the model showed, the predictors expect 1.10 times what fires.",)
+    gates = activity_of(config, "sparse", stats, predictors(None, None, None, None, gate=True))
+    np.testing.assert_array_equal(gates.active, gates.opened)
+
+
+def test_experts_are_reached_as_often_as_any() -> None:
+    config = a_config(d_ff=64, n_experts=4, n_experts_used=1, shared_d_ff=32)
+    activity = activity_of(config, "exact")
+    assert activity.active.shape == (4, 4 * 64 + 32)
+    assert activity.active[0, 0] == 0.25
+    assert activity.active[0, -1] == 1
+    assert activity.fired[0, -1] == pytest.approx(0.3)

@@ -1,0 +1,283 @@
+"""Models that no placement on a machine holds: refused before anything is read, with something that works instead."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from on_a_stand_in import GIB, StandInMachine
+from placement_cases import a_profile
+from tiny_model import make_tiny_model
+
+from engine.config import EngineConfig, ModelConfig
+from engine.cpu_and_ram import RamInfo
+from engine.errors import HostMemoryError
+from engine.hardware import HardwareProfile
+from engine.placement import memory_plan
+from engine.placement.activity import activity_of
+from engine.placement.cost_model import Machine
+from engine.placement.greedy import place_greedily
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.oversized import Alternative, Case, Room, alternatives, fitting_context
+from engine.placement.placement_problem import build_problem
+from engine.placement.solver import solve
+from engine.session import LoadedModel
+from native_kernels.codecs import CODECS
+
+# (layers, width, neurons, heads, key-value heads, vocabulary, gated, context): of 7 to 175 billion parameters.
+SHAPES = {
+    "LLaMA 7B": (32, 4096, 11008, 32, 32, 32000, True, 4096),
+    "LLaMA 13B": (40, 5120, 13824, 40, 40, 32000, True, 4096),
+    "LLaMA 32B": (64, 5120, 27648, 40, 8, 152000, True, 32768),
+    "LLaMA 70B": (80, 8192, 28672, 64, 8, 128256, True, 131072),
+    "Falcon 40B": (60, 8192, 32768, 128, 8, 65024, False, 2048),
+    "OPT 66B": (64, 9216, 36864, 72, 72, 50272, False, 2048),
+    "OPT 175B": (96, 12288, 49152, 96, 96, 50272, False, 2048),
+}
+# (free RAM, free VRAM, all VRAM) in GiB.
+MACHINES = {
+    "RTX 4090": (54, 23, 24),
+    "RTX 2080 Ti": (26, 10.2, 11),
+    "RTX 3060": (26, 11.3, 12),
+    "RTX 4060 laptop": (11, 7.3, 8),
+    "a card that others use": (11, 0.8, 8),
+    "no card": (14, None, None),
+    "a small PC": (1.7, None, None),
+}
+BUDGETS = (None, 3.0)
+
+
+def sizes(name: str, codec: str) -> ModelBytes:
+    """A model of that size. 256 neurons are one, so that a solver of a test is done in no time."""
+    layers, width, neurons, heads, kv_heads, vocabulary, gated, context = SHAPES[name]
+    config = ModelConfig(
+        family="llama" if gated else "opt", n_layers=layers, d_model=width, d_ff=neurons // 256, n_heads=heads,
+        n_kv_heads=kv_heads, head_dim=width // heads, vocab_size=vocabulary, max_context=context, rope_theta=1e4,
+        norm_eps=1e-5, activation="relu-glu" if gated else "relu", tied_embeddings=False, bos_token_id=None,
+        eos_token_ids=(),
+    )  # fmt: skip
+    ones, row = np.ones(layers, np.int64), CODECS[codec].n_bytes(width)
+    attention = (2 * width + 2 * kv_heads * (width // heads)) * row
+    codecs = (codec,) * layers
+    return ModelBytes(
+        config, ones * attention, ones * 256 * row, ones * 256 * row * gated, ones * 256 * row, vocabulary * row,
+        vocabulary * row, codecs, codecs, codecs, codec,
+    )  # fmt: skip
+
+
+def machine(name: str) -> HardwareProfile:
+    ram, free, total = MACHINES[name]
+    profile = a_profile(vram=None if total is None else int(total * GIB))
+    gpus = tuple(replace(gpu, name=name, free_bytes=int(free * GIB), context_bytes=400 << 20) for gpu in profile.gpus)
+    return replace(profile, ram=RamInfo(int(1.2 * ram * GIB), int(ram * GIB)), gpus=gpus)
+
+
+@dataclass(frozen=True)
+class Asked:
+    model: str
+    codec: str
+    machine: str
+    budget: float | None
+    context: int
+
+    @property
+    def room(self) -> Room:
+        profile = machine(self.machine)
+        gpu = profile.gpus[0] if profile.gpus else None
+        return Room(profile, gpu, memory_plan.budgets_of(profile, gpu, self.budget))
+
+
+def oversized() -> list[Asked]:
+    found = []
+    for model in SHAPES:
+        for codec in ("f16", "q8_0", "q4_0"):
+            for name, (_, _, total) in MACHINES.items():
+                for budget in BUDGETS if total is not None else (None,):
+                    context = min(4096, SHAPES[model][-1])
+                    asked = Asked(model, codec, name, budget, context)
+                    if Case(sizes(model, codec), "f16").least_ram(context, asked.room) > asked.room.ram_bytes:
+                        found.append(asked)
+    return found
+
+
+OVERSIZED = oversized()
+
+
+def is_held(model: ModelBytes, room: Room, context: int) -> bool:
+    """Whether the solver that loads models finds a placement."""
+    gpu, budgets = room.gpu, room.budgets
+    scratch = memory_plan.card_scratch_bytes(model, context, gpu, budgets.vram_bytes)
+    problem = build_problem(
+        model, activity_of(model.config, "exact"), Machine.of(room.profile, 7, gpu), "exact", context, 64, "f16", None,
+        0 if gpu is None else memory_plan.context_bytes(gpu) + scratch,
+        memory_plan.PROCESS_BYTES + memory_plan.scratch_bytes(model, context),
+    )  # fmt: skip
+    choice = place_greedily(problem, budgets.vram_bytes, budgets.ram_bytes)
+    if choice is None:  # the RAM is short
+        try:
+            choice = solve(problem, budgets.vram_bytes, budgets.ram_bytes, time_limit_s=2).choice
+        except HostMemoryError:
+            return False
+    return choice.ram(problem) <= budgets.ram_bytes and choice.vram(problem) <= budgets.vram_bytes
+
+
+def works(asked: Asked, one: Alternative) -> bool:
+    """Does what it says, as a person would, and has it placed."""
+    model, room = sizes(asked.model, asked.codec), asked.room
+    match one.kind:
+        case "context":
+            return is_held(model, room, int(one.value))
+        case "budget":
+            return is_held(
+                model, replace(room, budgets=memory_plan.budgets_of(room.profile, room.gpu, None)), asked.context
+            )
+        case "codec":
+            context = re.search(r"context of (\d+)", one.words)
+            smaller = sizes(asked.model, "q4_0")
+            assert smaller.total <= one.value * GIB * 1.001
+            return is_held(smaller, room, int(context[1]) if context else asked.context)
+        case "smaller":
+            shrunk = int(one.value * GIB) / model.total
+            few = replace(
+                model, attention=(model.attention * shrunk).astype(np.int64),
+                first=(model.first * shrunk).astype(np.int64), second=(model.second * shrunk).astype(np.int64),
+                down=(model.down * shrunk).astype(np.int64), embedding=int(model.embedding * shrunk),
+                head=int(model.head * shrunk),
+                config=replace(model.config, n_kv_heads=1, vocab_size=1000, max_context=512),
+            )  # fmt: skip
+            return is_held(few, room, 512)
+        case "free":
+            profile = replace(room.profile, ram=RamInfo(64 * GIB, int(one.value * GIB)))
+            return is_held(sizes_of_pip(), Room(profile, None, memory_plan.budgets_of(profile, None, None)), 1024)
+    return False
+
+
+def sizes_of_pip() -> ModelBytes:
+    from engine.assets import starter_model
+    from engine.model.model_files import open_model
+
+    return ModelBytes.of(open_model(starter_model()))
+
+
+def test_there_are_a_hundred_of_them() -> None:
+    assert len(OVERSIZED) >= 100
+    assert {asked.machine for asked in OVERSIZED} == set(MACHINES)
+
+
+@pytest.mark.parametrize("asked", OVERSIZED, ids=lambda one: f"{one.model}-{one.codec}-{one.machine}-{one.budget}")
+def test_it_is_refused_with_need_and_have_and_something_that_works(asked: Asked) -> None:
+    model, room = sizes(asked.model, asked.codec), asked.room
+    kv = 2 * 2 * asked.context * model.config.n_kv_heads * model.config.head_dim * model.n_layers
+    assert model.total + kv > 0.97 * (room.profile.ram.free_bytes - (512 << 20) + room.vram_bytes)
+    with pytest.raises(HostMemoryError) as refused:
+        fitting_context(model, room, asked.context, "f16", is_given=True)
+    message = refused.value.message
+    need = Case(model, "f16").in_ram(asked.context)
+    assert message.startswith(f"The model needs {need / GIB:.1f} GiB of memory with a context of {asked.context}")
+    assert f"; {room.ram_bytes / GIB:.1f} GiB of RAM" in message
+    assert ("of graphics memory" in message) == (room.vram_bytes > 0)
+    offered = alternatives(Case(model, "f16"), room, asked.context)
+    assert refused.value.hint == offered[0].words
+    for one in offered:
+        assert works(asked, one), one
+
+
+def test_what_surely_fits_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that is not refused, what is called sure has a placement; and what has one is never refused."""
+    sure = 0
+    for name in SHAPES:
+        for codec in ("q4_0",):
+            for place in MACHINES:
+                asked = Asked(name, codec, place, None, min(2048, SHAPES[name][-1]))
+                model, room = sizes(name, codec), asked.room
+                case, held = Case(model, "f16"), is_held(model, room, asked.context)
+                if case.surely_fits(asked.context, room):
+                    sure += 1
+                    assert held
+                if held:
+                    assert fitting_context(model, room, asked.context, "f16", is_given=True) == asked.context
+    assert sure >= 10
+
+
+def test_a_context_that_nobody_asked_for_gives_way() -> None:
+    model = sizes("LLaMA 13B", "q4_0")
+    profile = machine("no card")
+    ram = RamInfo(64 * GIB, int(9.5 * GIB))
+    room = Room(replace(profile, ram=ram), None, memory_plan.budgets_of(replace(profile, ram=ram), None, None))
+    assert Case(model, "f16").least_ram(4096, room) > room.ram_bytes
+    context = fitting_context(model, room, 4096, "f16")
+    assert 512 <= context < 4096
+    with pytest.raises(HostMemoryError) as refused:
+        fitting_context(model, room, 4096, "f16", is_given=True)
+    found = re.search(r"context of (\d+) tokens", refused.value.hint)
+    assert found is not None
+    assert fitting_context(model, room, int(found[1]), "f16", is_given=True) == int(found[1])
+
+
+def test_a_card_that_was_left_out_is_offered() -> None:
+    profile = machine("RTX 4090")
+    model = sizes("LLaMA 70B", "q4_0")
+    profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
+    room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
+    [first, *_] = alternatives(Case(model, "f16"), room, 1024)
+    assert (first.kind, first.words) == ("device", "Let the graphics card compute with the processor: it fits then.")
+    assert is_held(model, replace(room, gpu=profile.gpus[0],
+                                  budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
+
+
+# ------------------------------------------------------------------ at load
+
+
+def little_ram(path: Path, n_bytes: int, vram: int | None = None) -> EngineConfig:
+    """A machine with so little RAM that not even a tiny model has room beside what stays free."""
+    profile = replace(a_profile(vram=vram), ram=RamInfo(8 * GIB, n_bytes))
+    profile.save(path)
+    return EngineConfig(hardware_file=str(path), threads=1)
+
+
+def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine import session
+
+    path = make_tiny_model(tmp_path / "m")
+    engine = little_ram(tmp_path / "small.json", 512 << 20)
+    LoadedModel.load(path, EngineConfig(device="cpu", threads=1))  # what is imported by then is no memory of its own
+
+    def reads(*of: object, **named: object) -> None:
+        raise AssertionError("nothing is read")
+
+    monkeypatch.setattr(session, "load_weights", reads)
+    tracemalloc.start()
+    with pytest.raises(HostMemoryError, match="of RAM may be used") as refused:
+        LoadedModel.load(path, engine)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert "GiB of RAM are free" in refused.value.hint
+
+
+def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model would fit with the card, and the card fails: the RAM alone does not hold it, and that is said."""
+    from engine.card import choice
+    from engine.graphics import GpuInfo
+    from native_kernels.cuda.driver import CudaError
+
+    machine = StandInMachine(tmp_path, monkeypatch)
+
+    def opens(gpu: GpuInfo) -> None:
+        raise CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN")
+
+    monkeypatch.setattr(choice, "open_card", opens)
+    file = tmp_path / "slow.json"
+    profile = HardwareProfile.load(file)
+    path = make_tiny_model(tmp_path / "m", d_ff=4096)
+    from engine.model.model_files import open_model
+
+    case = Case(ModelBytes.of(open_model(path)), "f16")
+    lacking = case.in_ram(64) - (4 << 10)
+    replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
+    with pytest.raises(HostMemoryError, match="The card does not help: The processor computes: A card does not work"):
+        machine.load(path, device="auto")
