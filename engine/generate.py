@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from engine.model.kv_cache import KVCache
     from engine.model.transformer import Transformer
     from engine.sampling import Sampler
-    from engine.tokenizer import TextStream
+    from engine.text.tokenizer import TextStream
 
 Logits = npt.NDArray[np.float32]  # [V]
 FinishReason = Literal["stop", "length", "cancelled"]

@@ -17,17 +17,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import protocol
-from engine.chat_room import checked_overflow
 from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError, ServerError
 from engine.live import LiveFeed
 from engine.request_course import Emit, failure_of, progress_of
+from engine.text.chat_room import checked_overflow
 
 if TYPE_CHECKING:
-    from engine.chat_room import Fitted
     from engine.generate import GenerationStats
     from engine.server.service import LocalApi
     from engine.session import ChatSession, LoadedModel
+    from engine.text.chat_room import Fitted
 
 log = logging.getLogger(__name__)
 

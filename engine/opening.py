@@ -12,7 +12,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
 

@@ -69,7 +69,9 @@ class Generate:
     sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
     mode: str | None = None  # None: as loaded
     continues: bool = False  # the last message is the model's: it is written on, and the result is what is added
-    overflow: str = "roll"  # where it is too long for the context: "roll", "middle" or "stop" of engine/chat_room.py
+    overflow: str = (
+        "roll"  # where it is too long for the context: "roll", "middle" or "stop" of engine/text/chat_room.py
+    )
     fresh: bool = False  # nothing of the KV cache is used: what one mode computed, another is not to read
 
 

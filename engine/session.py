@@ -15,12 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.adaptation import Adaptation
-from engine.attached_texts import AttachedTexts, Portion
 from engine.backends import Backend, choose_backend
 from engine.card import choice
 from engine.card.part import CardPart, load_part
 from engine.card.placed_part import Whole
-from engine.chat_room import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
@@ -43,7 +41,9 @@ from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Room, fitting_context
 from engine.sampling import Sampler, make_sampler
 from engine.stoppable import run_unless
-from engine.tokenizer import Tokenizer
+from engine.text.attached_texts import AttachedTexts, Portion
+from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
+from engine.text.tokenizer import Tokenizer
 from native_kernels.backend import I32
 from native_kernels.cuda.driver import CudaOutOfMemoryError
 from native_kernels.kv_blocks import KvLayout

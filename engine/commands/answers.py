@@ -59,7 +59,7 @@ def generate(arguments: argparse.Namespace) -> int:
 
 
 def _tell_kind(model: LoadedModel) -> None:
-    from engine.chat_templates import BASE_NOTE
+    from engine.text.chat_templates import BASE_NOTE
 
     print_note(BASE_NOTE if model.tokenizer.kind == "base" else "")
 

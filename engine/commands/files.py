@@ -26,9 +26,9 @@ _ORIGINS = {
 
 def inspect(arguments: argparse.Namespace) -> int:
     from engine.bundle import BundleSource
-    from engine.chat_templates import BASE_NOTE
     from engine.model.mapped_weights import turned_bytes
     from engine.opening import open_named, read_tokenizer
+    from engine.text.chat_templates import BASE_NOTE
 
     opened = open_named(arguments.model, arguments.activation)
     tokenizer = read_tokenizer(opened, arguments.template)

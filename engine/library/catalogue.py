@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from engine.assets import asset_root
-from engine.chat_templates import TEMPLATE_NAMES
 from engine.config import parse_activation
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
@@ -24,6 +23,7 @@ from engine.library.machines import KnownMachine
 from engine.library.records import CatalogueEntry, Estimate, ModelShape
 from engine.library.shapes import config_of, main_codec, parameters_of
 from engine.plain_config import from_plain
+from engine.text.chat_templates import TEMPLATE_NAMES
 
 SCHEMA_VERSION = 1
 READING_TOK_S = 8.0  # people read some five words a second

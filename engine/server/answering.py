@@ -11,13 +11,13 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
-from engine.chat_room import most_chars
 from engine.errors import ContextOverflowError
 from engine.sampling import make_sampler
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
+from engine.text.chat_room import most_chars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import SamplingConfig
 from engine.sampling import Sampler, make_sampler
-from engine.tokenizer import TextStream
+from engine.text.tokenizer import TextStream
 
 Logits = NDArray[np.float32]  # [V]
 

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.chat_room import ChatMessage
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.server.failures import ApiError, wrong
+from engine.text.chat_room import ChatMessage
 
 What = Literal["chat", "completion"]
 

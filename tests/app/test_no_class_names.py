@@ -27,10 +27,10 @@ FOR_MACHINES_AND_LOGS = {
     "engine/library/download_queue.py": "the kind of failure, as data",
     "engine/commands/pull.py": "the kind of failure, as JSON",
     "engine/library/system_keyring.py": "the log",
-    "engine/vocabulary.py": "compared, and the kind of a JSON value",
+    "engine/text/vocabulary.py": "compared, and the kind of a JSON value",
     "engine/formats/torch_pickle.py": "the kind of a value in a file",
     "engine/formats/pickle_machine.py": "the kind of a value in a file",
-    "engine/template_sandbox.py": "the kind of a template's value",
+    "engine/text/template_sandbox.py": "the kind of a template's value",
     "engine/hardware.py": "the kind of a JSON value",
 }
 SHOWN = re.compile(r"type\((?:error|why|exc|failure|value|obj|exception|self|key|template)\)\.__name__")

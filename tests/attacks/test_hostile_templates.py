@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from engine import chat_template
-from engine.chat_template import SOURCE_LIMIT_CHARS, ChatTemplate
 from engine.errors import ChatTemplateError
+from engine.text import chat_template
+from engine.text.chat_template import SOURCE_LIMIT_CHARS, ChatTemplate
 
 ROOT = Path(__file__).parents[2]
 ROOM_BYTES = 400 << 20  # beyond what the interpreter holds already
@@ -196,8 +196,8 @@ ATTACKS = {
 
 CHILD = """
 import json, resource, sys, time
-from engine import chat_template
-from engine.chat_template import ChatTemplate
+from engine.text import chat_template
+from engine.text.chat_template import ChatTemplate
 from engine.errors import ChatTemplateError
 chat_template.TIME_LIMIT_S = 0.3
 ChatTemplate("{{ 1 }}").render([])

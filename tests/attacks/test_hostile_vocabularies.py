@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from limits import little_memory, refused
 
 from engine.errors import EngineError, ModelFormatError, UnsupportedModelError
-from engine.score_merges import merges_from_scores
-from engine.sentencepiece_model import MAX_FILE_BYTES, MAX_PIECES, parse_sentencepiece
-from engine.tokenizer import Tokenizer
+from engine.text.score_merges import merges_from_scores
+from engine.text.sentencepiece_model import MAX_FILE_BYTES, MAX_PIECES, parse_sentencepiece
+from engine.text.tokenizer import Tokenizer
 
 
 def varint(value: int) -> bytes:

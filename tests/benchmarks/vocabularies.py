@@ -66,7 +66,7 @@ def open_once(name: str) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT))
     import tokenizers  # loading libraries is not what is measured
 
-    from engine.tokenizer import Tokenizer
+    from engine.text.tokenizer import Tokenizer
 
     assert tokenizers.__version__
     metadata = VOCABULARIES[name]()
@@ -137,7 +137,7 @@ def grown(letters: list[str], n_pieces: int, space: str, first_of_others: str) -
 
 def merges_of(tokens: list[str]) -> list[tuple[str, str]]:
     sys.path.insert(0, str(ROOT))
-    from engine.score_merges import merges_from_scores
+    from engine.text.score_merges import merges_from_scores
 
     return merges_from_scores(tokens, [-float(i) for i in range(len(tokens))], list(range(len(tokens))))
 

@@ -9,7 +9,7 @@ from typing import Any
 from engine.assets import starter_model
 from engine.formats.gguf import open_gguf
 from engine.model.weights import find_model_files
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 SPECIALS = ["<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|pad|>"]
 STARTER_TEMPLATE = (

@@ -19,12 +19,12 @@ import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import bench, bench_batch, cli, generate
-from engine.chat_room import Fitted
 from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
 from engine.model.weights import open_model
 from engine.session import ChatMessage, ChatSession, LoadedModel
+from engine.text.chat_room import Fitted
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}
 STATS = {"ttft_s", "prefill_tok_s", "decode_tok_s", "gpu_neuron_load", "active_share", "fired_share", "vram_bytes",

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from engine.chat_room import ChatMessage
-from engine.chat_template import ChatTemplate
 from engine.config import SamplingConfig
 from engine.session import ChatSession, LoadedModel
-from engine.tokenizer import Tokenizer
+from engine.text.chat_room import ChatMessage
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=40)
 STORY: ChatMessage = {"role": "user", "content": "Tell me a story about a small fox."}

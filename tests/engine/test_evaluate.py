@@ -15,7 +15,7 @@ from engine.generate import decode_one_token
 from engine.model.transformer import Transformer
 from engine.sampling import BrokenLogitsError
 from engine.session import LoadedModel
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize("context", [2, 5, 8, 100])

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.score_merges import merges_from_scores
-from engine.tokenizer import Tokenizer
+from engine.text.score_merges import merges_from_scores
+from engine.text.tokenizer import Tokenizer
 
 LINES = [*SENTENCES, *(" ".join(SENTENCES[i:]) for i in range(4)), "the cat and the other cats are there " * 3,
          "aaaa aaaaaaaa aaaaaaaaaaaaaaaa", "    if (x) {        return;    }", "== == ======== =="] * 4  # fmt: skip

@@ -13,7 +13,6 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.chat_room import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -29,7 +28,8 @@ from engine.model.weights import open_model
 from engine.modes import choose_mode
 from engine.opening import choose_context
 from engine.session import ChatSession, LoadedModel, shared_prefix
-from engine.tokenizer import Tokenizer
+from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
+from engine.text.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from nasty_texts import texts
 from starter_vocabulary import as_files, metadata
 
-from engine.chat_template import ChatTemplate
 from engine.errors import ChatTemplateError
-from engine.tokenizer import Tokenizer
+from engine.text.chat_template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
 
 LLAMA_3 = """\
 {{- bos_token }}

@@ -11,7 +11,7 @@ from family_models import CONTEXT, SHAPE, Reference, make_reference
 from gguf_models import write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import chat_templates, cli
+from engine import cli
 from engine.bundle import open_bundle
 from engine.config import EngineConfig
 from engine.convert import convert
@@ -22,6 +22,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import OpenedModel, load_weights, open_model
 from engine.session import LoadedModel
+from engine.text import chat_templates
 from native_kernels.reference import ReferenceOperators
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from engine import cli
 from engine.assets import asset_root
-from engine.chat_templates import TEMPLATE_NAMES
 from engine.config import parse_activation
 from engine.errors import DeviceMemoryError, ModelFormatError, ModelNotFoundError
 from engine.library.catalogue import (
@@ -30,6 +29,7 @@ from engine.library.machines import known_machine
 from engine.library.records import CatalogueEntry, from_json, to_json
 from engine.library.shapes import config_of, file_bytes, parameters_of
 from engine.measured_hardware import load_profile, profile_names
+from engine.text.chat_templates import TEMPLATE_NAMES
 
 ENTRIES = load_catalogue().entries
 VOCABULARY_BYTES = 9_000_000  # of a GGUF file, beside its weights: the largest, of 262,144 tokens, takes 8 MB

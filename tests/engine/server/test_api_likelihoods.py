@@ -7,7 +7,7 @@ import pytest
 
 from engine.config import SamplingConfig
 from engine.server.likelihoods import Notes
-from engine.tokenizer import TextStream
+from engine.text.tokenizer import TextStream
 
 PIECES = [b"a", b"bc", b"\xc3", b"\xa9", b"", b"def"]
 LOGITS = np.array([1.0, 3.0, 3.0, -2.0, 0.5, 2.0], np.float32)

@@ -19,8 +19,8 @@ from tiny_model import make_tiny_model
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
 from engine.opening import read_tokenizer
-from engine.splitting import _CASED, _NAMED
-from engine.tokenizer import Tokenizer
+from engine.text.splitting import _CASED, _NAMED
+from engine.text.tokenizer import Tokenizer
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 GPT2 = {**BYTES, "use_regex": True}

@@ -1,7 +1,7 @@
 """Chat templates for models that bring none, and the choice among them, with its reason in words.
 
-Each is written as the family's own model card or tokenizer_config has it. Rendering is engine/chat_template.py's,
-token ids are engine/tokenizer.py's: it takes special tokens from these templates alone, never out of a message.
+Each is written as the family's own model card or tokenizer_config has it. Rendering is engine/text/chat_template.py's,
+token ids are engine/text/tokenizer.py's: it takes special tokens from these templates alone, never out of a message.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.chat_template import ChatTemplate
 from engine.errors import InvalidRequestError
-from engine.vocabulary import TURN_ENDS, Vocabulary
+from engine.text.chat_template import ChatTemplate
+from engine.text.vocabulary import TURN_ENDS, Vocabulary
 
 OWN = "own"  # the model's own template, as an override
 ModelKind = Literal["base", "chat"]

@@ -1,6 +1,6 @@
 """The Jinja environment in which a model's chat template runs: a program by a stranger, bounded in time and memory.
 
-It knows nothing of messages or tokens (engine/chat_template.py does), and is imported only when a template is
+It knows nothing of messages or tokens (engine/text/chat_template.py does), and is imported only when a template is
 rendered, because it needs jinja2. Three walls:
 
 - Names: Jinja's immutable sandbox, a closed list of filters, methods and globals, no underscore attributes, no files.
@@ -12,7 +12,7 @@ rendered, because it needs jinja2. Three walls:
   same list many times over count each time; the written text is counted where it is written, and so is every byte
   that was ever allocated, since no sandbox sees which values a template still holds.
 
-engine/template_budget.py does the counting.
+engine/text/template_budget.py does the counting.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from engine.errors import ChatTemplateError
-from engine.template_budget import ITEM_WEIGHT, MAX_INT_BITS, Budget
-from engine.template_format import BoundedFormatter
+from engine.text.template_budget import ITEM_WEIGHT, MAX_INT_BITS, Budget
+from engine.text.template_format import BoundedFormatter
 
 # A width or precision of four digits or from an argument, behind a key or not; and keys with brackets in them.
 _WIDE_FORMAT = re.compile(r"%(\([^()]*\))?[^a-zA-Z%(]*(\*|\d{4})|%\([^()]*\(")

@@ -12,7 +12,7 @@ from starter_vocabulary import as_files, metadata, written
 
 from engine.config import ModelConfig
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
-from engine.tokenizer import Tokenizer
+from engine.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module", params=["gguf", "files"])

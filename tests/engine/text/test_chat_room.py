@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from engine import protocol
-from engine.attached_texts import AttachedTexts
-from engine.chat_room import ChatMessage, ChatRoom, checked_overflow
 from engine.errors import ContextOverflowError, InvalidRequestError
 from engine.host import EngineHost
 from engine.session import ChatSession, LoadedModel, shared_prefix
+from engine.text.attached_texts import AttachedTexts
+from engine.text.chat_room import ChatMessage, ChatRoom, checked_overflow
 
 
 def encode(messages: list[ChatMessage]) -> list[int]:

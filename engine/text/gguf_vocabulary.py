@@ -1,7 +1,7 @@
 """Reads the vocabulary inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
-It encodes and decodes nothing (engine/tokenizer.py does), and reads no file itself: its input is the metadata, or what
-engine/older_vocabularies.py writes in its terms. The tokenizers library is loaded when a vocabulary is built.
+It encodes and decodes nothing (engine/text/tokenizer.py does), and reads no file itself: its input is the metadata, or what
+engine/text/older_vocabularies.py writes in its terms. The tokenizers library is loaded when a vocabulary is built.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import ModelFormatError, UnsupportedModelError
-from engine.score_merges import MAX_PIECE_CHARS, merges_from_scores
-from engine.splitting import splitting_of
-from engine.vocabulary import Pieces, Vocabulary, ends_of, guarded, is_marker
+from engine.text.score_merges import MAX_PIECE_CHARS, merges_from_scores
+from engine.text.splitting import splitting_of
+from engine.text.vocabulary import Pieces, Vocabulary, ends_of, guarded, is_marker
 
 ORIGIN = "The GGUF file's vocabulary"
 # tokenizer.ggml.token_type

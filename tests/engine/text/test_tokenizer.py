@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from starter_vocabulary import SPECIALS, STARTER_TEMPLATE, as_files, metadata
 
 from engine.errors import ChatTemplateError, InvalidRequestError
-from engine.tokenizer import Tokenizer
-from engine.vocabulary import Vocabulary
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabulary import Vocabulary
 
 CASES = json.loads((Path(__file__).parents[1] / "data/starter-chat/tokenizer_cases.json").read_text(encoding="utf-8"))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.chat_template import SOURCE_LIMIT_CHARS, ChatTemplate
 from engine.errors import ChatTemplateError
+from engine.text.chat_template import SOURCE_LIMIT_CHARS, ChatTemplate
 
 CONVERSATION = [
     {"role": "system", "content": "Be brief."},

@@ -1,7 +1,7 @@
 """Text to token ids and back: a model's own vocabulary, from tokenizer.json or out of a GGUF file.
 
 The byte-pair merging is the tokenizers library's; decoding, streaming and the rule that text typed by a person never
-becomes a special token are here. Files are read in engine/vocabulary.py and engine/gguf_vocabulary.py.
+becomes a special token are here. Files are read in engine/text/vocabulary.py and engine/text/gguf_vocabulary.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.chat_template import ChatTemplate
-from engine.chat_templates import ModelKind, choose_template, kind_of
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
-from engine.gguf_vocabulary import read_gguf
-from engine.older_vocabularies import read_pair, read_sentencepiece
-from engine.vocabulary import Vocabulary, guarded, read_files
+from engine.text.chat_template import ChatTemplate
+from engine.text.chat_templates import ModelKind, choose_template, kind_of
+from engine.text.gguf_vocabulary import read_gguf
+from engine.text.older_vocabularies import read_pair, read_sentencepiece
+from engine.text.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
 _FAR_SMALLER = 0.8  # models pad their embedding by a few rows, never by a fifth of the vocabulary

@@ -2,7 +2,7 @@
 
 The rules are those of the families' own tokenizer.json files, put together from the tokenizers library's parts, so
 that both routes give the same ids; for families that are rare, those that llama.cpp applies to the same name. It reads
-no files (engine/gguf_vocabulary.py does).
+no files (engine/text/gguf_vocabulary.py does).
 """
 
 from __future__ import annotations

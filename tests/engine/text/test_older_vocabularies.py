@@ -21,8 +21,8 @@ from engine.convert import convert
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.model.weights import open_model
 from engine.opening import read_tokenizer
-from engine.sentencepiece_model import parse_sentencepiece
-from engine.tokenizer import Tokenizer
+from engine.text.sentencepiece_model import parse_sentencepiece
+from engine.text.tokenizer import Tokenizer
 
 LINES = [*SENTENCES, *(" ".join(SENTENCES[i:]) for i in range(4)), "the cat and the other cats are there " * 3] * 4
 PLAIN = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}

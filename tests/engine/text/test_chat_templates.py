@@ -14,13 +14,13 @@ from starter_vocabulary import as_files, metadata
 from tiny_model import make_tiny_model
 
 from engine import cli
-from engine.chat_templates import BUILT_IN, TEMPLATE_NAMES, choose_template, kind_of
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import InvalidRequestError
-from engine.gguf_vocabulary import read_gguf
 from engine.session import ChatSession, LoadedModel
-from engine.tokenizer import Tokenizer
-from engine.vocabulary import Vocabulary
+from engine.text.chat_templates import BUILT_IN, TEMPLATE_NAMES, choose_template, kind_of
+from engine.text.gguf_vocabulary import read_gguf
+from engine.text.tokenizer import Tokenizer
+from engine.text.vocabulary import Vocabulary
 
 CHAT = [
     {"role": "system", "content": "Be brief."},

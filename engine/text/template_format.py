@@ -13,7 +13,7 @@ from jinja2.sandbox import SandboxedFormatter
 from engine.errors import ChatTemplateError
 
 if TYPE_CHECKING:
-    from engine.template_sandbox import TemplateSandbox
+    from engine.text.template_sandbox import TemplateSandbox
 
 _WIDE = re.compile(r"\d{4}")
 

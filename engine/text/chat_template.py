@@ -1,7 +1,7 @@
 """A model's chat template: messages in, the prompt's text out.
 
-It makes no token ids (engine/tokenizer.py does). The template is a stranger's program: it runs in the sandbox of
-engine/template_sandbox.py, which bounds its time, its output and its memory; every failure is a ChatTemplateError.
+It makes no token ids (engine/text/tokenizer.py does). The template is a stranger's program: it runs in the sandbox of
+engine/text/template_sandbox.py, which bounds its time, its output and its memory; every failure is a ChatTemplateError.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class ChatTemplate:
                 raise ChatTemplateError(_in_words(error)) from error
 
     def _template(self) -> Template:
-        from engine.template_budget import Budget
-        from engine.template_sandbox import TemplateSandbox
+        from engine.text.template_budget import Budget
+        from engine.text.template_sandbox import TemplateSandbox
 
         if len(self.source) > SOURCE_LIMIT_CHARS:
             raise ChatTemplateError(

@@ -1,7 +1,7 @@
 """Vocabularies of model directories without tokenizer.json: SentencePiece's tokenizer.model, or vocab.json with
 merges.txt.
 
-It says what they hold in the terms of a GGUF file's metadata, as converters do, and engine/gguf_vocabulary.py builds
+It says what they hold in the terms of a GGUF file's metadata, as converters do, and engine/text/gguf_vocabulary.py builds
 the vocabulary from that. Tokens that were added later are in tokenizer_config.json or added_tokens.json beside them.
 """
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
-from engine.gguf_vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED, read_gguf
-from engine.sentencepiece_model import MAX_FILE_BYTES, parse_sentencepiece
-from engine.vocabulary import Vocabulary, chat_template_of, is_marker, read_json_object, read_text, token_text_of
+from engine.text.gguf_vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED, read_gguf
+from engine.text.sentencepiece_model import MAX_FILE_BYTES, parse_sentencepiece
+from engine.text.vocabulary import Vocabulary, chat_template_of, is_marker, read_json_object, read_text, token_text_of
 
 _MAX_TOKENS = 400_000  # as of SentencePiece's; the largest in use have 262,144
 _MAX_MERGES = 1 << 20

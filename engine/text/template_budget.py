@@ -1,6 +1,6 @@
 """What one rendering of a chat template may spend: time, text, memory, and steps of a call that nothing can interrupt.
 
-It counts plain values and knows nothing of templates; engine/template_sandbox.py asks it at every operation.
+It counts plain values and knows nothing of templates; engine/text/template_sandbox.py asks it at every operation.
 """
 
 from __future__ import annotations
