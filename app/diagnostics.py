@@ -23,8 +23,8 @@ from app.engine_status import EngineStatus, gigabytes
 from app.settings import AppPaths, AppSettings, described
 from app.shareable_log import stacks_in
 from engine import __version__
-from engine.hardware import HardwareProfile, probe
 from engine.library.records import Download, InstalledModel
+from engine.machine.hardware import HardwareProfile, probe
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
 from app.translation import figure, noted, tr
-from engine.monitor import GpuSample, MachineSample
+from engine.machine.monitor import GpuSample, MachineSample
 from engine.protocol import GenerationResult, Live
 
 UNKNOWN = "–"

@@ -1,6 +1,6 @@
 """The machine in one line, and its live figures once a second while somebody can see them, from a thread of its own.
 
-It never touches a GPU context and decides nothing: the figures are engine.monitor's, the line is engine.hardware's.
+It never touches a GPU context and decides nothing: the figures are engine.machine.monitor's, the line is engine.machine.hardware's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QThread, QTimer, Signal, Slot
 
 if TYPE_CHECKING:
-    from engine.monitor import Monitor
+    from engine.machine.monitor import Monitor
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ class MachineMonitor(QObject):
     """Lives in a thread of its own. start, set_visible, watch and close may be called from any thread."""
 
     described = Signal(str)  # the machine line, once
-    sampled = Signal(object)  # engine.monitor.MachineSample
+    sampled = Signal(object)  # engine.machine.monitor.MachineSample
     _started = Signal()
     _visible = Signal(bool)
     _watched = Signal(int)
@@ -64,8 +64,8 @@ class MachineMonitor(QObject):
 
     @Slot()
     def _start(self) -> None:
-        from engine.hardware import describe, probe
-        from engine.monitor import Monitor
+        from engine.machine.hardware import describe, probe
+        from engine.machine.monitor import Monitor
 
         self._monitor = Monitor()
         self.described.emit(describe(probe()))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig, ModelConfig, SamplingConfig
     from engine.errors import EngineError
     from engine.generate import TokenEvent
-    from engine.hardware import HardwareProfile
+    from engine.machine.hardware import HardwareProfile
     from engine.session import ChatSession, LoadedModel
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _HOMES = {
     "ChatSession": "engine.session",
     "EngineConfig": "engine.config",
     "EngineError": "engine.errors",
-    "HardwareProfile": "engine.hardware",
+    "HardwareProfile": "engine.machine.hardware",
     "LoadedModel": "engine.session",
     "ModelConfig": "engine.config",
     "SamplingConfig": "engine.config",

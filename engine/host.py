@@ -17,9 +17,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine import protocol
-from engine.cpu_and_ram import process_ram_bytes
 from engine.errors import InvalidRequestError, ServerError
 from engine.live import LiveFeed
+from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.request_course import Emit, failure_of, progress_of
 from engine.text.chat_room import checked_overflow
 

@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 
 from engine.config import KvCodec, Mode
-from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.ffn_bytes import first_bytes, first_bytes_read, predictor_bytes
 from engine.executor.sparse import SparseExecutor
+from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel

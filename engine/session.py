@@ -25,9 +25,9 @@ from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
-from engine.hardware import choose_gpu, choose_threads, probe
 from engine.load_steps import LoadSteps
-from engine.measured_hardware import load_profile
+from engine.machine.hardware import choose_gpu, choose_threads, probe
+from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor, Transformer

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
 from engine import __version__, protocol
-from engine.cpu_and_ram import process_ram_bytes
 from engine.host import EngineHost
+from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.request_course import Emit
 
 HEARTBEAT_EVERY_S = 1.0

@@ -12,7 +12,7 @@ from stand_in_card import StandInCard
 
 from engine.card import choice, self_test
 from engine.config import EngineConfig
-from engine.graphics import GpuInfo
+from engine.machine.graphics import GpuInfo
 from engine.session import LoadedModel
 
 GIB = 1 << 30

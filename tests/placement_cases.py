@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from engine.config import Mode, ModelConfig
-from engine.cpu_and_ram import CpuInfo, RamInfo
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.machine.cpu_and_ram import CpuInfo, RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
 from engine.placement.activity import activity_of
 from engine.placement.card_bytes import CardBytes
 from engine.placement.cost_model import Machine

@@ -14,7 +14,7 @@ from app.ui import theme
 from app.ui.controls import Dot, IconButton, Label, MemoryBar, Progress
 from app.ui.direction import set_margins
 from app.ui.painting import antialiased, block, outline
-from engine.monitor import GpuSample, MachineSample
+from engine.machine.monitor import GpuSample, MachineSample
 
 
 def dot_token(status: EngineStatus) -> str:

@@ -30,7 +30,7 @@ from app.ui.floating import Toast
 from app.ui.sidebar import Sidebar
 from app.ui.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
-from engine.monitor import MachineSample
+from engine.machine.monitor import MachineSample
 from engine.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:

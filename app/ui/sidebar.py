@@ -18,7 +18,7 @@ from app.translation import tr
 from app.ui import theme
 from app.ui.engine_card import dot_token, state_line
 from app.ui.side_panel import Rail, SidePanel
-from engine.monitor import MachineSample
+from engine.machine.monitor import MachineSample
 
 PANEL_PX, RAIL_PX = 256, 56
 NARROW_BELOW_PX = 1080

@@ -25,8 +25,8 @@ from engine.card.token_steps import REACHED
 from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
-from engine.lane_rates import LaneRates
-from engine.measured_hardware import recall_lanes, remember_expected, remember_lanes
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import recall_lanes, remember_expected, remember_lanes
 from engine.model.weights import ModelWeights
 from engine.placement.lanes import LaneTimes, kind_of
 from engine.placement.machine_figures import Others, serves_this_load_alone

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from engine.graphics import GpuInfo, NvmlUnavailableError, failures, nvml_session, used_bytes
+from engine.machine.graphics import GpuInfo, NvmlUnavailableError, failures, nvml_session, used_bytes
 from native_kernels.cuda.card import Card
 
 # A context outside these limits is no context's: another program took or gave memory while ours was made.

@@ -16,9 +16,9 @@ from engine.backends import Backend
 from engine.card import budget, self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
-from engine.graphics import OLDEST_DRIVER, GpuInfo
-from engine.hardware import HardwareProfile, choose_gpu
-from engine.measured_hardware import remember_context
+from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
+from engine.machine.hardware import HardwareProfile, choose_gpu
+from engine.machine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
 from engine.placement.card_bytes import CardBytes
 from native_kernels.cuda.card import Card

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
+from engine.machine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.read_in import Span, resident_bytes
 from engine.model.weights import FfnWeights

@@ -14,8 +14,8 @@ from engine.card.placed_part import PlacedPart, Progress, Whole
 from engine.card.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda.cuda_card import CudaCard

@@ -29,12 +29,12 @@ from engine.card.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
-from engine.graphics import GpuInfo
-from engine.lane_rates import LaneRates
 from engine.load_steps import LoadSteps
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import OpenedModel
 from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor

@@ -11,8 +11,8 @@ from engine.card.in_place import InPlace
 from engine.card.layers import CardModel
 from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.config import ModelConfig
-from engine.graphics import GpuInfo
-from engine.measured_hardware import recall_library, remember_library
+from engine.machine.graphics import GpuInfo
+from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators

@@ -3,7 +3,7 @@
 Its kernels are held against NumPy, exchanges with the processor are made and every number of them looked at, and what
 an exchange and the bus take is measured. `decide` says what follows from that, in words too. What went well is kept in
 the user's cache; what went wrong is tried again at the next start. How fast the card computes is not looked at
-(engine/card_speed.py), nor does this know which models fit on it.
+(engine/machine/card_speed.py), nor does this know which models fit on it.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str, Any]:
-    from engine.cpu_and_ram import process_ram_bytes
+    from engine.machine.cpu_and_ram import process_ram_bytes
 
     return {
         "ttft_s": stats.ttft_s,

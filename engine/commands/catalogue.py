@@ -18,7 +18,7 @@ _FITS = {"gpu": "fits the GPU", "hybrid": "GPU + CPU", "cpu": "CPU only"}
 def catalogue(arguments: argparse.Namespace) -> int:
     from engine.library.catalogue import Catalogue, Estimates, load_catalogue
     from engine.library.machines import known_machine
-    from engine.measured_hardware import load_profile
+    from engine.machine.measured_hardware import load_profile
 
     known = load_catalogue()
     if arguments.query:

@@ -8,12 +8,12 @@ from engine.commands.output import print_json
 
 
 def probe(arguments: argparse.Namespace) -> int:
-    from engine import hardware
+    from engine.machine import hardware
 
     profile = hardware.probe()
     if arguments.measure:
-        from engine.card_speed import measure_cards
-        from engine.measured_hardware import remember
+        from engine.machine.card_speed import measure_cards
+        from engine.machine.measured_hardware import remember
 
         threads = arguments.threads or hardware.default_threads(profile)
         profile = measure_cards(hardware.measure(profile, threads=threads), threads)

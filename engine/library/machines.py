@@ -16,10 +16,10 @@ from typing import Any
 
 from engine.assets import asset_root
 from engine.formats.json_text import read_object
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.library.records import MachineLine
-from engine.measured_hardware import recall
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
+from engine.machine.measured_hardware import recall
 from engine.placement import memory_plan
 
 # Sizes of a working set under which a reading of the RAM may be kept, those first that no cache holds.

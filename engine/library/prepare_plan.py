@@ -15,10 +15,10 @@ from pathlib import Path
 from engine.bundle import open_bundle
 from engine.config import Device, EngineConfig
 from engine.errors import EngineError
-from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.library.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
 from engine.library.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
+from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel, open_model
 from engine.training import calibration, training

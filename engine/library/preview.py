@@ -18,13 +18,13 @@ from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
-from engine.graphics import GpuInfo
-from engine.lane_rates import LaneRates
 from engine.library.coverage import stats_of, variants_of
 from engine.library.estimates import estimate_of
 from engine.library.machines import KnownMachine
 from engine.library.records import Estimate, Source, Sparsity
 from engine.library.shapes import shape_of
+from engine.machine.graphics import GpuInfo
+from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import OpenedModel, open_model
 from engine.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.opening import default_context

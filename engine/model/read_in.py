@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.cpu_and_ram import memory_limits, read_ram
+from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.weights import ModelWeights
 from native_kernels.backend import I32, PackedMatrix

@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.mapped_weights import as_stored, copied_bytes, turned, turned_bytes
 from engine.model.model_files import ModelFiles as ModelFiles

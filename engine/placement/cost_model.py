@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from engine.config import Mode
 from engine.errors import InvalidRequestError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
-from engine.lane_rates import LaneRates
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
+from engine.machine.lane_rates import LaneRates
 from native_kernels.codecs import ROW_CODECS
 
 # One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from engine.config import Mode
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
-from engine.lane_rates import LaneRates
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
+from engine.machine.lane_rates import LaneRates
 from engine.placement.model_bytes import PredictorBytes
 from engine.sparsity.stats import NeuronStats
 

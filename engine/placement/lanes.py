@@ -9,10 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from engine.config import Mode
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
-from engine.lane_rates import LaneRates
-from engine.measured_hardware import recall_lanes
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import recall_lanes
 from engine.placement.cost_model import Machine, cold_layer_s, gpu_layer_s
 from engine.placement.model_bytes import ModelBytes
 

@@ -1,6 +1,6 @@
 """What must be known of a machine before a model is placed on it: recalled where it was measured before, else measured.
 
-What measures are engine/hardware.py and engine/card_speed.py. What was measured while others kept the processor busy
+What measures are engine/machine/hardware.py and engine/machine/card_speed.py. What was measured while others kept the processor busy
 serves the load that it was measured for, and is not remembered.
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.graphics import GpuInfo
-from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile, measure
-from engine.measured_hardware import recall, remember
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import MOST_SAMPLE_BYTES, HardwareProfile, measure
+from engine.machine.measured_hardware import recall, remember
 from engine.placement.model_bytes import ModelBytes
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bo
     others = Others()
     profile = known if known.cpu.bytes_per_s else measure(known, threads, n_bytes)
     if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
-        from engine.card_speed import measure_cards
+        from engine.machine.card_speed import measure_cards
 
         profile = measure_cards(profile, threads)
     if profile != known:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceMemoryError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 

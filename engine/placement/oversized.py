@@ -14,8 +14,8 @@ import numpy as np
 
 from engine.config import KvCodec
 from engine.errors import HostMemoryError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
 from engine.model.weights import MARGIN_BYTES
 from engine.placement import memory_plan
 from engine.placement.card_bytes import kv_layer_bytes

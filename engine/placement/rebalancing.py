@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from engine.config import MODES, Mode
-from engine.lane_rates import LaneRates
+from engine.machine.lane_rates import LaneRates
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily

@@ -14,12 +14,12 @@ from typing import Any
 from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
 from engine.config import MODES, EngineConfig, KvCodec, Mode
-from engine.cpu_and_ram import RamInfo
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.lane_rates import LaneRates
-from engine.measured_hardware import load_profile, recall_expected
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights

@@ -179,7 +179,7 @@ def _has_room(model: LoadedModel) -> bool:
     """Whether the RAM has room for one more cache of the model's whole context, though little of it be used."""
     import psutil
 
-    from engine.cpu_and_ram import memory_limits, read_ram
+    from engine.machine.cpu_and_ram import memory_limits, read_ram
     from engine.model.kv_cache import KVCache
 
     need = KVCache.bytes_for(model.opened.config, model.context, model.kv_codec)

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from engine.cpu_and_ram import memory_limits, read_ram
 from engine.errors import DiskSpaceError, HostMemoryError
+from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.sparsity.artifact_files import NO_ROOM
 
 SHARE_OF_FREE_RAM = 0.25  # what the stream may take of it

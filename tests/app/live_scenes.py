@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.engine_status import EngineStatus, Phase
 from app.live_figures import LiveFigures
-from engine.monitor import GpuSample, MachineSample
+from engine.machine.monitor import GpuSample, MachineSample
 from engine.protocol import GenerationResult, Live
 
 GIB = 1 << 30

@@ -30,8 +30,8 @@ from app.settings import AppPaths, AppSettings
 from app.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
 from app.store import Store
 from engine.errors import ModelFormatError
-from engine.hardware import HardwareProfile, probe
 from engine.library.records import Download, InstalledFile, InstalledModel
+from engine.machine.hardware import HardwareProfile, probe
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from app.ui.engine_card import EngineCard, card_of
 from app.ui.settings_dialog import SettingsDialog
 from app.user_messages import describe
 from engine import errors
-from engine.monitor import GpuSample, MachineSample
+from engine.machine.monitor import GpuSample, MachineSample
 
 GB = 2**30
 CARD = GpuSample(1, "GeForce RTX 4090", 71.0, int(21.3 * GB), 24 * GB, 20 * GB, 61.0, 312.0)

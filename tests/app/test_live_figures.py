@@ -9,7 +9,7 @@ from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, 
 
 from app.engine_status import NARROW, EngineStatus, Phase
 from app.live_figures import LiveFigures, milliseconds, share, size
-from engine.monitor import GpuSample, MachineSample
+from engine.machine.monitor import GpuSample, MachineSample
 from engine.protocol import Live
 
 

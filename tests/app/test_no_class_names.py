@@ -31,7 +31,7 @@ FOR_MACHINES_AND_LOGS = {
     "engine/formats/torch_pickle.py": "the kind of a value in a file",
     "engine/formats/pickle_machine.py": "the kind of a value in a file",
     "engine/text/template_sandbox.py": "the kind of a template's value",
-    "engine/hardware.py": "the kind of a JSON value",
+    "engine/machine/hardware.py": "the kind of a JSON value",
 }
 SHOWN = re.compile(r"type\((?:error|why|exc|failure|value|obj|exception|self|key|template)\)\.__name__")
 

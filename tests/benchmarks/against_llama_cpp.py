@@ -96,7 +96,7 @@ def main() -> int:
     if find_spec("llama_cpp") is None:
         print("llama-cpp-python is not installed, so there is nothing to compare with: pip install llama-cpp-python")
         return 1
-    from engine.hardware import default_threads, probe
+    from engine.machine.hardware import default_threads, probe
 
     hardware = probe()
     threads = flags.threads or default_threads(hardware)

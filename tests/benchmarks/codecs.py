@@ -35,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
     from native_kernels.codecs import CODECS
 
     print(f"{'codec':8} {'bits':>5} {'decode GB/s':>12} {'of memcpy':>10} {'encode GB/s':>12}")

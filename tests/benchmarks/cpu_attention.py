@@ -97,7 +97,7 @@ def main() -> int:
             )
     pool.close()
     if flags.record:
-        from engine.hardware import probe
+        from engine.machine.hardware import probe
 
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",

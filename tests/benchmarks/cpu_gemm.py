@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--tokens", default=",".join(map(str, TOKENS)), help="comma-separated")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
     from native_kernels.cpu import isa
 
     print(f"{isa.chosen().name}; one thread; processor time")

@@ -421,7 +421,7 @@ def rounded(value: float, digits: int) -> float | None:
 
 
 def record(flags: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
 
     figures = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",

@@ -171,7 +171,7 @@ def _number(value: float) -> float | None:
 
 
 def _record(flags: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
 
     figures = {
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",

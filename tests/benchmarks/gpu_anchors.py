@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from engine.card_speed import measure_cards  # noqa: E402 - found by the line above
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
-from engine.graphics import used_bytes  # noqa: E402
-from engine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
+from engine.machine.card_speed import measure_cards  # noqa: E402 - found by the line above
+from engine.machine.graphics import used_bytes  # noqa: E402
+from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
 from engine.model.weights import OpenedModel, open_model  # noqa: E402
 from engine.model_artefacts import read_stats  # noqa: E402
 from engine.placement.machine_figures import with_figures, working_set  # noqa: E402

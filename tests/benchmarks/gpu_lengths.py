@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
-from engine.hardware import probe  # noqa: E402
+from engine.machine.hardware import probe  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -37,7 +37,7 @@ from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 from engine.card import prompts  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import prefill  # noqa: E402
-from engine.hardware import probe  # noqa: E402
+from engine.machine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
 from native_kernels.cuda import cublas  # noqa: E402

@@ -55,11 +55,11 @@ from engine.card import decode_program, room  # noqa: E402
 from engine.card.decode_program import CardDecodeProgram  # noqa: E402
 from engine.card.token_runner import TokenRunner  # noqa: E402
 from engine.config import SamplingConfig  # noqa: E402
-from engine.cpu_and_ram import process_ram_bytes  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
-from engine.graphics import used_bytes  # noqa: E402
-from engine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
+from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
+from engine.machine.graphics import used_bytes  # noqa: E402
+from engine.machine.hardware import HardwareProfile, choose_gpu, probe  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

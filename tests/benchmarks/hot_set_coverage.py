@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.hardware import describe, probe
+from engine.machine.hardware import describe, probe
 from engine.session import LoadedModel
 from engine.training.calibration import PORTION_TOKENS, SAMPLING, write_portion
 from engine.training.given_text import text_sequences

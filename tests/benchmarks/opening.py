@@ -92,7 +92,7 @@ def _in_a_process(flag: str, path: Path) -> dict[str, Any]:
 
 def _hardware() -> dict[str, Any]:
     sys.path.insert(0, str(ROOT))
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
 
     profile = probe()
     return {"cpu": profile.cpu.name, "logical_cpus": profile.cpu.threads, "ram_bytes": profile.ram.total_bytes}

@@ -28,8 +28,8 @@ from model_shapes import SHAPES, Shape  # noqa: E402 - found by the line above
 
 from engine.config import ModelConfig  # noqa: E402
 from engine.errors import HostMemoryError  # noqa: E402
-from engine.hardware import choose_gpu, default_threads  # noqa: E402
-from engine.measured_hardware import load_profile  # noqa: E402
+from engine.machine.hardware import choose_gpu, default_threads  # noqa: E402
+from engine.machine.measured_hardware import load_profile  # noqa: E402
 from engine.placement import memory_plan  # noqa: E402
 from engine.placement.activity import Activity, scaled_to  # noqa: E402
 from engine.placement.cost_model import Machine  # noqa: E402

@@ -36,7 +36,7 @@ from model_shapes import SHAPES  # noqa: E402
 
 from engine.config import EngineConfig, Mode  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
-from engine.hardware import HardwareProfile, default_threads, probe  # noqa: E402
+from engine.machine.hardware import HardwareProfile, default_threads, probe  # noqa: E402
 from engine.model.kv_cache import KVCache  # noqa: E402
 from engine.model.model_files import open_model  # noqa: E402
 from engine.model.transformer import Transformer  # noqa: E402

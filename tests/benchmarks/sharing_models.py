@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT)]
 from engine.card import budget  # noqa: E402 - found by the line above
 from engine.config import EngineConfig, SamplingConfig  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
-from engine.graphics import GpuInfo, used_bytes  # noqa: E402
+from engine.machine.graphics import GpuInfo, used_bytes  # noqa: E402
 from engine.session import ChatSession, LoadedModel  # noqa: E402
 
 ANSWER = 24  # tokens

@@ -14,13 +14,13 @@ from model_shapes import Shape
 
 from engine import artefacts
 from engine.config import EngineConfig
-from engine.hardware import HardwareProfile
 from engine.library.coverage import curve_through, stats_of
 from engine.library.estimates import foretell
 from engine.library.machines import known_machine
 from engine.library.records import ModelShape, Sparsity
 from engine.library.shapes import bytes_of, shape_of
-from engine.measured_hardware import load_profile
+from engine.machine.hardware import HardwareProfile
+from engine.machine.measured_hardware import load_profile
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes

@@ -16,7 +16,7 @@ from on_a_stand_in import StandInMachine
 from placement_cases import a_profile
 
 from engine import bench
-from engine.cpu_and_ram import RamInfo
+from engine.machine.cpu_and_ram import RamInfo
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 

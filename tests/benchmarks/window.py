@@ -82,7 +82,7 @@ def measure(threads: int | None) -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    from engine.hardware import probe
+    from engine.machine.hardware import probe
 
     return probe().cpu.name
 

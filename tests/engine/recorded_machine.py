@@ -138,6 +138,6 @@ class RecordedMachine:
         file.write_text(content, encoding="utf-8")
 
     def keywords(self) -> dict[str, Any]:
-        """What engine.hardware.probe takes for this machine."""
+        """What engine.machine.hardware.probe takes for this machine."""
         return {"nvml": self.nvml, "psutil": self.psutil, "root": self.root, "cpus": self.cpus,
                 "environment": self.environment}  # fmt: skip

@@ -101,8 +101,8 @@ def test_the_reason_names_the_card_that_was_not_taken(
 ) -> None:
     from dataclasses import replace
 
-    from engine.graphics import GpuInfo
-    from engine.hardware import HardwareProfile
+    from engine.machine.graphics import GpuInfo
+    from engine.machine.hardware import HardwareProfile
 
     file = tmp_path / "slow.json"
     profile = HardwareProfile.load(file)

@@ -22,9 +22,9 @@ from engine.card.decode_program import CardDecodeProgram
 from engine.card.processor_calls import COLD, LISTING
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
-from engine.hardware import HardwareProfile, choose_gpu, probe
-from engine.lane_rates import LaneRates
-from engine.measured_hardware import recall_expected, remember
+from engine.machine.hardware import HardwareProfile, choose_gpu, probe
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import recall_expected, remember
 from engine.model.weights import open_model
 from engine.placement import machine_figures, memory_plan, solving
 from engine.placement.lanes import LaneTimes

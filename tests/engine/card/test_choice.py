@@ -19,7 +19,7 @@ from tiny_model import make_tiny_gguf
 from engine.card import budget, choice, self_test
 from engine.card.choice import CardUnusableError, missing_codecs, open_card, open_tried
 from engine.convert import convert
-from engine.graphics import GpuInfo
+from engine.machine.graphics import GpuInfo
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda import driver as driving

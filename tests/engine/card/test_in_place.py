@@ -23,7 +23,7 @@ from engine.card.in_place import HostSpan, InPlace, bytes_of, spans_in_place
 from engine.card.prefill import StreamingSpeed
 from engine.card.prompts import Prompts, PromptsOfMode
 from engine.executor.dense import DenseExecutor
-from engine.measured_hardware import recall_library
+from engine.machine.measured_hardware import recall_library
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.driver import CudaError

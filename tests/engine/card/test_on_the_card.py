@@ -25,7 +25,7 @@ from engine.convert import convert
 from engine.errors import Cancelled
 from engine.evaluate import last_logits
 from engine.generate import decode_one_token, prefill
-from engine.hardware import choose_gpu, probe
+from engine.machine.hardware import choose_gpu, probe
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan

@@ -23,10 +23,10 @@ from engine.card.in_place import InPlace
 from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
 from engine.convert import convert
-from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import solving
 from engine.session import ChatSession, LoadedModel

@@ -233,7 +233,7 @@ def test_a_card_that_others_held_at_loading_is_used_when_they_leave_it(
 ) -> None:
     from dataclasses import replace
 
-    from engine.hardware import HardwareProfile
+    from engine.machine.hardware import HardwareProfile
 
     file = tmp_path / "slow.json"
     profile = HardwareProfile.load(file)

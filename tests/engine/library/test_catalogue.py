@@ -28,7 +28,7 @@ from engine.library.catalogue import (
 from engine.library.machines import known_machine
 from engine.library.records import CatalogueEntry, from_json, to_json
 from engine.library.shapes import config_of, file_bytes, parameters_of
-from engine.measured_hardware import load_profile, profile_names
+from engine.machine.measured_hardware import load_profile, profile_names
 from engine.text.chat_templates import TEMPLATE_NAMES
 
 ENTRIES = load_catalogue().entries

@@ -11,14 +11,14 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
-from engine.graphics import GpuInfo
-from engine.hardware import HardwareProfile
 from engine.library.coverage import POINTS, check_coverage, curve_through, filled, shares
 from engine.library.estimates import Foretold, as_prepared, estimate_shape, foretell
 from engine.library.machines import KnownMachine, known_machine, with_usual_rates
 from engine.library.records import ModelShape, Sparsity
 from engine.library.shapes import bytes_of, config_of, main_codec, scaled, shape_of
-from engine.measured_hardware import load_profile
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
+from engine.machine.measured_hardware import load_profile
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes

@@ -19,12 +19,12 @@ from engine.assets import starter_model
 from engine.config import EngineConfig
 from engine.convert import convert
 from engine.errors import ModelNotFoundError
-from engine.hardware import probe
 from engine.library import prepare_plan
 from engine.library.prepare_gains import Gains, Ways, kept_codec
 from engine.library.prepare_plan import outlook, what_is_missing
 from engine.library.prepare_state import PrepareState, keep_pace
 from engine.library.records import PreparePlan, from_json, to_json
+from engine.machine.hardware import probe
 from engine.model.model_files import open_model
 from engine.placement.solving import solve_model
 from engine.sparsity.predictor import GateCopy, LayerPredictor, Predictor
@@ -250,7 +250,7 @@ def test_experts_need_no_predictors(tmp_path: Path) -> None:
 
 
 def test_the_processor_counts_while_a_chat_fills_the_card(tmp_path: Path) -> None:
-    from engine.measured_hardware import load_profile
+    from engine.machine.measured_hardware import load_profile
 
     machine = load_profile(slow_machine(tmp_path / "hw.json", card=True))
     full = replace(machine, gpus=(replace(machine.gpus[0], free_bytes=1 << 30),))

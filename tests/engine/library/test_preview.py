@@ -16,14 +16,14 @@ from tiny_model import make_tiny_model
 from engine import artefacts
 from engine.assets import starter_model
 from engine.config import EngineConfig, ModelConfig
-from engine.cpu_and_ram import RamInfo
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.hardware import default_threads
-from engine.lane_rates import LaneRates
 from engine.library import preview as previewing
 from engine.library.machines import KnownMachine, known_machine
 from engine.library.preview import Previews
-from engine.measured_hardware import load_profile, remember_lanes
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.hardware import default_threads
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import load_profile, remember_lanes
 from engine.model.model_files import open_model
 from engine.placement import memory_plan, solving
 from engine.placement.lanes import kind_of

@@ -13,8 +13,8 @@ from tiny_model import make_tiny_model
 
 from engine.card.balance import Tried, balanced
 from engine.config import EngineConfig
-from engine.graphics import GpuInfo
-from engine.lane_rates import LaneRates
+from engine.machine.graphics import GpuInfo
+from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.cost_model import Machine, cold_layer_s, gpu_layer_s

@@ -9,8 +9,8 @@ import psutil
 import pytest
 from placement_cases import a_profile
 
-from engine.hardware import HardwareProfile
-from engine.measured_hardware import recall
+from engine.machine.hardware import HardwareProfile
+from engine.machine.measured_hardware import recall
 from engine.placement import machine_figures
 from engine.placement.machine_figures import Others, forget_hasty, serves_this_load_alone, with_figures
 
@@ -71,7 +71,7 @@ def test_what_was_measured_on_a_busy_machine_serves_one_load(
 
 
 def test_figures_of_cards_too(unknown: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import card_speed
+    from engine.machine import card_speed
 
     known = a_profile()
     bare = replace(known.gpus[0], bytes_per_s=None, pcie_bytes_per_s=None, context_bytes=None)

@@ -14,9 +14,9 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.convert import convert
-from engine.cpu_and_ram import RamInfo
 from engine.errors import DeviceMemoryError
-from engine.measured_hardware import load_profile
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
 from engine.model_artefacts import read_predictor

@@ -14,9 +14,9 @@ from placement_cases import a_profile
 from tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, ModelConfig
-from engine.cpu_and_ram import RamInfo
 from engine.errors import HostMemoryError
-from engine.hardware import HardwareProfile
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.hardware import HardwareProfile
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
@@ -262,7 +262,7 @@ def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: py
 def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model would fit with the card, and the card fails: the RAM alone does not hold it, and that is said."""
     from engine.card import choice
-    from engine.graphics import GpuInfo
+    from engine.machine.graphics import GpuInfo
     from native_kernels.cuda.driver import CudaError
 
     machine = StandInMachine(tmp_path, monkeypatch)

@@ -28,7 +28,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.jobs import run_job
-from engine.measured_hardware import load_profile, profile_names
+from engine.machine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.machine_figures import working_set
@@ -303,7 +303,7 @@ def test_as_a_job() -> None:
 
 
 def test_how_much_memory_is_read_for_a_model(tmp_path: Path) -> None:
-    from engine.hardware import MOST_SAMPLE_BYTES
+    from engine.machine.hardware import MOST_SAMPLE_BYTES
     from engine.placement.model_bytes import ModelBytes
 
     model = ModelBytes.of(open_model(starter_model()))

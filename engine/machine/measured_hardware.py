@@ -1,7 +1,7 @@
 """Remembers what was measured of this machine and on it, so that it is measured once, and named profiles that ship with
 Hearth.
 
-It measures nothing: engine/hardware.py does. Figures of a card are written here by whoever computes on it.
+It measures nothing: engine/machine/hardware.py does. Figures of a card are written here by whoever computes on it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from engine.assets import asset_root
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
-from engine.graphics import GpuInfo
-from engine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
-from engine.lane_rates import LaneRates
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
+from engine.machine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 

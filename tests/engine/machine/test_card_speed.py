@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from recorded_machine import RecordedMachine
 
-from engine.card_speed import measure_cards
-from engine.hardware import HardwareProfile, probe
+from engine.machine.card_speed import measure_cards
+from engine.machine.hardware import HardwareProfile, probe
 from native_kernels.cuda import driver, measure
 from native_kernels.cuda.measure import CardSpeed
 

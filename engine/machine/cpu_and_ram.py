@@ -1,7 +1,7 @@
 """What this process may use of the processor and the memory: name, cores, instruction sets, RAM.
 
 Affinity and control groups are respected: a process that is confined to two cores of a big machine has two cores.
-Measures nothing (engine/hardware.py does) and knows nothing of graphics cards.
+Measures nothing (engine/machine/hardware.py does) and knows nothing of graphics cards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from engine.windows_processors import Core, count_cores, read_cores
+from engine.machine.windows_processors import Core, count_cores, read_cores
 
 # What a kernel may ask for, in the words of Linux, and the same in the words of LLVM.
 INSTRUCTION_SETS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded_machine import RecordedMachine
 
-from engine.monitor import HELPERS_S, RETRY_S, GpuSample, Monitor
+from engine.machine.monitor import HELPERS_S, RETRY_S, GpuSample, Monitor
 
 
 class Clock:

@@ -1,6 +1,6 @@
 """Measures the graphics cards of this machine with CUDA: memory, bus, exchange, and what a context takes.
 
-What cards there are is engine/graphics.py's to know. A card that cannot be measured keeps its reason.
+What cards there are is engine/machine/graphics.py's to know. A card that cannot be measured keeps its reason.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from engine.graphics import GpuInfo, used_bytes
-from engine.hardware import HardwareProfile, choose_gpu, default_threads, sample_bytes
+from engine.machine.graphics import GpuInfo, used_bytes
+from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, sample_bytes
 
 log = logging.getLogger(__name__)
 

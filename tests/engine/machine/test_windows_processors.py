@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cpu_and_ram import read_cpu
-from engine.windows_processors import Core, count_cores, parse_cores, read_cores
+from engine.machine.cpu_and_ram import read_cpu
+from engine.machine.windows_processors import Core, count_cores, parse_cores, read_cores
 
 
 def record(efficiency_class: int, mask: int, group: int = 0, groups: int = 1, relationship: int = 0) -> bytes:

@@ -1,7 +1,7 @@
 """The machine as data: processor, memory and graphics cards, read from the system or from a saved profile.
 
 A profile of a machine that one does not own serves for planning just as well. Live figures are not here
-(engine/monitor.py), nor is what CUDA alone can tell.
+(engine/machine/monitor.py), nor is what CUDA alone can tell.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.cpu_and_ram import CpuInfo, RamInfo, memory_limits, read_cpu, read_ram
 from engine.errors import ArtifactMismatchError, EngineError, HostMemoryError, InvalidRequestError
-from engine.graphics import GpuInfo, read_gpus
+from engine.machine.cpu_and_ram import CpuInfo, RamInfo, memory_limits, read_cpu, read_ram
+from engine.machine.graphics import GpuInfo, read_gpus
 
 __all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "choose_threads", "default_threads",
            "describe", "measure",
@@ -156,7 +156,7 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
     """The profile with the processor's read bandwidth from RAM, measured with that many threads.
 
     `threads` None: as many as default_threads says. n_bytes: how much is read; None: more than any cache holds, as far
-    as there is room. Figures of the GPU stay as they are (engine/card_speed.py).
+    as there is room. Figures of the GPU stay as they are (engine/machine/card_speed.py).
 
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from placement_cases import a_profile
 
-from engine import cli, measured_hardware
+from engine import cli
 from engine.errors import ArtifactMismatchError, ModelNotFoundError
-from engine.hardware import HardwareProfile
-from engine.lane_rates import LaneRates
-from engine.measured_hardware import (
+from engine.machine import measured_hardware
+from engine.machine.hardware import HardwareProfile
+from engine.machine.lane_rates import LaneRates
+from engine.machine.measured_hardware import (
     load_profile,
     named_profile,
     profile_names,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from recorded_machine import NAMES, RecordedMachine
 
-from engine import hardware
-from engine.cpu_and_ram import lies_in_ram, read_cpu
 from engine.errors import ArtifactMismatchError, EngineError, InvalidRequestError
-from engine.graphics import GpuInfo
-from engine.hardware import (
+from engine.machine import hardware
+from engine.machine.cpu_and_ram import lies_in_ram, read_cpu
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import (
     CpuInfo,
     HardwareProfile,
     RamInfo,
@@ -483,7 +483,7 @@ def test_files_that_are_not_there_or_not_writable(tmp_path: Path) -> None:
 
 def test_importing_loads_neither_binding_nor_kernels() -> None:
     code = (
-        "import sys, engine.hardware, engine.monitor; "
+        "import sys, engine.machine.hardware, engine.machine.monitor; "
         "print([name for name in ('pynvml', 'psutil', 'numba', 'llvmlite', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from engine.cpu_and_ram import memory_limits, read_ram
-from engine.graphics import (
+from engine.machine.cpu_and_ram import memory_limits, read_ram
+from engine.machine.graphics import (
     NvmlUnavailableError,
     close_nvml,
     display_name,
@@ -72,7 +72,7 @@ class _Card:
 class Monitor:
     """Samples on demand; belongs to one thread. Nothing is opened before the first sample.
 
-    The parameters stand in for the real machine, as in engine.hardware.probe; `clock` gives seconds.
+    The parameters stand in for the real machine, as in engine.machine.hardware.probe; `clock` gives seconds.
     """
 
     def __init__(
