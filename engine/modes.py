@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from engine.bundle.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.config import KvCodec, Mode
 from engine.errors import EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
@@ -21,7 +22,6 @@ from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
-from engine.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.sparsity.predictor import Budget, Predictor
 from engine.sparsity.predictor_layout import laid_out_by_lanes
 from native_kernels.backend import Operators
@@ -178,7 +178,7 @@ def _missed(budget: Budget) -> str:
 
 
 def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
-    """The model's predictors, checked against its configuration; which ones count is engine/model_artefacts.py's.
+    """The model's predictors, checked against its configuration; which ones count is engine/bundle/model_artefacts.py's.
 
     Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
     They stay so where the operators that will be used are said to multiply matrices in their codec.

@@ -1,4 +1,4 @@
-"""The commands about files: inspect and convert. What a file holds is known to engine/model and engine/convert.py."""
+"""The commands about files: inspect and convert. What a file holds is known to engine/model and engine/bundle/convert.py."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:
-    from engine.bundle_manifest import Manifest
+    from engine.bundle.bundle_manifest import Manifest
     from engine.model.model_files import OpenedModel
 
 _ORIGINS = {
@@ -25,7 +25,7 @@ _ORIGINS = {
 
 
 def inspect(arguments: argparse.Namespace) -> int:
-    from engine.bundle import BundleSource
+    from engine.bundle.bundle import BundleSource
     from engine.model.mapped_weights import turned_bytes
     from engine.opening import open_named, read_tokenizer
     from engine.text.chat_templates import BASE_NOTE
@@ -111,7 +111,7 @@ def _parameters_used(opened: OpenedModel) -> int:
 
 def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
     """Kind -> layers of it; None where there are no predictors, or where they cannot be used."""
-    from engine.model_artefacts import predictor_kinds
+    from engine.bundle.model_artefacts import predictor_kinds
 
     try:
         return predictor_kinds(opened) or None
@@ -121,8 +121,8 @@ def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
 
 def _print_artefacts(opened: OpenedModel) -> None:
     """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
-    from engine import artefacts
-    from engine.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
+    from engine.bundle import artefacts
+    from engine.bundle.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
 
     place = predictor_place(opened)
     if place is not None:
@@ -161,7 +161,7 @@ def _print_bundle(manifest: Manifest) -> None:
 
 
 def convert(arguments: argparse.Namespace) -> int:
-    from engine import convert as making
+    from engine.bundle import convert as making
     from engine.opening import find_model
 
     try:

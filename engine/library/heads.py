@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine import artefacts
-from engine.bundle import BundleSource
+from engine.bundle import artefacts
+from engine.bundle.bundle import BundleSource
 from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.library.library_file import write_durably

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from engine import artefacts
-from engine.bundle import BundleSource
-from engine.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
+from engine.bundle import artefacts
+from engine.bundle.bundle import BundleSource
+from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
 from engine.library.library_file import flush_folder
 from engine.library.long_paths import spelled

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine.bundle import is_bundle, open_bundle
-from engine.bundle_manifest import MANIFEST
+from engine.bundle.bundle import is_bundle, open_bundle
+from engine.bundle.bundle_manifest import MANIFEST
 from engine.errors import EngineError
 from engine.library.library_file import RECEIPT, flush_folder, read_receipt
 from engine.library.stored_models import StoredModel, file_below

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.config import Device, EngineConfig
 from engine.errors import EngineError
 from engine.library.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors

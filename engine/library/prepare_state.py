@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.bundle import write_json
+from engine.bundle.bundle import write_json
 from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelNotFoundError
 from engine.formats.json_text import read_object
 from engine.library.records import PrepareStage

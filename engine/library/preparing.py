@@ -14,10 +14,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine.bundle import is_bundle, open_bundle
-from engine.bundle_manifest import BundleCodec
+from engine.bundle.bundle import is_bundle, open_bundle
+from engine.bundle.bundle_manifest import BundleCodec
+from engine.bundle.conversion_folder import conversion_of
 from engine.config import Device, EngineConfig
-from engine.conversion_folder import conversion_of
 from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
 from engine.library.prepare_gains import has_sign_predictors
 from engine.library.prepare_plan import Amounts, Outlook, openable, outlook
@@ -142,7 +142,7 @@ def forget(library: Shelf, model: str) -> None:
 
 
 def _unfinished_bundle(destination: Path) -> Path:
-    """Where engine/convert.py works."""
+    """Where engine/bundle/convert.py works."""
     return destination.with_name(destination.name + ".partial")
 
 

@@ -14,8 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
+from engine.bundle import artefacts
+from engine.bundle.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
 from engine.library.coverage import stats_of, variants_of
@@ -26,7 +27,6 @@ from engine.library.shapes import shape_of
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import OpenedModel, open_model
-from engine.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from engine import artefacts
 from engine.assets import starter_model
-from engine.bundle import is_bundle
-from engine.bundle_manifest import MANIFEST
+from engine.bundle import artefacts
+from engine.bundle.bundle import is_bundle
+from engine.bundle.bundle_manifest import MANIFEST
 from engine.errors import ModelNotFoundError
 from engine.library.heads import Heads
 from engine.library.imports import is_fixed

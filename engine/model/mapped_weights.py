@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.bundle import BundleSource
+from engine.bundle.bundle import BundleSource
 from engine.model.families import PlannedTensor
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor, stored_bytes

@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from engine import artefacts
-from engine.bundle import is_bundle, open_bundle
+from engine.bundle import artefacts
+from engine.bundle.bundle import is_bundle, open_bundle
 from engine.config import ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorSource, pickle_refused
@@ -83,7 +83,7 @@ class OpenedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model wherever it lies: engine/artefacts.py."""
+        """Names the model wherever it lies: engine/bundle/artefacts.py."""
         return artefacts.fingerprint(self)
 
     @property

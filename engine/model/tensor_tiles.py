@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle import BundleSource
+from engine.bundle.bundle import BundleSource
 from engine.errors import ModelFormatError
 from engine.formats import TensorSource
 from engine.formats.packed_rows import GROUP, check_scales, decode_blocks, decode_rows

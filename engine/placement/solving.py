@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine import artefacts
 from engine.adaptation import can_learn, learned_stats
+from engine.bundle import artefacts
+from engine.bundle.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.machine.cpu_and_ram import RamInfo
@@ -23,7 +24,6 @@ from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
-from engine.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.opening import choose_context
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import Activity, activity_of

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from engine import artefacts
+from engine.bundle import artefacts
 from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
 from engine.executor.feed_forward import first_matrix
 from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor

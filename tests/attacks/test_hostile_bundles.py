@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tiny_model import make_tiny_model
 
-from engine.bundle_manifest import Manifest
-from engine.convert import convert
+from engine.bundle.bundle_manifest import Manifest
+from engine.bundle.convert import convert
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.model.weights import load_weights, open_model
 

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.adaptation import Adaptation
-from engine.artefacts import save_stats
+from engine.bundle.artefacts import save_stats
+from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.session import LoadedModel, resolve_model
 from engine.sparsity.stats import NeuronStats
 

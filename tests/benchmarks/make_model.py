@@ -120,7 +120,7 @@ def make_model(path: Path, recipe: Recipe) -> int:
 def save_statistics(path: Path, recipe: Recipe) -> None:
     """Keeps how likely each neuron of the file is to fire as the model's statistics, as `engine profile` keeps what it
     counts: what is placed and how fast it can be is reckoned from them."""
-    from engine.artefacts import save_stats
+    from engine.bundle.artefacts import save_stats
     from engine.model.model_files import open_model
     from engine.sparsity.stats import NeuronStats
 
@@ -133,7 +133,7 @@ def save_statistics(path: Path, recipe: Recipe) -> None:
 
 def make_bundle(gguf: Path, folder: Path, codec: str) -> None:
     """The same model as a bundle. Neuron-major weights in Q4_0 or Q8_0 stay what they are, bit by bit."""
-    from engine.convert import convert
+    from engine.bundle.convert import convert
 
     convert(gguf, folder, codec)
 

@@ -19,8 +19,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "benchmarks")]
 
 from svg_charts import Axis, Curve, Group, grouped_bars, lines, parted_bars  # noqa: E402 - found by the line above
 
+from engine.bundle.model_artefacts import read_stats  # noqa: E402
 from engine.model.weights import open_model  # noqa: E402
-from engine.model_artefacts import read_stats  # noqa: E402
 from engine.training.locality import curve, locality  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_model
 
+from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.session import LoadedModel
 
 

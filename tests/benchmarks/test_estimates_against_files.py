@@ -12,7 +12,7 @@ import pytest
 from make_model import Recipe, make_model
 from model_shapes import Shape
 
-from engine import artefacts
+from engine.bundle import artefacts
 from engine.config import EngineConfig
 from engine.library.coverage import curve_through, stats_of
 from engine.library.estimates import foretell

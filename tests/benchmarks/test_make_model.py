@@ -13,14 +13,14 @@ from make_model import Recipe, main, make_bundle, make_model
 from model_contents import DISTINCT_LAYERS, activation_probabilities
 from model_shapes import SHAPES, Variant
 
-from engine.bundle import is_bundle
+from engine.bundle.bundle import is_bundle
+from engine.bundle.model_artefacts import read_stats
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
-from engine.model_artefacts import read_stats
 from engine.modes import read_predictors
 from engine.session import read_tokenizer
 from native_kernels.backend import F32

@@ -24,9 +24,9 @@ from engine.adaptation import (
     read_activity,
     worst_for_best,
 )
-from engine.artefacts import save_stats
+from engine.bundle.artefacts import save_stats
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor

@@ -16,15 +16,16 @@ import torch
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import artefacts, cli
-from engine import convert as convert_module
-from engine.bundle import open_bundle, verify
+from engine import cli
+from engine.bundle import artefacts
+from engine.bundle import convert as convert_module
+from engine.bundle.bundle import open_bundle, verify
+from engine.bundle.convert import convert
+from engine.bundle.model_artefacts import predictor_place, read_stats
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
 from engine.evaluate import last_logits
 from engine.model.model_files import open_model
-from engine.model_artefacts import predictor_place, read_stats
 from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Predictor
@@ -208,7 +209,7 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
         def dies(*arguments: Any) -> None:
             raise Cancelled
 
-        monkeypatch.setattr("engine.carried.read_stats", dies)
+        monkeypatch.setattr("engine.bundle.carried.read_stats", dies)
     root = tmp_path / "b.partial"
     with pytest.raises(Cancelled):
         convert(powerinfer, tmp_path / "b", "q8_0", cancelled=stop_once(at, root) if "part" in at else lambda: False)
@@ -255,7 +256,7 @@ def interrupted_behind_the_predictors(source: Path, destination: Path, monkeypat
         raise Cancelled
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.convert._finish", dies)
+        patch.setattr("engine.bundle.convert._finish", dies)
         with pytest.raises(Cancelled):
             convert(source, destination, "q8_0")
     return destination.with_name(destination.name + ".partial") / "bundle" / "artefacts" / "predictor.safetensors"
@@ -293,7 +294,7 @@ def test_progress_counts_finished_files_while_they_are_verified_and_never_goes_b
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    monkeypatch.setattr("engine.bundle._HASH_PIECE_BYTES", 1 << 10)
+    monkeypatch.setattr("engine.bundle.bundle._HASH_PIECE_BYTES", 1 << 10)
     seen: list[tuple[int, int]] = []
     made = convert(powerinfer, tmp_path / "b", "q8_0", lambda done, total: seen.append((done, total)))
     assert made.kept_parts == 3

@@ -10,9 +10,9 @@ from raw_gguf import make_tiny_powerinfer
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.modes import read_predictors

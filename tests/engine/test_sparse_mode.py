@@ -17,9 +17,10 @@ from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import artefacts, bench, cli, protocol
+from engine import bench, cli, protocol
+from engine.bundle import artefacts
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.evaluate import last_logits, perplexity
 from engine.generate import decode_one_token

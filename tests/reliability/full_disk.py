@@ -27,9 +27,9 @@ from app.model_choices import ModelChoices
 from app.personas import Persona, Personas
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
 from app.store import Store, StoreError
-from engine import artefacts
-from engine.bundle import open_bundle, verify
-from engine.convert import convert
+from engine.bundle import artefacts
+from engine.bundle.bundle import open_bundle, verify
+from engine.bundle.convert import convert
 from engine.errors import EngineError
 from engine.library.installed import Library
 from engine.model.model_files import open_model

@@ -15,9 +15,9 @@ import numpy as np
 from killed_moves import forked
 from tiny_model import make_tiny_model
 
-from engine import artefacts
-from engine.bundle import open_bundle, verify
-from engine.convert import convert
+from engine.bundle import artefacts
+from engine.bundle.bundle import open_bundle, verify
+from engine.bundle.convert import convert
 from engine.model.model_files import open_model
 from engine.sparsity.stats import NeuronStats
 

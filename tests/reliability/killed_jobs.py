@@ -23,8 +23,8 @@ from typing import Any
 from killed_moves import kill_before
 from prepared_models import slow_machine, sparse_gguf
 
-from engine import artefacts
-from engine.bundle import open_bundle, verify
+from engine.bundle import artefacts
+from engine.bundle.bundle import open_bundle, verify
 from engine.errors import EngineError
 from engine.jobs import run_job
 from engine.model.weights import open_model

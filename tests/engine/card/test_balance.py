@@ -16,7 +16,7 @@ from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
 from engine import session
-from engine.artefacts import save_stats
+from engine.bundle.artefacts import save_stats
 from engine.card import balance, placed_part, room
 from engine.card.decode_program import CardDecodeProgram
 from engine.card.processor_calls import COLD, LISTING

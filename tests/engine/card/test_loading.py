@@ -17,9 +17,9 @@ from stand_in_rows import from_planes
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
+from engine.bundle.convert import convert
 from engine.card.landing import Landing, Numbers, Rows
 from engine.card.loading import LoadedCard, load_onto_card
-from engine.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.model.model_files import OpenedModel, open_model

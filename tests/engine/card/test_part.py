@@ -18,11 +18,11 @@ from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import session as loading
+from engine.bundle.convert import convert
 from engine.card import budget, choice, in_place, placed_part, room, self_test
 from engine.card.in_place import InPlace
 from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
@@ -372,7 +372,7 @@ def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMac
 def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_card(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine import artefacts
+    from engine.bundle import artefacts
     from engine.errors import DiskSpaceError
     from engine.model.model_files import open_model
     from engine.placement.solving import solve_model

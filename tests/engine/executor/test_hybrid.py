@@ -13,8 +13,8 @@ import pytest
 from tiny_model import make_tiny_model
 
 import engine.executor.hybrid as module
+from engine.bundle.convert import convert
 from engine.config import ACTIVATIONS, ModelConfig
-from engine.convert import convert
 from engine.errors import ArtifactMismatchError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor

@@ -12,9 +12,9 @@ from gguf_models import write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
+from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
 from engine.model.families import config_from_hf

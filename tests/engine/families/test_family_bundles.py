@@ -9,8 +9,8 @@ import pytest
 from family_models import CASES, CONTEXT, Reference, make_reference
 from gguf_models import write_gguf
 
-from engine.bundle import BundleSource
-from engine.convert import convert
+from engine.bundle.bundle import BundleSource
+from engine.bundle.convert import convert
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.convert import convert
+from engine.bundle.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
 from engine.library import moving
 from engine.library.imports import file_hash

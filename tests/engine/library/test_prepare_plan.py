@@ -14,10 +14,10 @@ from experts_gguf import make_tiny_mixtral
 from prepared_models import RARELY, SMALL, installed, reference, slow_machine, sparse_gguf
 from tiny_model import make_tiny_model
 
-from engine import artefacts
 from engine.assets import starter_model
+from engine.bundle import artefacts
+from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.errors import ModelNotFoundError
 from engine.library import prepare_plan
 from engine.library.prepare_gains import Gains, Ways, kept_codec

@@ -13,8 +13,8 @@ from placement_cases import MIB, a_profile
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import artefacts
 from engine.assets import starter_model
+from engine.bundle import artefacts
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.library import preview as previewing

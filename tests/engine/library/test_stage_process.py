@@ -15,8 +15,8 @@ import psutil
 import pytest
 from prepared_models import RARELY, SMALL, OneModel, Recorded, installed, reference, slow_machine, sparse_gguf
 
-from engine import artefacts
-from engine.bundle import open_bundle, verify
+from engine.bundle import artefacts
+from engine.bundle.bundle import open_bundle, verify
 from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, EngineProcessError, ModelNotFoundError
 from engine.library import prepare_gains, preparing

@@ -13,9 +13,9 @@ from raw_gguf import write_gguf
 from recoded_gguf import recode
 
 from engine import cli
-from engine.bundle import BundleSource
+from engine.bundle.bundle import BundleSource
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
@@ -202,7 +202,7 @@ def test_blocks_of_experts_are_kept_in_a_bundle(path: Path, tmp_path: Path, code
 def test_a_neurons_row_in_a_bundle_is_one_neuron_of_one_expert(
     opened: OpenedModel, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.convert.TILE_NUMBERS", 32 * 48)  # pieces that end within an expert
+    monkeypatch.setattr("engine.bundle.convert.TILE_NUMBERS", 32 * 48)  # pieces that end within an expert
     bundle = open_model(convert(path, tmp_path / "bundle", "f16").bundle)
     assert isinstance(bundle.source, BundleSource)
     assert bundle.parameters == opened.parameters

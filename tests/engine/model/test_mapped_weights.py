@@ -16,8 +16,8 @@ from raw_gguf import make_tiny_powerinfer
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf, make_tiny_model
 
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor

@@ -14,8 +14,8 @@ from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
+from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.convert import convert
 from engine.model import read_in
 from engine.model.model_files import open_model
 from engine.model.pages import mapping_of

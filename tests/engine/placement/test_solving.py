@@ -15,10 +15,11 @@ from experts_gguf import make_tiny_mixtral
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import artefacts, cli
+from engine import cli
 from engine.assets import starter_model
+from engine.bundle import artefacts
+from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.errors import (
     Cancelled,
     DeviceMemoryError,

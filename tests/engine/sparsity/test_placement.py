@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 from tiny_model import make_tiny_model
 
-from engine import artefacts
-from engine.convert import convert
+from engine.bundle import artefacts
+from engine.bundle.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.model.model_files import open_model
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS, Origins, Placement

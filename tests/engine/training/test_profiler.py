@@ -13,7 +13,9 @@ import pytest
 from experts_gguf import make_tiny_mixtral
 from tiny_model import make_tiny_model
 
-from engine import artefacts, cli
+from engine import cli
+from engine.bundle import artefacts
+from engine.bundle.model_artefacts import read_stats
 from engine.config import EngineConfig
 from engine.errors import (
     ArtifactMismatchError,
@@ -23,7 +25,6 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
-from engine.model_artefacts import read_stats
 from engine.session import LoadedModel
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler
@@ -229,7 +230,7 @@ def test_experts_are_counted_one_after_another(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_reference_form")
 def test_a_bundle_keeps_its_own(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from engine.convert import convert
+    from engine.bundle.convert import convert
 
     bundle = convert(folder, tmp_path / "bundle", "f16").bundle
     text = tmp_path / "text.txt"

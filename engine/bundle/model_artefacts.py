@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from engine import artefacts
+from engine.bundle import artefacts
 from engine.errors import UnsupportedModelError
 from engine.model.model_files import OpenedModel
 from engine.sparsity.powerinfer_predictors import (

@@ -11,9 +11,9 @@ import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import cli
-from engine.artefacts import artefact_folder, fingerprint
-from engine.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify
-from engine.convert import convert
+from engine.bundle.artefacts import artefact_folder, fingerprint
+from engine.bundle.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify
+from engine.bundle.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.evaluate import perplexity
 from engine.executor.dense import DenseExecutor

@@ -19,10 +19,12 @@ import torch
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import artefacts, cli
-from engine.bundle import open_bundle
+from engine import cli
+from engine.bundle import artefacts
+from engine.bundle.bundle import open_bundle
+from engine.bundle.convert import convert
+from engine.bundle.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.config import EngineConfig
-from engine.convert import convert
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,
@@ -34,7 +36,6 @@ from engine.errors import (
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.weights import MARGIN_BYTES
-from engine.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.modes import predictor_room, read_predictors
 from engine.session import LoadedModel
 from engine.sparsity.artifact_files import save_artifact

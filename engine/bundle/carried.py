@@ -1,6 +1,6 @@
 """What a conversion carries into a bundle beside the weights: the model's predictors and statistics.
 
-It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/convert.py says.
+It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/bundle/convert.py says.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine import artefacts
+from engine.bundle import artefacts
+from engine.bundle.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.errors import EngineError
 from engine.model.model_files import OpenedModel
-from engine.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
 from engine.sparsity.artifact_files import head_file

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
+from engine.bundle.bundle_manifest import FFN_PARTS, BundleCodec, TensorEntry
 from engine.errors import UnsupportedModelError
 from engine.formats.packed_rows import up64
 from engine.model.expert_stack import RowSource, stacked

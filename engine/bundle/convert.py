@@ -16,10 +16,18 @@ from typing import Any, get_args
 
 import numpy as np
 
-from engine.artefacts import file_names
-from engine.bundle import METADATA, artefact_files, copy_durably, create_bundle, hash_file, open_bundle, write_json
-from engine.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
-from engine.bundle_manifest import (
+from engine.bundle.artefacts import file_names
+from engine.bundle.bundle import (
+    METADATA,
+    artefact_files,
+    copy_durably,
+    create_bundle,
+    hash_file,
+    open_bundle,
+    write_json,
+)
+from engine.bundle.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
+from engine.bundle.bundle_manifest import (
     ARTEFACT_FOLDER,
     ArtefactEntry,
     BundleCodec,
@@ -28,8 +36,8 @@ from engine.bundle_manifest import (
     SourceEntry,
     TensorEntry,
 )
-from engine.carried import Carried, plan_carried, write_carried
-from engine.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
+from engine.bundle.carried import Carried, plan_carried, write_carried
+from engine.bundle.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,

@@ -1,6 +1,6 @@
 """Where what Hearth makes of a model (statistics, predictors, placements) is kept, found, written and read again.
 
-docs/bundle.md, section 6 is the rule. What a model brings along in other forms is engine/model_artefacts.py's; nothing
+docs/bundle.md, section 6 is the rule. What a model brings along in other forms is engine/bundle/model_artefacts.py's; nothing
 is counted, trained or solved here.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from engine.bundle import BundleSource, add_artefact, check_artefact, open_bundle
-from engine.bundle_manifest import ARTEFACT_FOLDER
+from engine.bundle.bundle import BundleSource, add_artefact, check_artefact, open_bundle
+from engine.bundle.bundle_manifest import ARTEFACT_FOLDER
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
