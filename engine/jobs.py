@@ -89,7 +89,7 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.evaluate import read_text
+    from engine.measure.evaluate import read_text
     from engine.opening import open_named
     from engine.session import LoadedModel
     from engine.training import profiler
@@ -119,7 +119,7 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
-    from engine.evaluate import read_text
+    from engine.measure.evaluate import read_text
     from engine.session import LoadedModel
     from engine.training import training
 

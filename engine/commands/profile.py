@@ -14,7 +14,7 @@ from engine.training.profiler import Profiled
 
 
 def profile(arguments: argparse.Namespace) -> int:
-    from engine.evaluate import read_text
+    from engine.measure.evaluate import read_text
     from engine.opening import open_named
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality

@@ -13,8 +13,8 @@ from on_a_stand_in import StandInMachine
 from stand_in_batch import StandInBatchOps
 from tiny_model import make_tiny_model
 
-from engine import bench, bench_batch
 from engine.card import placed_part
+from engine.measure import bench, bench_batch
 
 
 def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from make_model import Recipe, make_model, save_statistics
 from on_a_stand_in import StandInMachine
 from placement_cases import a_profile
 
-from engine import bench
 from engine.machine.cpu_and_ram import RamInfo
+from engine.measure import bench
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 

@@ -24,7 +24,7 @@ from engine.bundle.convert import convert
 from engine.bundle.model_artefacts import predictor_place, read_stats
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DiskSpaceError
-from engine.evaluate import last_logits
+from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel

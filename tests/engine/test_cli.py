@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import bench, bench_batch, cli, generate
+from engine import cli, generate
 from engine.config import KV_CODECS
 from engine.console import ProgressBar
 from engine.generate import TokenEvent
+from engine.measure import bench, bench_batch
 from engine.model.weights import open_model
 from engine.session import ChatMessage, ChatSession, LoadedModel
 from engine.text.chat_room import Fitted

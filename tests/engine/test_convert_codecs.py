@@ -13,7 +13,7 @@ from tiny_model import make_tiny_gguf
 from engine.bundle.bundle import open_bundle
 from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
-from engine.evaluate import last_logits
+from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel

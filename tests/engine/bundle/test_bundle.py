@@ -15,8 +15,8 @@ from engine.bundle.artefacts import artefact_folder, fingerprint
 from engine.bundle.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify
 from engine.bundle.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
-from engine.evaluate import perplexity
 from engine.executor.dense import DenseExecutor
+from engine.measure.evaluate import perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model

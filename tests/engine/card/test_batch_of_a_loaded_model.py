@@ -13,10 +13,10 @@ from stand_in_batch import StandInBatchOps
 from tiny_model import make_tiny_model
 
 from engine.batch import open_batch
-from engine.bench_batch import run_batch
 from engine.card import placed_part
 from engine.errors import ContextOverflowError
 from engine.generate import decode_batch, decode_one_token
+from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model

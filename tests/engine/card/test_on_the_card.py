@@ -23,9 +23,9 @@ from engine.card.loading import load_onto_card
 from engine.card.placed_part import PlacedPart
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled
-from engine.evaluate import last_logits
 from engine.generate import decode_one_token, prefill
 from engine.machine.hardware import choose_gpu, probe
+from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan

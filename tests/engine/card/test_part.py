@@ -360,7 +360,7 @@ def test_reasons_that_need_no_card(machine: StandInMachine, tiny: Path, tmp_path
 
 
 def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMachine, tiny: Path) -> None:
-    from engine.evaluate import last_logits
+    from engine.measure.evaluate import last_logits
 
     model, other = machine.load(tiny), on_processor(tiny)
     tokens = list(range(3, 15))

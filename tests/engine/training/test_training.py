@@ -24,7 +24,7 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
-from engine.evaluate import perplexity
+from engine.measure.evaluate import perplexity
 from engine.session import LoadedModel
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe

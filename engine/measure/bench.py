@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from engine.card.token_bytes import token_bytes
 from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
 from engine.generate import decode_one_token, prefill
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
+from engine.measure.token_bytes import token_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.router import Routing
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S

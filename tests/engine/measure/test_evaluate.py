@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import evaluate
 from engine.assets import asset_root
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.generate import decode_one_token
+from engine.measure import evaluate
 from engine.model.transformer import Transformer
 from engine.sampling import BrokenLogitsError
 from engine.session import LoadedModel

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tiny_model import make_tiny_model
 
-from engine.bench_batch import run_batch, whole_slots
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
+from engine.measure.bench_batch import run_batch, whole_slots
 from engine.session import LoadedModel
 
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.batch import BatchModel, open_batch
-from engine.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.card.cache import SLOT_STEP
-from engine.card.token_bytes import TokenBytes
 from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
 from engine.generate import decode_batch, prefill
+from engine.measure.bench import BenchResult, Floor, described, measured, ram_rate
+from engine.measure.token_bytes import TokenBytes
 from engine.model.kv_cache import KVCache
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 

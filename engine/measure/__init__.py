@@ -1,0 +1,1 @@
+"""Measures a model: speed, quality, and the bytes that a token reads."""
