@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from engine.library.host import serve
 
             return serve()
-        from engine.stdio import serve_stdio
+        from engine.service.stdio import serve_stdio
 
         return serve_stdio()
     if given == ["--pdf-text"]:

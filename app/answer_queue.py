@@ -22,7 +22,7 @@ from app.engine_status import EngineStatus
 from app.remote_client import RemoteClient
 from app.servers import Place
 from app.thinking import ThoughtClock
-from engine import protocol
+from engine.service import protocol
 
 _ENDS = {"stop": MessageState.COMPLETE, "length": MessageState.LENGTH, "cancelled": MessageState.CANCELLED}
 

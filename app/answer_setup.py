@@ -25,7 +25,7 @@ from app.servers import Place
 from app.settings import AppSettings
 from app.shelf import Shelf, ShelfError, new_id
 from app.translation import tr
-from engine import protocol
+from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
 

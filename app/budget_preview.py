@@ -11,8 +11,8 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from app.known_models import KnownModels, Library, Values
-from engine import protocol
 from engine.library.records import Estimate, from_json
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from app.settings import AppSettings
 from app.store import RescueReport, StoreError
 from app.translation import tr
 from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
-from engine import protocol
+from engine.service import protocol
 
 __all__ = ["LOAD_LAST", "STARTER", "ChatController"]
 

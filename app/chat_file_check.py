@@ -15,7 +15,7 @@ from typing import Any
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
 from app.servers import CHOICE
 from app.translation import tr
-from engine.protocol import GenerationResult
+from engine.service.protocol import GenerationResult
 
 FORMAT = "hearth-chats"
 VERSION = 1

@@ -18,7 +18,7 @@ from PySide6.QtCore import QObject, QTimer
 from app.chat_memory import ChatMemory
 from app.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
 from app.engine_client import EngineClient
-from engine import protocol
+from engine.service import protocol
 
 if TYPE_CHECKING:
     from app.chat_controller import ChatController

@@ -22,7 +22,7 @@ from app.engine_status import Phase
 from app.mode_rates import MODE_WORDS
 from app.translation import figure, noted, tr, tr_n
 from app.user_messages import describe
-from engine import protocol
+from engine.service import protocol
 
 LONGEST = 256  # tokens of an answer, where nothing shorter is set: enough to see and to measure
 MOST_WORDS = 3_000  # of each text that is looked at for differences

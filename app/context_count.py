@@ -15,7 +15,7 @@ from app.attachments import content_of
 from app.conversation import Attachment
 from app.draft_attachments import DraftAttachments, Measure
 from app.engine_client import EngineClient
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 AFTER_MS = 200  # of quiet: typing is not to keep the engine busy
 AFTER_MS_A_MESSAGE = 0.1  # more: to hand 10,000 messages over takes the window 60 ms

@@ -49,7 +49,7 @@ class Attachment:
 class Message:
     """One turn. The messages of a chat are a tree: every version of a question or an answer has the same parent.
 
-    `stats` holds the fields of engine.protocol.GenerationResult that are worth keeping (no text).
+    `stats` holds the fields of engine.service.protocol.GenerationResult that are worth keeping (no text).
     """
 
     role: Role

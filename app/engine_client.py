@@ -20,7 +20,7 @@ from app.engine_status import EngineStatus, Phase, sentence, short_name, why_the
 from app.engine_worker import EngineWorker
 from app.translation import tr_n
 from app.user_messages import plain_figures
-from engine import protocol
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

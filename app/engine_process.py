@@ -1,6 +1,6 @@
 """A process of ours as the window sees it: started, greeted, watched, ended, and started again when it dies.
 
-The engine is one, the library another; both speak engine/protocol.py.
+The engine is one, the library another; both speak engine/service/protocol.py.
 
 Everything here runs in the worker thread and never blocks it but at the very end. What is asked of the engine, and
 what its answers mean for a chat, is decided elsewhere.
@@ -22,7 +22,7 @@ from typing import Protocol
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Slot
 
 import engine
-from engine import protocol
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ def _reason_of_death(name: str, exit_code: int, crashed: bool) -> str:
 
 
 class ProcessHost(QObject):
-    """A child process that speaks engine/protocol.py over stdin and stdout.
+    """A child process that speaks engine/service/protocol.py over stdin and stdout.
 
     Belongs to one thread, which needs an event loop. After a death it starts again by itself and
     sends the last Load again; requests that were under way are lost, and EngineDied says so.

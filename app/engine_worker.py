@@ -17,7 +17,7 @@ from typing import Protocol
 from PySide6.QtCore import QObject, QThread, Signal, Slot
 
 from app.engine_process import Emit, EngineStarted, Host, ProcessHost
-from engine import protocol
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ MakeHost = Callable[[Emit], Host]
 
 
 class Service(Protocol):
-    """What runs behind a host: engine.host.EngineHost, or engine.library.host.LibraryHost."""
+    """What runs behind a host: engine.service.host.EngineHost, or engine.library.host.LibraryHost."""
 
     def submit(self, request: protocol.Request) -> None: ...
 
@@ -51,7 +51,7 @@ class InThreadHost:
     def start(self) -> None:
         if self._engine is None:
             if self._make_engine is None:
-                from engine.host import EngineHost
+                from engine.service.host import EngineHost
 
                 self._make_engine = partial(EngineHost, serves=False)  # it rests between requests
             self._engine = self._make_engine(self._emit)

@@ -11,8 +11,8 @@ from PySide6.QtCore import QObject, Signal
 
 from app.known_models import Library, Values
 from app.user_messages import describe
-from engine import protocol
 from engine.library.records import Estimate, HubModel, Listing, from_json
+from engine.service import protocol
 
 
 class HubQuestions(QObject):

@@ -18,8 +18,8 @@ from app.engine_status import EngineStatus, Phase
 from app.model_choices import ModelChoices
 from app.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
-from engine import protocol
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel, MachineLine, from_json
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.engine_process import EngineDied, EngineStarted, ProcessHost, default_command
 from app.engine_worker import EngineWorker, InThreadHost, MakeHost
-from engine import protocol
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
-from engine.protocol import GenerationResult, Live
+from engine.service.protocol import GenerationResult, Live
 
 UNKNOWN = "–"
 WINDOW_S = 60.0

@@ -15,7 +15,7 @@ from typing import Any
 from app.engine_status import rate
 from app.shelf import ShelfError, read_json, write_json
 from app.translation import noted, tr, tr_n
-from engine.protocol import GenerationResult
+from engine.service.protocol import GenerationResult
 
 SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones go, the PC may be another by now

@@ -16,7 +16,7 @@ from app.engine_client import EngineClient
 from app.settings import AppSettings
 from app.translation import noted, tr
 from app.user_messages import Action, UserMessage
-from engine import protocol
+from engine.service import protocol
 
 STARTER = "starter-chat"
 STARTER_NAME = noted("the starter model")

@@ -25,7 +25,6 @@ from app.model_choices import Choice, ModelChoices
 from app.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
-from engine import protocol
 from engine.library.records import (
     Download,
     InstalledModel,
@@ -33,6 +32,7 @@ from engine.library.records import (
     PreparePlan,
     from_json,
 )
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

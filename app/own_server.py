@@ -16,8 +16,8 @@ from app.known_models import Library
 from app.settings import AppSettings
 from app.translation import tr
 from app.user_messages import UserMessage, describe
-from engine import protocol
-from engine.protocol import ServerState
+from engine.service import protocol
+from engine.service.protocol import ServerState
 
 _SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
 

@@ -16,7 +16,7 @@ from app.asking import AnswerRequest
 from app.engine_status import EngineStatus, Phase
 from app.known_models import Library, Values
 from app.servers import Place
-from engine import protocol
+from engine.service import protocol
 
 
 class RemoteClient(QObject):

@@ -20,9 +20,9 @@ from app.servers import Place, Server, ServerBook
 from app.shelf import new_id
 from app.translation import tr
 from app.user_messages import describe
-from engine import protocol
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, origin_of
+from engine.service import protocol
 
 Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import platformdirs
 
 from app.translation import noted, tr
-from engine.protocol import DEFAULT_PORT
+from engine.service.protocol import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
 MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours

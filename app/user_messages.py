@@ -21,7 +21,8 @@ from app.settings import SettingsError
 from app.store_file import StoreError
 from app.store_rescue import RescueReport
 from app.translation import figure, noted, tr, tr_n
-from engine import __version__, errors, protocol
+from engine import __version__, errors
+from engine.service import protocol
 
 Severity = Literal["bad", "warn", "info"]
 During = str  # "load", "answer", "export", "import", or the name of a job of the library's process

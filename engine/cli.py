@@ -15,7 +15,7 @@ from engine.commands import answers, catalogue, files, library, machine, measure
 from engine.config import DEVICES, KV_CODECS, MODES
 from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
-from engine.protocol import DEFAULT_PORT
+from engine.service.protocol import DEFAULT_PORT
 from engine.text.chat_templates import TEMPLATE_NAMES
 
 Handler = Callable[[argparse.Namespace], int]

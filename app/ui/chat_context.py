@@ -16,7 +16,7 @@ from app.translation import tr
 from app.ui.context_meter import ContextPopup
 from app.ui.file_drop import FileDrop
 from app.user_messages import UserMessage
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 if TYPE_CHECKING:
     from app.chat_controller import ChatController

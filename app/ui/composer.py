@@ -34,7 +34,7 @@ from app.ui.direction import set_margins
 from app.ui.message_field import MessageField, files_in
 from app.ui.next_message_row import NextMessageRow
 from app.ui.signs import Dot
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 
 class ModelButton(Button):

@@ -17,7 +17,7 @@ from app.ui.direction import order
 from app.ui.painting import antialiased, block
 from app.ui.popover import Popover
 from app.ui.signs import paint_ring
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))
 EFFECTS = {

@@ -26,7 +26,7 @@ from app.ui.live_graph import LiveGraph, SpeedCard
 from app.ui.neuron_map import NeuronMap
 from app.ui.preset_menu import mode_words
 from app.ui.token_time import TokenTime
-from engine.protocol import Live
+from engine.service.protocol import Live
 
 COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900

@@ -31,7 +31,7 @@ from app.ui.sidebar import Sidebar
 from app.ui.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.machine.monitor import MachineSample
-from engine.protocol import GenerationResult, Live, LoadedModelInfo
+from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup

@@ -27,7 +27,7 @@ from app.user_messages import Action, UserMessage
 
 if TYPE_CHECKING:
     from app.models_controller import ModelsController
-    from engine.protocol import Progress
+    from engine.service.protocol import Progress
 
 WORKS = {
     "import": noted("Adding {name}"),

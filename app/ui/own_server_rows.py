@@ -14,7 +14,7 @@ from app.ui import theme
 from app.ui.code_block import COPIED_MS
 from app.ui.controls import Button, IconButton, Label
 from app.ui.floating import confirm
-from engine.protocol import ServerState
+from engine.service.protocol import ServerState
 
 HIDDEN = "•" * 24
 MOST_TALKING = 5

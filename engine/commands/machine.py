@@ -46,6 +46,6 @@ def host(arguments: argparse.Namespace) -> int:
         from engine.library.host import serve
 
         return serve()
-    from engine.stdio import serve_stdio
+    from engine.service.stdio import serve_stdio
 
     return serve_stdio()

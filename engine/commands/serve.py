@@ -8,10 +8,10 @@ import sys
 import threading
 from dataclasses import asdict
 
-from engine import protocol
 from engine.commands.output import engine_config, print_json
 from engine.console import ProgressBar
-from engine.host import EngineHost
+from engine.service import protocol
+from engine.service.host import EngineHost
 
 _LOOK_S = 0.25  # Windows hears of Ctrl-C between two waits only
 

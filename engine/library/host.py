@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine import protocol
 from engine.errors import Cancelled, EngineError, InvalidRequestError
-from engine.jobs import checked_arguments, unknown_job
 from engine.library.library_jobs import JOBS, Course, Lane, LibraryJob
 from engine.library.services import UNDO_S, Services
-from engine.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of
+from engine.service import protocol
+from engine.service.jobs import checked_arguments, unknown_job
+from engine.service.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +227,7 @@ def _plain(value: Any) -> Any:
 
 def serve() -> int:
     """The library as a process over stdin and stdout. Returns the exit code."""
-    from engine.stdio import serve_stdio
+    from engine.service.stdio import serve_stdio
 
     with contextlib.suppress(OSError):
         _be_nice()

@@ -38,7 +38,7 @@ from engine.library.stage_process import Jobs, StageProcess
 log = logging.getLogger(__name__)
 
 _BEGINNING = 0.02  # share of a stage that counts as none
-# What engine/jobs.py calls the work itself; what it says before that (loading, compiling) is no measure of it.
+# What engine/service/jobs.py calls the work itself; what it says before that (loading, compiling) is no measure of it.
 _WORK: dict[PrepareStage, str] = {
     "convert": "converting",
     "profile": "profiling",

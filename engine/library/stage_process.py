@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 import engine
-from engine import protocol
 from engine.errors import Cancelled, EngineError, EngineProcessError, error_class
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _HINT = "Try again: it goes on where it was. If memory is short, close other pro
 
 
 class Jobs(Protocol):
-    """What runs a job of engine/jobs.py: here, or in a process of its own."""
+    """What runs a job of engine/service/jobs.py: here, or in a process of its own."""
 
     def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Cancelling) -> dict[str, Any]: ...
 
@@ -48,7 +48,7 @@ class JobsHere:
 
     def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Cancelling) -> dict[str, Any]:
         """The job's result. Raises: what the job raises, Cancelled among it."""
-        from engine.jobs import run_job
+        from engine.service.jobs import run_job
 
         def stage(name: str) -> Callable[[int, int], None]:
             return lambda done, total: report(name, done, total)

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from engine import protocol
 from engine.errors import InvalidRequestError, ServerError
-from engine.request_course import Emit, failure_of
 from engine.server.access import Access
 from engine.server.answering import ApiAnswers, Window
 from engine.server.keys import KeyCheck
 from engine.server.served import ServedModel
 from engine.server.turns import Line
+from engine.service import protocol
+from engine.service.request_course import Emit, failure_of
 
 if TYPE_CHECKING:
     from engine.server.failures import ApiError

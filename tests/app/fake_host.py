@@ -25,13 +25,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from engine import protocol
+from engine.service import protocol
 
 WORD = "word{} "
 
 
 class FakeEngine:
-    """The interface of engine.host.EngineHost."""
+    """The interface of engine.service.host.EngineHost."""
 
     def __init__(self, emit: Callable[[protocol.Event], None]) -> None:
         self.emit = emit

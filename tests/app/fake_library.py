@@ -14,7 +14,6 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from engine import protocol
 from engine.library.records import (
     CatalogueEntry,
     Download,
@@ -32,6 +31,7 @@ from engine.library.records import (
     Variant,
     to_json,
 )
+from engine.service import protocol
 
 Values = dict[str, Any]
 GB = 10**9

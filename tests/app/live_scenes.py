@@ -9,7 +9,7 @@ from dataclasses import replace
 from app.engine_status import EngineStatus, Phase
 from app.live_figures import LiveFigures
 from engine.machine.monitor import GpuSample, MachineSample
-from engine.protocol import GenerationResult, Live
+from engine.service.protocol import GenerationResult, Live
 
 GIB = 1 << 30
 CARD = "NVIDIA GeForce RTX 4070"

@@ -14,7 +14,7 @@ from app.mode_rates import FEWEST_TOKENS, KEPT, ModeRate, ModeRates, in_words
 from app.personas import Persona, Personas
 from app.presets import Preset, Presets
 from app.settings import AppSettings
-from engine.protocol import GenerationResult
+from engine.service.protocol import GenerationResult
 
 SETTINGS = AppSettings(system_prompt="Be brief.", temperature=0.5, max_tokens=100, mode="exact")
 

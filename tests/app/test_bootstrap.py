@@ -14,7 +14,7 @@ import pytest
 
 from app import terminal
 from app.settings import AppSettings, load_settings
-from engine import protocol
+from engine.service import protocol
 
 ROOT = Path(__file__).resolve().parents[2]
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="displays of Linux")

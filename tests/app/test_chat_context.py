@@ -17,7 +17,7 @@ from app.conversation import Message, Role
 from app.engine_status import EngineStatus, Phase
 from app.ui.chat_context import ChatContext
 from app.ui.chat_page import ChatPage
-from engine import protocol
+from engine.service import protocol
 
 pytestmark = pytest.mark.gui
 

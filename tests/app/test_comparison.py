@@ -16,7 +16,7 @@ from app.asking import AnswerRequest
 from app.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
 from app.conversation import MessageState
 from app.ui.compare_dialog import PromptField
-from engine.protocol import Generate
+from engine.service.protocol import Generate
 
 
 def compare(desk: Desk, words: str, **sampling: Any) -> Comparison:

@@ -19,7 +19,7 @@ from app.engine_status import EngineStatus, Phase
 from app.ui import theme
 from app.ui.attachment_sheet import AttachmentSheet
 from app.ui.composer import Composer
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
 

@@ -13,7 +13,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, ProcessHost
-from engine import protocol
+from engine.service import protocol
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
 QUICK = Patience(silence_s=60.0, close_s=60.0, backoff_s=(0.01, 0.02))

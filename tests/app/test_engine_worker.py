@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from app.engine_process import EngineDied, EngineStarted, Patience, ProcessHost
 from app.engine_worker import EngineWorker, InThreadHost
-from engine import protocol
+from engine.service import protocol
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
 

@@ -47,7 +47,7 @@ from app.ui.sampling_popup import SamplingPopup
 from app.ui.settings_dialog import SettingsDialog
 from app.ui.sheet import Sheet
 from app.user_messages import UserMessage
-from engine.protocol import CountResult
+from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
 

@@ -23,7 +23,7 @@ from app.library_client import LibraryClient, library_makers
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.user_messages import UserMessage
-from engine import protocol
+from engine.service import protocol
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL")
 

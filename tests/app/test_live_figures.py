@@ -10,7 +10,7 @@ from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, 
 from app.engine_status import NARROW, EngineStatus, Phase
 from app.live_figures import LiveFigures, milliseconds, share, size
 from engine.machine.monitor import GpuSample, MachineSample
-from engine.protocol import Live
+from engine.service.protocol import Live
 
 
 def test_nothing_is_known_at_first() -> None:

@@ -24,7 +24,7 @@ from app.presets import Preset
 from app.ui import theme
 from app.ui.live_graph import round_top
 from app.ui.live_page import NO_MODEL, LivePage
-from engine.protocol import Live
+from engine.service.protocol import Live
 
 pytestmark = pytest.mark.gui
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from app.user_messages import UserMessage, describe
-from engine import errors, protocol
+from engine import errors
+from engine.service import protocol
 
 ROOT = Path(__file__).parents[2]
 CLASS_NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:Error|Exception|Warning)\b")
@@ -22,8 +23,8 @@ FOR_MACHINES_AND_LOGS = {
     "engine/library/release.py": "the log",
     "app/engine_worker.py": "the kind of failure, as data",
     "engine/errors.py": "the kind of failure, as data",
-    "engine/stdio.py": "the kind of failure, as data",
-    "engine/request_course.py": "the kind of failure, as data; a crash's own words, which stay in the details",
+    "engine/service/stdio.py": "the kind of failure, as data",
+    "engine/service/request_course.py": "the kind of failure, as data; a crash's own words, which stay in the details",
     "engine/library/download_queue.py": "the kind of failure, as data",
     "engine/commands/pull.py": "the kind of failure, as JSON",
     "engine/library/system_keyring.py": "the log",

@@ -22,10 +22,10 @@ from app.own_server import OwnServer
 from app.settings import AppSettings
 from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
 from app.ui.settings_dialog import SettingsDialog
-from engine import protocol
 from engine.errors import RemoteKeyError, RemoteUnreachableError
-from engine.protocol import ServerState
 from engine.remote.client import RemoteServer
+from engine.service import protocol
+from engine.service.protocol import ServerState
 
 CHAT = {"role": "user", "content": "Hello?"}
 

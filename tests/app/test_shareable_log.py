@@ -10,7 +10,7 @@ from app import shareable_log
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("engine/host.py", "engine/host.py"),
+        ("engine/service/host.py", "engine/service/host.py"),
         ("app\\ui\\theme.py", "app/ui/theme.py"),
         ("app/../../home/ann/x.py", shareable_log.LEFT_OUT),
         ("letters/ann.py", shareable_log.LEFT_OUT),

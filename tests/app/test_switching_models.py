@@ -26,7 +26,7 @@ from app.ui.engine_card import EngineCard
 from app.ui.message_view import Answer
 from app.ui.transcript import NEWEST, Transcript
 from app.user_messages import Action
-from engine import protocol
+from engine.service import protocol
 
 pytestmark = pytest.mark.gui
 

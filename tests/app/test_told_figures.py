@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from app.asking import AnswerRequest
 from app.engine_client import TELL_MS, EngineClient
 from app.engine_status import EngineStatus, Phase
-from engine import protocol
+from engine.service import protocol
 
 
 class Worker(QObject):

@@ -28,7 +28,8 @@ from app.user_messages import (
     describe_settings_problem,
     plain_figures,
 )
-from engine import errors, protocol
+from engine import errors
+from engine.service import protocol
 
 KINDS: tuple[StoreErrorKind, ...] = get_args(StoreErrorKind)
 INSIDE = "tensor blk.3.ffn_up.weight ends 4096 bytes past the file (0x1F, errno 28)"

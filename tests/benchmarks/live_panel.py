@@ -51,8 +51,8 @@ def main() -> int:
 
 def engine_cost(seconds: float) -> dict[str, Any]:
     """Processor time in LiveFeed per second of answering, watched and not, and the rates that the answers carried."""
-    from engine import protocol
-    from engine.host import EngineHost
+    from engine.service import protocol
+    from engine.service.host import EngineHost
 
     events: list[Any] = []
     host = EngineHost(events.append)

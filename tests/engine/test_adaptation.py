@@ -12,7 +12,6 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine import adaptation as module
-from engine import protocol
 from engine.adaptation import (
     BLOCK_NEURONS,
     PRIOR_TOKENS,
@@ -31,8 +30,9 @@ from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
-from engine.host import EngineHost
 from engine.placement.solving import solve_model
+from engine.service import protocol
+from engine.service.host import EngineHost
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats

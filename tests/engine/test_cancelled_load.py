@@ -12,12 +12,13 @@ import pytest
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
-from engine import protocol, session
+from engine import session
 from engine.card import self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled
-from engine.host import EngineHost
 from engine.placement import solving
+from engine.service import protocol
+from engine.service.host import EngineHost
 from engine.session import LoadedModel
 from engine.stoppable import run_unless
 from native_kernels.cuda import modules

@@ -17,18 +17,19 @@ from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import cli, protocol
+from engine import cli
 from engine.bundle import artefacts
 from engine.bundle.convert import convert
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.generate import decode_one_token
-from engine.host import EngineHost
 from engine.measure import bench
 from engine.measure.evaluate import last_logits, perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import open_model
 from engine.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
+from engine.service import protocol
+from engine.service.host import EngineHost
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Budget, MeasuredText
 

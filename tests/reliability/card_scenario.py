@@ -10,8 +10,8 @@ from failing_card import FailingCard, Failure
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
-from engine import protocol
-from engine.host import EngineHost
+from engine.service import protocol
+from engine.service.host import EngineHost
 
 _ASKED: tuple[tuple[str, str | None], ...] = (
     ("the cat", None), ("a", "dense"), ("why not", "exact"), ("a", None), ("the cat", None),

@@ -26,8 +26,8 @@ from prepared_models import slow_machine, sparse_gguf
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
 from engine.errors import EngineError
-from engine.jobs import run_job
 from engine.model.weights import open_model
+from engine.service.jobs import run_job
 
 _READ: dict[str, Callable[[Any], object]] = {
     "statistics": artefacts.load_stats, "predictors": artefacts.load_predictor, "placement": artefacts.load_placement,

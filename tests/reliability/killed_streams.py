@@ -198,7 +198,7 @@ def main() -> int:
     flags = parser.parse_args()
     import app.chat_controller
     import app.store  # noqa: F401 - read once, before the forks
-    import engine.protocol  # noqa: F401
+    import engine.service.protocol  # noqa: F401
 
     began, load = time.monotonic(), os.getloadavg()[0]
     done = list(kills(flags.kills, flags.together, flags.longest, flags.seed))

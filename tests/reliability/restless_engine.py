@@ -22,8 +22,8 @@ import numpy as np
 import psutil
 from tiny_model import make_tiny_model
 
-from engine import protocol
-from engine.host import EngineHost
+from engine.service import protocol
+from engine.service.host import EngineHost
 
 PATIENCE_S = 150.0
 QUESTIONS = ("Tell me a story about a fox who lived by the sea.", "What is the capital of Peru?", "Why does it rain?")

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from engine import protocol
+from engine.service import protocol
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="stops with SIGSTOP")
 

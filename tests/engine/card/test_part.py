@@ -538,8 +538,8 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
 
 
 def test_the_host_gives_the_card_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
-    from engine import protocol
-    from engine.host import EngineHost
+    from engine.service import protocol
+    from engine.service.host import EngineHost
 
     events: list[protocol.Event] = []
     host = EngineHost(events.append)

@@ -10,12 +10,12 @@ import pytest
 from on_a_stand_in import GIB, StandInMachine
 from tiny_model import make_tiny_model
 
-from engine import protocol
 from engine.card import budget, room
 from engine.card.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
-from engine.host import EngineHost
+from engine.service import protocol
+from engine.service.host import EngineHost
 from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.driver import CudaOutOfMemoryError
 

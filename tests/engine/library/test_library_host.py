@@ -12,7 +12,6 @@ import pytest
 from hub_stand_in import HubStandIn
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import protocol
 from engine.errors import LibraryError
 from engine.library.host import LibraryHost
 from engine.library.library_jobs import JOBS, Course, LibraryJob
@@ -28,6 +27,7 @@ from engine.library.records import (
     from_json,
 )
 from engine.library.services import Services
+from engine.service import protocol
 
 
 class Asker:

@@ -14,12 +14,12 @@ from typing import Any
 import openai
 import pytest
 
-from engine import protocol
-from engine.host import EngineHost
-from engine.protocol import ServerState
 from engine.server import connection
 from engine.server.access import MOST_BODY_BYTES
 from engine.server.turns import MOST_WAITING, Turn
+from engine.service import protocol
+from engine.service.host import EngineHost
+from engine.service.protocol import ServerState
 
 KEY = "a-key-for-tests"
 PATIENCE_S = 60.0

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine import protocol
 from engine.errors import ContextOverflowError, InvalidRequestError
-from engine.host import EngineHost
+from engine.service import protocol
+from engine.service.host import EngineHost
 from engine.session import ChatSession, LoadedModel, shared_prefix
 from engine.text.attached_texts import AttachedTexts
 from engine.text.chat_room import ChatMessage, ChatRoom, checked_overflow

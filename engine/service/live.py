@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from engine import protocol
-from engine.request_course import Emit
+from engine.service import protocol
+from engine.service.request_course import Emit
 
 if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
     from engine.generate import GenerationStats
     from engine.model.transformer import Transformer
-    from engine.neuron_sample import NeuronSample
+    from engine.service.neuron_sample import NeuronSample
     from engine.session import ChatSession
     from native_kernels.backend import I64
 
@@ -108,7 +108,7 @@ class LiveFeed:
 
     def _look_at(self, session: ChatSession) -> None:
         """Measure what computes this session's answers."""
-        from engine.neuron_sample import is_counted, sample_of
+        from engine.service.neuron_sample import is_counted, sample_of
 
         graph, model = session.transformer, session.model
         if graph is not self._graph:

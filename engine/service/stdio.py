@@ -1,6 +1,6 @@
 """A service as a process of the window's: requests on stdin, events on stdout, the log on stderr.
 
-The engine's (engine/host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
+The engine's (engine/service/host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
 that no process outlives its window.
 """
 
@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Protocol
 
-from engine import __version__, protocol
-from engine.host import EngineHost
+from engine import __version__
 from engine.machine.cpu_and_ram import process_ram_bytes
-from engine.request_course import Emit
+from engine.service import protocol
+from engine.service.host import EngineHost
+from engine.service.request_course import Emit
 
 HEARTBEAT_EVERY_S = 1.0
 LAST_BREATH_S = 1.5  # for the running request, once the window is gone

@@ -101,7 +101,7 @@ class Cancel:
 class Job:
     """Long work beside chatting: convert, profile, train or solve; answered by progress events, then `finished`.
 
-    arguments: as engine/jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
+    arguments: as engine/service/jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
     """
 
     type: ClassVar[str] = "job"
@@ -295,7 +295,7 @@ class LoadedModelInfo:
     vram_bytes: int = 0  # what this process holds on the card
     vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a card
     card_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
-    # Where it lies and why, as engine/placement_words.py has it: line, why [sentences], gpu, gpu_neuron_load,
+    # Where it lies and why, as engine/service/placement_words.py has it: line, why [sentences], gpu, gpu_neuron_load,
     # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic.
     placement: dict[str, Any] = field(default_factory=dict)
 

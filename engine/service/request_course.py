@@ -10,8 +10,8 @@ import time
 import traceback
 from collections.abc import Callable
 
-from engine import protocol
 from engine.errors import EngineError
+from engine.service import protocol
 
 log = logging.getLogger(__name__)
 

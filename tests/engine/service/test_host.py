@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import engine
-from engine import protocol
-from engine.host import EngineHost
-from engine.protocol import GenerationResult, LoadedModelInfo
-from engine.stdio import LAST_BREATH_S, _lines
+from engine.service import protocol
+from engine.service.host import EngineHost
+from engine.service.protocol import GenerationResult, LoadedModelInfo
+from engine.service.stdio import LAST_BREATH_S, _lines
 
 LOAD = protocol.Load("load", "starter-chat")
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -282,7 +282,7 @@ def test_the_process_ends_soon_when_its_stdin_closes_in_the_middle_of_an_answer(
 
 def test_a_call_that_does_not_look_up_keeps_no_process_alive() -> None:
     script = (
-        "import time, engine.stdio as h, engine.session as s\n"
+        "import time, engine.service.stdio as h, engine.session as s\n"
         "s.LoadedModel.load = lambda *a: time.sleep(3600)\n"
         "h.LAST_BREATH_S = 0.1\n"
         "h.serve_stdio()\n"
@@ -329,7 +329,7 @@ def test_an_id_that_comes_twice_can_be_cancelled_twice(heard: Heard) -> None:
 
 
 def test_text_and_stats_are_coalesced_and_lose_nothing(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.host.TEXT_EVERY_S", 60.0)
+    monkeypatch.setattr("engine.service.host.TEXT_EVERY_S", 60.0)
     heard.run(protocol.Generate("a", STORY, {"temperature": 0, "max_tokens": 30}))
     texts = [event.text for event in heard.of("a") if isinstance(event, protocol.Token)]
     assert 1 <= len(texts) <= 2  # the first one at once, and what had gathered at the end
@@ -358,7 +358,7 @@ def test_an_id_may_be_used_again_after_it_was_cancelled(heard: Heard) -> None:
 
 def test_what_a_library_prints_does_not_reach_the_window() -> None:
     script = (
-        "import engine.stdio as h, engine.session as s\n"
+        "import engine.service.stdio as h, engine.session as s\n"
         "s.LoadedModel.load = lambda *a: print('chatter', flush=True)\n"
         "h.serve_stdio()\n"
     )

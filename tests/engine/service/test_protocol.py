@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import protocol
 from engine.errors import ContextOverflowError, EngineError
-from engine.protocol import ProtocolError, decode, encode
+from engine.service import protocol
+from engine.service.protocol import ProtocolError, decode, encode
 
 MESSAGES: list[protocol.Message] = [
     protocol.Hello(app_version="0.1.0", pid=7),

@@ -12,7 +12,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
 from engine.placement import solving
-from engine.placement_words import about, gib, memory_of, placement_of
+from engine.service.placement_words import about, gib, memory_of, placement_of
 from engine.session import LoadedModel
 
 KEYS = {

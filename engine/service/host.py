@@ -1,6 +1,6 @@
 """The engine behind the protocol: takes requests, runs them one after another, emits events.
 
-The same EngineHost serves the window from a child process (engine/stdio.py) and from the window's worker thread
+The same EngineHost serves the window from a child process (engine/service/stdio.py) and from the window's worker thread
 (`--engine in-thread`). Cancel acts at once, everything else waits its turn. Nothing here computes.
 """
 
@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from engine import protocol
 from engine.errors import InvalidRequestError, ServerError
-from engine.live import LiveFeed
 from engine.machine.cpu_and_ram import process_ram_bytes
-from engine.request_course import Emit, failure_of, progress_of
+from engine.service import protocol
+from engine.service.live import LiveFeed
+from engine.service.request_course import Emit, failure_of, progress_of
 from engine.text.chat_room import checked_overflow
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class EngineHost:
 
     def _tell_place(self) -> None:
         """News of where the model lies, if that has changed."""
-        from engine.placement_words import placement_of
+        from engine.service.placement_words import placement_of
 
         model = self._model
         if model is None or model.generation == self._told_generation:
@@ -281,7 +281,7 @@ class EngineHost:
         from engine.adaptation import Adaptation, can_learn
         from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
-        from engine.placement_words import placement_of
+        from engine.service.placement_words import placement_of
         from engine.session import ChatSession, LoadedModel
 
         self._unload()  # first, so that two models never need room at once
@@ -333,7 +333,7 @@ class EngineHost:
 
     def _job(self, request: protocol.Job) -> dict[str, Any]:
         from engine.errors import Cancelled
-        from engine.jobs import run_job
+        from engine.service.jobs import run_job
 
         def stage(name: str) -> Callable[[int, int], None]:
             return self._progress(request.id, name)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tiny_model import make_tiny_model
 
-from engine import jobs, protocol
 from engine.errors import Cancelled, InvalidRequestError
-from engine.host import EngineHost
-from engine.jobs import JobKind, run_job
+from engine.service import jobs, protocol
+from engine.service.host import EngineHost
+from engine.service.jobs import JobKind, run_job
 from engine.training import training
 
 TEXT = "The ferry left at seven, and half of the passengers slept. " * 20

@@ -11,12 +11,12 @@ import pytest
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import protocol
 from engine.adaptation import Adaptation
 from engine.config import EngineConfig, SamplingConfig
-from engine.host import EngineHost
-from engine.live import EVERY_S, LiveFeed
-from engine.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
+from engine.service import protocol
+from engine.service.host import EngineHost
+from engine.service.live import EVERY_S, LiveFeed
+from engine.service.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
 from engine.session import ChatSession, LoadedModel
 
 STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
@@ -66,7 +66,7 @@ def test_between_answers_it_tells_where_neurons_lie(heard: Heard) -> None:
 
 
 def test_an_answer_is_told_in_its_own_figures(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.live.EVERY_S", 0.02)
+    monkeypatch.setattr("engine.service.live.EVERY_S", 0.02)
     heard.run(protocol.Watch("w"))
     *lives, last, rest = heard.run(protocol.Generate("b", STORY, {"temperature": 0, "max_tokens": 120}))
     result = heard.result
@@ -90,7 +90,7 @@ def test_an_answer_is_told_in_its_own_figures(heard: Heard, monkeypatch: pytest.
 
 
 def test_who_stops_watching_in_mid_answer_hears_no_more(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.live.EVERY_S", 0.0)
+    monkeypatch.setattr("engine.service.live.EVERY_S", 0.0)
     host, told = heard.host, heard.events
     heard.run(protocol.Watch("w"))
     seen: list[protocol.Live] = []

@@ -1,7 +1,7 @@
 """The long work that the window asks for beside chatting, as a table: name, arguments, what runs.
 
 A job gets its checked arguments, a maker of progress callbacks (one for each stage), and what says that it was
-cancelled; it answers with the same values as its command's JSON. engine/host.py runs it; the work is elsewhere.
+cancelled; it answers with the same values as its command's JSON. engine/service/host.py runs it; the work is elsewhere.
 """
 
 from __future__ import annotations
