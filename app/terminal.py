@@ -87,13 +87,13 @@ def _why_no_xcb(display: str) -> str | None:
 
 def chat(model: str | None) -> int:
     """A conversation in the terminal; returns the exit code."""
-    from engine.cli import main
+    from engine.commands.cli import main
 
     return main(["chat", model or STARTER])
 
 
 def answer(prompt: str, model: str | None) -> int:
     """One answer on stdout; returns the exit code."""
-    from engine.cli import main
+    from engine.commands.cli import main
 
     return main(["generate", model or STARTER, "--prompt", prompt])

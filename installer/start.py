@@ -16,7 +16,7 @@ def main() -> int:
     """Returns the exit code."""
     restore_library_path()
     if Path(sys.argv[0]).stem == "hearth-engine" and sys.argv[1:2] not in ([flag] for flag in _OWN_PROCESSES):
-        from engine.cli import main as command_line
+        from engine.commands.cli import main as command_line
 
         return command_line()
     from app.__main__ import main as window

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import load_model, number, percent, print_json, print_note
-from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import print_json, print_note
 from engine.config import plain_values
-from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import print_json
-from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import math
 from dataclasses import asdict
 from pathlib import Path
 
+from engine.commands.console import ProgressBar
 from engine.commands.output import load_model, number, percent, print_json
-from engine.console import ProgressBar
 from engine.errors import InvalidRequestError
 
 _ARITHMETIC = {

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from engine.commands.console import ProgressBar
 from engine.config import EngineConfig
-from engine.console import ProgressBar
 
 if TYPE_CHECKING:
     from engine.session import LoadedModel

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import load_model, percent, print_json
-from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled
 from engine.training.locality import locality
 from engine.training.profiler import Profiled

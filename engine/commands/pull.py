@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.commands.console import ProgressBar
 from engine.commands.output import print_json
-from engine.console import ProgressBar
 from engine.errors import EngineError, HubError
 
 if TYPE_CHECKING:

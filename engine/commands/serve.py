@@ -8,8 +8,8 @@ import sys
 import threading
 from dataclasses import asdict
 
+from engine.commands.console import ProgressBar
 from engine.commands.output import engine_config, print_json
-from engine.console import ProgressBar
 from engine.service import protocol
 from engine.service.host import EngineHost
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import engine_config, number, percent, print_json
-from engine.console import ProgressBar, interrupt_as_wish
 from engine.errors import Cancelled
 
 

@@ -16,7 +16,7 @@ from documented import PAGES, ROOT, Command, blocks, commands
 from tiny_model import make_tiny_gguf
 
 from app.__main__ import main as app_main
-from engine import cli
+from engine.commands import cli
 from installer import bootstrap
 
 LANGUAGES = {"console", "text", "json", "python", "cuda", "powershell"}

@@ -16,12 +16,12 @@ import torch
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import cli
 from engine.bundle import artefacts
 from engine.bundle import convert as convert_module
 from engine.bundle.bundle import open_bundle, verify
 from engine.bundle.convert import convert
 from engine.bundle.model_artefacts import predictor_place, read_stats
+from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DiskSpaceError
 from engine.measure.evaluate import last_logits

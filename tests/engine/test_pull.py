@@ -15,7 +15,7 @@ from download_places import BLOCK, ROOT, wait_for
 from hub_stand_in import HubStandIn
 
 from engine.assets import starter_model
-from engine.cli import main
+from engine.commands.cli import main
 from engine.library.catalogue import load_catalogue
 from engine.library.installed import Library
 from engine.library.variants import is_pickled

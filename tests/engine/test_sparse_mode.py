@@ -17,9 +17,9 @@ from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import cli
 from engine.bundle import artefacts
 from engine.bundle.convert import convert
+from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.generate import decode_one_token

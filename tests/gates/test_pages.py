@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from documented import PAGES, ROOT, anchors, blocks, links
 
-from engine import cli
+from engine.commands import cli
 
 # A path of the tree in a sentence, perhaps with a star, a place in it behind a colon, or braces for several.
 _PATH = re.compile(r"(?:app|engine|native_kernels|docs|assets|installer|tests)/[\w.*/\-]+")

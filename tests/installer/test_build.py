@@ -269,7 +269,7 @@ def test_programs_that_we_start_get_the_library_path_of_before(monkeypatch: pyte
 @pytest.mark.parametrize("given", [["--version"], ["--engine-host", "--library"]])
 def test_name_of_the_file_says_which_program_it_is(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr("engine.cli.main", lambda: asked.append("command line") or 0)
+    monkeypatch.setattr("engine.commands.cli.main", lambda: asked.append("command line") or 0)
     monkeypatch.setattr("app.__main__.main", lambda: asked.append("window") or 0)
     for name in ("hearth", "hearth-engine"):
         monkeypatch.setattr(sys, "argv", [f"/somewhere/{name}", *given])

@@ -19,11 +19,11 @@ import torch
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle
 from engine.bundle.convert import convert
 from engine.bundle.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
+from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
     ArtifactMismatchError,

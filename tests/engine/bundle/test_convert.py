@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli
 from engine.bundle import convert as convert_module
 from engine.bundle.bundle import open_bundle
 from engine.bundle.convert import convert
+from engine.commands import cli
 from engine.errors import Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
 

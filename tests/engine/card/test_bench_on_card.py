@@ -11,7 +11,7 @@ from on_a_stand_in import StandInMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import cli
+from engine.commands import cli
 from engine.measure import bench
 from engine.measure.token_bytes import token_bytes
 from engine.placement import memory_plan

@@ -11,9 +11,9 @@ from family_models import CONTEXT, SHAPE, Reference, make_reference
 from gguf_models import write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli
 from engine.bundle.bundle import open_bundle
 from engine.bundle.convert import convert
+from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor

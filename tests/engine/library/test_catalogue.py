@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine import cli
 from engine.assets import asset_root
+from engine.commands import cli
 from engine.config import parse_activation
 from engine.errors import DeviceMemoryError, ModelFormatError, ModelNotFoundError
 from engine.library.catalogue import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tiny_model import make_tiny_gguf
 
-from engine import cli
+from engine.commands import cli
 from engine.library.installed import STARTER_ID, Library
 
 

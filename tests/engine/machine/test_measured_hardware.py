@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from placement_cases import a_profile
 
-from engine import cli
+from engine.commands import cli
 from engine.errors import ArtifactMismatchError, ModelNotFoundError
 from engine.machine import measured_hardware
 from engine.machine.hardware import HardwareProfile

@@ -12,9 +12,9 @@ from experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from raw_gguf import write_gguf
 from recoded_gguf import recode
 
-from engine import cli
 from engine.bundle.bundle import BundleSource
 from engine.bundle.convert import convert
+from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
 from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor

@@ -15,10 +15,10 @@ from experts_gguf import make_tiny_mixtral
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import cli
 from engine.assets import starter_model
 from engine.bundle import artefacts
 from engine.bundle.convert import convert
+from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
     Cancelled,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli import main
+from engine.commands.cli import main
 from engine.server.keys import KEY_VARIABLE
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starter_vocabulary import as_files, metadata
 from tiny_model import make_tiny_model
 
-from engine import cli
+from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.session import ChatSession, LoadedModel

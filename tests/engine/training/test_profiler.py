@@ -13,9 +13,9 @@ import pytest
 from experts_gguf import make_tiny_mixtral
 from tiny_model import make_tiny_model
 
-from engine import cli
 from engine.bundle import artefacts
 from engine.bundle.model_artefacts import read_stats
+from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
     ArtifactMismatchError,

@@ -14,8 +14,8 @@ import pytest
 import torch
 from tiny_model import VOCAB_SIZE, make_tiny_model
 
-from engine import cli
 from engine.bundle import artefacts
+from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
     Cancelled,

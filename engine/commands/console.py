@@ -1,6 +1,6 @@
 """How the command line gets on with the terminal: streams that cannot fail on a letter, a progress bar, Ctrl-C.
 
-It knows nothing of commands (engine/cli.py, engine/commands) or models.
+It knows nothing of commands (engine/commands/cli.py, engine/commands) or models.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import cli, generate
+from engine import generate
+from engine.commands import cli
+from engine.commands.console import ProgressBar
 from engine.config import KV_CODECS
-from engine.console import ProgressBar
 from engine.generate import TokenEvent
 from engine.measure import bench, bench_batch
 from engine.model.weights import open_model

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from engine.commands import answers, catalogue, files, library, machine, measures, profile, pull, serve, solve, train
+from engine.commands.console import drop_output, make_streams_safe
 from engine.config import DEVICES, KV_CODECS, MODES
-from engine.console import drop_output, make_streams_safe
 from engine.errors import EngineError
 from engine.service.protocol import DEFAULT_PORT
 from engine.text.chat_templates import TEMPLATE_NAMES
