@@ -23,8 +23,8 @@ from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
 if TYPE_CHECKING:
+    from engine.decode.decode_program import DecodeProgram
     from engine.executor.hot_blocks import HotBlocks
-    from engine.model.decode_program import DecodeProgram
     from engine.sparsity.predictor import Predictor
     from native_kernels.cpu.jit import Kernel
     from native_kernels.cpu.operators import CpuOperators
@@ -93,8 +93,8 @@ class Backend:
         where some have a side of their own."""
         if self.kernels is None:
             return None
+        from engine.decode.decode_program import DecodeProgram, Sides, why_not
         from engine.executor.hot_side import HotRows
-        from engine.model.decode_program import DecodeProgram, Sides, why_not
 
         sides = None
         if blocks is not None:

@@ -13,9 +13,9 @@ from engine.card.cache import CardCache, KvRegion
 from engine.card.decode_program import CardDecodeProgram
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.config import KvCodec, Mode, ModelConfig
+from engine.decode.decode_program import DecodeProgram
 from engine.executor.counters import FfnCounters
 from engine.executor.slots import SlotTable
-from engine.model.decode_program import DecodeProgram
 from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor

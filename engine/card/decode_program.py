@@ -22,10 +22,10 @@ from engine.card.token_plan import plan_tokens
 from engine.card.token_runner import Ending, Execution, TokenRunner
 from engine.card.token_steps import REACHED, Step, TokenSteps
 from engine.config import Mode, ModelConfig
+from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.counters import FfnCounters
 from engine.executor.slots import SlotTable
-from engine.model.decode_calls import frequencies
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.transformer import check_tokens

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from engine.card.layers import CardModel
 from engine.card.token_memory import COUNTS, SharedMemory
 from engine.config import Mode, ModelConfig
-from engine.executor.ffn_calls import FUSED_ACTIVATIONS, FfnCalls
+from engine.decode.decode_calls import DecodeCalls
+from engine.decode.ffn_calls import FUSED_ACTIVATIONS, FfnCalls
 from engine.executor.slots import SlotTable
-from engine.model.decode_calls import DecodeCalls
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I64

@@ -1,6 +1,6 @@
 """The operators of native_kernels.backend.Operators as kernels on the pool: for prefill, evaluation and odd places.
 
-One token at a time runs as a program instead (engine/model/decode_program.py). The reference does what no kernel does:
+One token at a time runs as a program instead (engine/decode/decode_program.py). The reference does what no kernel does:
 rows of an embedding, angles, attention without a cache, and products with a codec that `reads` denies. Matrices of a
 model are unpacked before it comes to that (engine/backends.py asks).
 """

@@ -15,18 +15,18 @@ from tiny_model import make_tiny_model
 import engine.executor.hybrid as module
 from engine.bundle.convert import convert
 from engine.config import ACTIVATIONS, ModelConfig
+from engine.decode.decode_program import DecodeProgram, Sides
+from engine.decode.ffn_calls import COUNT_WORDS, FfnCalls
+from engine.decode.hybrid_calls import HybridCalls
 from engine.errors import ArtifactMismatchError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
-from engine.executor.ffn_calls import COUNT_WORDS, FfnCalls
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
-from engine.executor.hybrid_calls import HybridCalls
 from engine.executor.slots import SlotTable
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_one_token
-from engine.model.decode_program import DecodeProgram, Sides
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model

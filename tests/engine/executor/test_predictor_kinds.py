@@ -10,12 +10,12 @@ from predictors_of_kinds import dense_of, layer_of, low_rank_of, predictor_of
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import ModelConfig
+from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
 from engine.executor.feed_forward import first_matrix
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_one_token
-from engine.model.decode_program import DecodeProgram, why_not
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model

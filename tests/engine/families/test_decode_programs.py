@@ -12,12 +12,12 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
+from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_one_token, generate
-from engine.model.decode_program import DecodeProgram, why_not
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
+from engine.decode.predictor_calls import PredictorCalls
+from engine.decode.predictor_calls import why_not as cannot_predict
 from engine.executor.feed_forward import first_matrix
-from engine.executor.predictor_calls import PredictorCalls
-from engine.executor.predictor_calls import why_not as cannot_predict
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix

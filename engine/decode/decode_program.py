@@ -13,15 +13,15 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.config import Mode, ModelConfig
+from engine.decode.decode_calls import DecodeCalls, FfnPlan
+from engine.decode.ffn_calls import FfnCalls
+from engine.decode.ffn_calls import why_not as cannot_plan
+from engine.decode.hybrid_calls import HybridCalls
+from engine.decode.hybrid_calls import why_not as cannot_part
 from engine.errors import Cancelled
 from engine.executor.counters import FfnCounters
-from engine.executor.ffn_calls import FfnCalls
-from engine.executor.ffn_calls import why_not as cannot_plan
 from engine.executor.hot_side import HotRows
-from engine.executor.hybrid_calls import HybridCalls
-from engine.executor.hybrid_calls import why_not as cannot_part
 from engine.executor.slots import SlotTable
-from engine.model.decode_calls import DecodeCalls, FfnPlan
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights

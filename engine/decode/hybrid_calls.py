@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import COPIED, FUSED_ACTIVATIONS
+from engine.decode.ffn_calls import COPIED, FUSED_ACTIVATIONS
+from engine.decode.predictor_calls import PredictorCalls
 from engine.executor.hot_side import HotRows
-from engine.executor.predictor_calls import PredictorCalls
 from engine.executor.slots import SlotTable
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor

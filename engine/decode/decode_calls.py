@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.ffn_calls import COUNT_WORDS
+from engine.decode.ffn_calls import COUNT_WORDS
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
