@@ -107,7 +107,7 @@ def need_torch_without_cuda(python: Path) -> None:
 
 
 def write_release_feed(address: str) -> None:
-    """Where the program looks for newer versions (engine/library/release.py); without an address it never does."""
+    """Where the program looks for newer versions (engine/library/hub/release.py); without an address it never does."""
     file = BUILD / "release.json"
     file.unlink(missing_ok=True)
     if address:

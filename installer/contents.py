@@ -25,7 +25,7 @@ UNUSED_MODULES = (
     "numba.tests", "numba.cuda", "matplotlib.tests", "scipy.datasets",
     "torch._inductor", "torch._dynamo", "torch.onnx", "torch.utils.tensorboard", "torch.utils.benchmark",
     "torch.utils.cpp_extension", "sympy", "isympy", "mpmath", "networkx",  # of torch.compile, which is not used
-    "hf_xet",  # downloads go over HTTP alone: engine/library/hub.py switches it off
+    "hf_xet",  # downloads go over HTTP alone: engine/library/hub/hub.py switches it off
     "PySide6.QtQml", "PySide6.QtQuick", "PySide6.QtOpenGL", "PySide6.QtTest", "PySide6.QtDBus",
 )  # fmt: skip
 

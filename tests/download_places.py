@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from engine.library.download import Patience
-from engine.library.downloads import Downloads
-from engine.library.hub import Hub
+from engine.library.hub.download import Patience
+from engine.library.hub.downloads import Downloads
+from engine.library.hub.hub import Hub
 from engine.library.records import Download, InstalledFile, InstalledModel
 
 DATA = random.Random(7).randbytes(40 << 20)

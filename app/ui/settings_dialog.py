@@ -21,7 +21,7 @@ from app.ui.own_server_rows import OwnServerRows
 from app.ui.setting_groups import FindField, Group, LinkRow
 from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
-from engine.library import release
+from engine.library.hub import release
 
 COLUMN_PX = 720
 

@@ -14,18 +14,18 @@ from engine.commands.output import print_json
 from engine.errors import EngineError, HubError
 
 if TYPE_CHECKING:
-    from engine.library.download import RemoteFile
-    from engine.library.download_job import JobTelling
+    from engine.library.hub.download import RemoteFile
+    from engine.library.hub.download_job import JobTelling
+    from engine.library.hub.wishes import Shelf, Wanted
     from engine.library.records import InstalledModel
-    from engine.library.wishes import Shelf, Wanted
 
 TOLD_EVERY_S = 0.2
 
 
 def pull(arguments: argparse.Namespace) -> int:
-    from engine.library.download import Patience, Stop
-    from engine.library.download_job import DownloadJob, staging_folder
-    from engine.library.hub import Hub
+    from engine.library.hub.download import Patience, Stop
+    from engine.library.hub.download_job import DownloadJob, staging_folder
+    from engine.library.hub.hub import Hub
     from engine.library.installed import Library
 
     with ProgressBar("Downloading") as bar:
@@ -52,8 +52,8 @@ def pull(arguments: argparse.Namespace) -> int:
 def _wanted(named: str, file: str | None, library: Shelf, endpoint: str) -> Wanted:
     """What an id of the catalogue, or a repository's id or address, means."""
     from engine.library.catalogue import load_catalogue
-    from engine.library.hub_names import parse_repository
-    from engine.library.wishes import of_entry, of_variant
+    from engine.library.hub.hub_names import parse_repository
+    from engine.library.hub.wishes import of_entry, of_variant
 
     catalogue = load_catalogue()
     if "/" not in named:
@@ -77,7 +77,7 @@ class _Teller:
         self._told = 0.0
 
     def telling(self) -> JobTelling:
-        from engine.library.download_job import JobTelling
+        from engine.library.hub.download_job import JobTelling
 
         return JobTelling(self._doing, self._at, lambda n_bytes: None, self._wait, self._proven)
 

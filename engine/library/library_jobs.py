@@ -98,7 +98,7 @@ def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], 
     several codecs, so that the smallest one's head says the shape of all."""
     from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
     from engine.library.estimates import estimate_shape
-    from engine.library.remote_shape import shape_on_hub
+    from engine.library.hub.remote_shape import shape_on_hub
 
     readable = [variant for variant in listing.variants if not variant.refused]
     if not readable:
@@ -142,7 +142,7 @@ def _download(services: Services, given: Values, course: Course) -> Values:
         return {"download": to_json(services.downloads.add(entry))}
     if "repo" not in given:
         raise InvalidRequestError("The job download lacks its argument 'catalogue_id', or 'repo'.")
-    from engine.library.hub_names import parse_repository
+    from engine.library.hub.hub_names import parse_repository
 
     repo, revision = parse_repository(given["repo"], services.hub.endpoint)
     known = None if revision else services.catalogue.of_repository(repo, given.get("variant", ""))
@@ -229,7 +229,7 @@ def _measured(services: Services, given: Values, course: Course) -> Values:
 
 def _newer_release(services: Services, given: Values, course: Course) -> Values:
     """{"version", "page"}; nothing where there is no newer one."""
-    from engine.library.release import newer_release
+    from engine.library.hub.release import newer_release
 
     found = newer_release()
     return {} if found is None else {"version": found.version, "page": found.page}

@@ -16,9 +16,9 @@ from engine.library.idle_training import IdleTraining
 
 if TYPE_CHECKING:
     from engine.library.catalogue import Catalogue, Estimates
-    from engine.library.credentials import Credentials
-    from engine.library.downloads import Downloads
-    from engine.library.hub import Hub
+    from engine.library.hub.credentials import Credentials
+    from engine.library.hub.downloads import Downloads
+    from engine.library.hub.hub import Hub
     from engine.library.installed import Library
     from engine.library.machines import KnownMachine
     from engine.library.preview import Previews
@@ -78,13 +78,13 @@ class Services:
 
     @property
     def credentials(self) -> Credentials:
-        from engine.library.credentials import Credentials
+        from engine.library.hub.credentials import Credentials
 
         return self._once("credentials", Credentials)
 
     @property
     def hub(self) -> Hub:
-        from engine.library.hub import Hub
+        from engine.library.hub.hub import Hub
 
         return self._once("hub", lambda: Hub(self.credentials))
 
@@ -136,7 +136,7 @@ class Services:
         with self._lock:
             if self._downloads is None:
                 from engine.errors import Cancelled
-                from engine.library.downloads import Downloads
+                from engine.library.hub.downloads import Downloads
 
                 if self._closed:
                     raise Cancelled("The process ends.")

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from engine.errors import InvalidRequestError
-from engine.library.system_keyring import SystemKeyring
+from engine.library.hub.system_keyring import SystemKeyring
 from engine.remote.address import origin_of
 
 OWN_SERVER = "local server"  # the name in the keyring of the key that clients of this PC's server send

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from app.settings import AppSettings
 from app.ui.settings_dialog import SettingsDialog
 from app.update_notice import UpdateNotice
-from engine.library import release
+from engine.library.hub import release
 
 
 class Answering:

@@ -17,9 +17,9 @@ from hub_stand_in import HubStandIn
 from engine.assets import starter_model
 from engine.commands.cli import main
 from engine.library.catalogue import load_catalogue
+from engine.library.hub.variants import is_pickled
+from engine.library.hub.wishes import of_entry
 from engine.library.installed import Library
-from engine.library.variants import is_pickled
-from engine.library.wishes import of_entry
 from engine.opening import resolve_model
 
 GGUF = "starter-chat-q8_0.gguf"

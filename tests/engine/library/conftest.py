@@ -13,7 +13,7 @@ from hub_stand_in import HubStandIn
 @pytest.fixture(autouse=True)
 def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads of downloads end however slow the machine is: what a test does next finds none of them at work."""
-    monkeypatch.setattr("engine.library.downloads.CLOSE_S", 60.0)
+    monkeypatch.setattr("engine.library.hub.downloads.CLOSE_S", 60.0)
 
 
 @pytest.fixture

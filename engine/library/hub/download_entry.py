@@ -7,8 +7,8 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from engine.library.download import Stop
-from engine.library.download_queue import Kept
+from engine.library.hub.download import Stop
+from engine.library.hub.download_queue import Kept
 from engine.library.records import Download, DownloadState
 
 RATE_OVER_S = 10.0

@@ -18,9 +18,9 @@ from hub_stand_in import Content, HubStandIn
 from raw_gguf import gguf_file, value
 
 from engine.errors import InvalidRequestError, LibraryError, ModelFormatError, UnsupportedModelError
-from engine.library import download_job
-from engine.library.downloads import Downloads
-from engine.library.hub import Hub
+from engine.library.hub import download_job
+from engine.library.hub.downloads import Downloads
+from engine.library.hub.hub import Hub
 from engine.library.records import CatalogueEntry, Download, ModelShape, Sparsity
 
 
@@ -319,7 +319,7 @@ def test_the_queue_outlasts_the_process(hub: HubStandIn, tmp_path: Path) -> None
 def test_a_second_process_of_hearth_is_told_so(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.library.downloads.LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr("engine.library.hub.downloads.LOCK_WAIT_S", 0.1)
     downloads, _ = downloads_in(tmp_path)
     with pytest.raises(LibraryError, match="Another Hearth"):
         downloads_in(tmp_path)

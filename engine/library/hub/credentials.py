@@ -14,7 +14,7 @@ from typing import Any
 import platformdirs
 
 from engine.errors import InvalidRequestError, LibraryError
-from engine.library.system_keyring import SystemKeyring
+from engine.library.hub.system_keyring import SystemKeyring
 
 USER = "model hub"
 ENVIRONMENT = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.errors import InvalidRequestError
-from engine.library.hub_names import parse_repository
+from engine.library.hub.hub_names import parse_repository
+from engine.library.hub.variants import PREDICTOR_FOLDER
 from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel, ModelKind, Origin
-from engine.library.variants import PREDICTOR_FOLDER
 
 
 class Shelf(Protocol):
@@ -60,7 +60,7 @@ def of_entry(entry: CatalogueEntry, shelf: Shelf) -> Wanted:
 
 
 def of_variant(repo: str, variant: str, shelf: Shelf, endpoint: str) -> Wanted:
-    """A variant of a repository, by the names of engine/library/variants.py or of its file; empty: its only one.
+    """A variant of a repository, by the names of engine/library/hub/variants.py or of its file; empty: its only one.
 
     repo: its id, or the address of its page. Raises: InvalidRequestError for what is no repository.
     """

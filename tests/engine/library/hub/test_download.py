@@ -25,7 +25,7 @@ from hub_stand_in import Content, HubStandIn
 from tiny_model import make_tiny_gguf
 
 from engine.library import disk_room
-from engine.library.part_file import PartFile, safe_length
+from engine.library.hub.part_file import PartFile, safe_length
 
 GB = 1_000_000_000
 
@@ -148,7 +148,7 @@ def test_a_silent_connection_is_left_and_taken_up_again(hub: HubStandIn, tmp_pat
 
 
 def test_the_silence_that_is_waited_for_is_thirty_seconds() -> None:
-    from engine.library import hub as hub_module
+    from engine.library.hub import hub as hub_module
 
     assert hub_module.STALL_S == 30.0
     assert hub_module.Hub(endpoint="http://127.0.0.1:1")._stall_s == 30.0
@@ -366,7 +366,7 @@ def test_a_full_disk_pauses_at_any_byte(
 def test_a_disk_that_others_fill_pauses_it_too(
     hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.library.download._ROOM_EVERY_BYTES", 1 << 20)
+    monkeypatch.setattr("engine.library.hub.download._ROOM_EVERY_BYTES", 1 << 20)
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")

@@ -15,8 +15,8 @@ import keyring.errors
 import pytest
 
 from engine.errors import InvalidRequestError, LibraryError
-from engine.library import credentials, system_keyring
-from engine.library.credentials import Credentials
+from engine.library.hub import credentials, system_keyring
+from engine.library.hub.credentials import Credentials
 
 
 class Ring(keyring.backend.KeyringBackend):

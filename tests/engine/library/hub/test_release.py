@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.library import release
+from engine.library.hub import release
 
 
 @pytest.fixture

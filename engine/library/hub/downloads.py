@@ -1,6 +1,6 @@
 """The queue of downloads: two at once, the others in their order; paused, resumed, cancelled, and kept over a restart.
 
-How a model is fetched is engine/library/download_job.py's. Downloads run on threads of their own; any thread may call.
+How a model is fetched is engine/library/hub/download_job.py's. Downloads run on threads of their own; any thread may call.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from engine.errors import (
     LibraryError,
     RepositoryNotFoundError,
 )
-from engine.library import wishes
-from engine.library.download import Patience, Stop
-from engine.library.download_entry import ACTIVE, Entry, record_of, total_bytes
-from engine.library.download_job import (
+from engine.library.hub import wishes
+from engine.library.hub.download import Patience, Stop
+from engine.library.hub.download_entry import ACTIVE, Entry, record_of, total_bytes
+from engine.library.hub.download_job import (
     NO_MODEL,
     DownloadJob,
     JobTelling,
@@ -36,10 +36,10 @@ from engine.library.download_job import (
     fetched_bytes,
     staging_folder,
 )
-from engine.library.download_queue import Kept, read_queue, write_queue
-from engine.library.hub import Hub
+from engine.library.hub.download_queue import Kept, read_queue, write_queue
+from engine.library.hub.hub import Hub
+from engine.library.hub.wishes import Shelf, Wanted
 from engine.library.records import CatalogueEntry, Download, DownloadState, InstalledModel
-from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Downloads:
     def add_variant(
         self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
     ) -> Download:
-        """Queues a variant of a repository, by the names of engine/library/variants.py, or its only one.
+        """Queues a variant of a repository, by the names of engine/library/hub/variants.py, or its only one.
 
         Raises: InvalidRequestError for what is no repository.
         """

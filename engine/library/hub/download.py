@@ -1,7 +1,7 @@
 """Fetches one file of a hub into a part file until it is whole and proven, whatever the network does meanwhile.
 
 It goes on where the part ends, tries again with growing pauses, and compares the hash of what lies on the disk with
-the hub's. What belongs together, and where it goes, is known to engine/library/download_job.py.
+the hub's. What belongs together, and where it goes, is known to engine/library/hub/download_job.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from engine.errors import Cancelled, DownloadDamagedError, HubError, OfflineError
 from engine.library import disk_room
-from engine.library.hub import Answer, Hub
-from engine.library.hub_failures import Passing, passing
-from engine.library.part_file import PartFile
+from engine.library.hub.hub import Answer, Hub
+from engine.library.hub.hub_failures import Passing, passing
+from engine.library.hub.part_file import PartFile
 
 Value = TypeVar("Value")
 

@@ -2,7 +2,7 @@
 and lists the model. What is finished stays finished, however often it is interrupted.
 
 Files come into a folder of their own and move to the model's folder only when all of them are proven. The queue and
-what is told of it are engine/library/downloads.py's.
+what is told of it are engine/library/hub/downloads.py's.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.library import disk_room
-from engine.library.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
-from engine.library.hub import Hub
-from engine.library.hub_names import check_file_names
+from engine.library.hub.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
+from engine.library.hub.hub import Hub
+from engine.library.hub.hub_names import check_file_names
+from engine.library.hub.part_file import safe_length, sync_folder
+from engine.library.hub.remote_shape import check_readable
+from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
+from engine.library.hub.wishes import Shelf, Wanted
 from engine.library.long_paths import spelled
-from engine.library.part_file import safe_length, sync_folder
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
-from engine.library.remote_shape import check_readable
-from engine.library.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
-from engine.library.wishes import Shelf, Wanted
 
 log = logging.getLogger(__name__)
 

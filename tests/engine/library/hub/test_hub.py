@@ -26,12 +26,12 @@ from engine.errors import (
     OfflineError,
     RepositoryNotFoundError,
 )
-from engine.library import hub as hub_module
-from engine.library.hub import Hub
-from engine.library.hub_failures import passing, retry_after_s
-from engine.library.hub_names import check_file_names, is_repository, parse_repository
+from engine.library.hub import hub as hub_module
+from engine.library.hub.hub import Hub
+from engine.library.hub.hub_failures import passing, retry_after_s
+from engine.library.hub.hub_names import check_file_names, is_repository, parse_repository
+from engine.library.hub.variants import codec_of, is_pickled, matching, variants_of
 from engine.library.records import HubFile
-from engine.library.variants import codec_of, is_pickled, matching, variants_of
 
 # ------------------------------------------------------------------ search and lists
 
@@ -90,7 +90,7 @@ def test_a_tree_of_many_pages(hub: HubStandIn) -> None:
 def test_nothing_but_what_is_needed_is_asked(hub: HubStandIn, tmp_path: Path) -> None:
     """In a process of its own, as the client reads its environment once. No telemetry, no look for a new version."""
     code = (
-        "import sys; from engine.library.hub import Hub; before = set(sys.modules); Hub();"
+        "import sys; from engine.library.hub.hub import Hub; before = set(sys.modules); Hub();"
         "assert not {'huggingface_hub', 'httpx2', 'keyring'} & set(sys.modules);"
         "Hub().search('small'); Hub().listing('maker/small-gguf')"
     )
@@ -274,8 +274,8 @@ def test_a_network_that_answers_for_the_hub(body: bytes, monkeypatch: pytest.Mon
 
 PROXIED = """
 import json, os, sys
-from engine.library import hub as hub_module
-from engine.library.hub import Hub
+from engine.library.hub import hub as hub_module
+from engine.library.hub.hub import Hub
 hub = Hub()
 text = hub.read("maker/small-gguf", "main", "README.md", 0, 99).decode()
 print(json.dumps([hub.listing("maker/small-gguf").revision, text]))

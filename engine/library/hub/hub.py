@@ -26,11 +26,11 @@ from engine.errors import (
     OfflineError,
     RepositoryNotFoundError,
 )
-from engine.library.credentials import Credentials
-from engine.library.hub_failures import Passing, cause_of, network_failures, printable
-from engine.library.hub_names import parse_repository
+from engine.library.hub.credentials import Credentials
+from engine.library.hub.hub_failures import Passing, cause_of, network_failures, printable
+from engine.library.hub.hub_names import parse_repository
+from engine.library.hub.variants import variants_of
 from engine.library.records import HubFile, HubModel, Listing
-from engine.library.variants import variants_of
 
 if TYPE_CHECKING:
     import httpx2

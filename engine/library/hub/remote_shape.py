@@ -25,7 +25,7 @@ _MAX_CONFIG_BYTES = 4 << 20
 
 
 class Reader(Protocol):
-    """What of a hub is needed: engine/library/hub.py has it."""
+    """What of a hub is needed: engine/library/hub/hub.py has it."""
 
     def read(self, repo: str, revision: str, name: str, start: int, n_bytes: int) -> bytes: ...
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from engine.errors import EngineError, ModelFormatError
-from engine.library.download_job import Resolved
+from engine.library.hub.download_job import Resolved
+from engine.library.hub.wishes import Wanted
 from engine.library.records import DownloadState
-from engine.library.wishes import Wanted
 from engine.plain_config import from_plain
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""Finds models on the hub and downloads them."""
