@@ -16,7 +16,7 @@ from engine.library.records import CatalogueEntry, Download, Estimate, Installed
 
 SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
 
-SHIPPED_ID = "hearth/starter-chat"  # of the model that comes with Hearth, as in engine/library/installed.py
+SHIPPED_ID = "hearth/starter-chat"  # of the model that comes with Hearth, as in engine/library/owned/installed.py
 STARTER = "starter-chat"  # how the chat asks for it
 SHIPPED_NAMES = (STARTER, "pip")  # what it is also called, as in engine/opening.py
 

@@ -51,7 +51,7 @@ def find_model(name: str) -> FoundModel:
     list of models cannot be read.
     """
     from engine.assets import starter_model
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
 
     path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
     try:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.library import imports, moving, workshop
-from engine.library.installed import STARTER_ID, Library
+from engine.library.owned import imports, moving, workshop
+from engine.library.owned.installed import STARTER_ID, Library
 
 ONE = "maker/tiny"
 STEPS = ("replace", "rename", "unlink", "rmdir", "mkdir", "fsync", "link")

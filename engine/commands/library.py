@@ -12,12 +12,12 @@ from engine.commands.output import print_json
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from engine.library.installed import Progress
+    from engine.library.owned.installed import Progress
     from engine.library.records import InstalledModel
 
 
 def list_models(arguments: argparse.Namespace) -> int:
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
     from engine.library.records import to_json
 
     library = Library()
@@ -33,7 +33,7 @@ def list_models(arguments: argparse.Namespace) -> int:
 
 
 def import_model(arguments: argparse.Namespace) -> int:
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
     from engine.library.records import to_json
 
     try:
@@ -55,7 +55,7 @@ def import_model(arguments: argparse.Namespace) -> int:
 
 
 def remove(arguments: argparse.Namespace) -> int:
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
     from engine.library.preparing import forget
     from engine.library.records import to_json
     from engine.library.services import UNDO_S

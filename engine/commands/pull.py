@@ -26,7 +26,7 @@ def pull(arguments: argparse.Namespace) -> int:
     from engine.library.hub.download import Patience, Stop
     from engine.library.hub.download_job import DownloadJob, staging_folder
     from engine.library.hub.hub import Hub
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
 
     with ProgressBar("Downloading") as bar:
         teller = _Teller(arguments.json, bar)

@@ -51,7 +51,7 @@ Cancelling = Callable[[], bool]
 
 
 class Shelf(Protocol):
-    """What of the library is needed: engine/library/installed.py has it."""
+    """What of the library is needed: engine/library/owned/installed.py has it."""
 
     def models(self) -> list[InstalledModel]: ...
 

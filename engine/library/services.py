@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from engine.library.hub.credentials import Credentials
     from engine.library.hub.downloads import Downloads
     from engine.library.hub.hub import Hub
-    from engine.library.installed import Library
     from engine.library.machines import KnownMachine
+    from engine.library.owned.installed import Library
     from engine.library.preview import Previews
     from engine.library.records import InstalledModel, Sparsity
     from engine.remote.keys import ServerKeys
@@ -54,7 +54,7 @@ class Services:
 
     @property
     def library(self) -> Library:
-        from engine.library.installed import Library
+        from engine.library.owned.installed import Library
 
         return self._once("library", lambda: Library(self._home))
 

@@ -251,7 +251,7 @@ def kill_download(folder: Path) -> Figures:
     """kill -9 of the library in the middle of a download, twice: bytes that came a second time."""
     from hub_stand_in import HubStandIn
 
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
 
     n_bytes, again = 48 << 20, []
     with HubStandIn(bytes_per_s=12 << 20) as hub:

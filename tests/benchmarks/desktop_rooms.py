@@ -78,7 +78,7 @@ def fill_models(folder: Path, models: int) -> None:
     """So many small models on the list of installed ones, where they lie."""
     from tiny_model import make_tiny_gguf
 
-    from engine.library.installed import Library
+    from engine.library.owned.installed import Library
 
     shelf = Library(folder / "data" / "Hearth" / "models")
     lying = folder / "lying about"

@@ -19,7 +19,7 @@ from engine.commands.cli import main
 from engine.library.catalogue import load_catalogue
 from engine.library.hub.variants import is_pickled
 from engine.library.hub.wishes import of_entry
-from engine.library.installed import Library
+from engine.library.owned.installed import Library
 from engine.opening import resolve_model
 
 GGUF = "starter-chat-q8_0.gguf"

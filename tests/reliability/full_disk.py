@@ -31,7 +31,7 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
 from engine.bundle.convert import convert
 from engine.errors import EngineError
-from engine.library.installed import Library
+from engine.library.owned.installed import Library
 from engine.model.model_files import open_model
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.stats import NeuronStats

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from engine.errors import Cancelled, DownloadDamagedError, HubError, OfflineError
-from engine.library import disk_room
 from engine.library.hub.hub import Answer, Hub
 from engine.library.hub.hub_failures import Passing, passing
 from engine.library.hub.part_file import PartFile
+from engine.library.owned import disk_room
 
 Value = TypeVar("Value")
 

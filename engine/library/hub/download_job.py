@@ -28,7 +28,6 @@ from engine.errors import (
     RepositoryNotFoundError,
     UnsupportedModelError,
 )
-from engine.library import disk_room
 from engine.library.hub.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
 from engine.library.hub.hub import Hub
 from engine.library.hub.hub_names import check_file_names
@@ -36,7 +35,8 @@ from engine.library.hub.part_file import safe_length, sync_folder
 from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
 from engine.library.hub.wishes import Shelf, Wanted
-from engine.library.long_paths import spelled
+from engine.library.owned import disk_room
+from engine.library.owned.long_paths import spelled
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 
 log = logging.getLogger(__name__)

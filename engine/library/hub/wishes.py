@@ -15,7 +15,7 @@ from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel
 
 
 class Shelf(Protocol):
-    """Where models are put and listed: what a download asks of engine/library/installed.py's Library."""
+    """Where models are put and listed: what a download asks of engine/library/owned/installed.py's Library."""
 
     @property
     def folder(self) -> Path: ...

@@ -10,7 +10,7 @@ import pytest
 from tiny_model import make_tiny_gguf
 
 from engine.commands import cli
-from engine.library.installed import STARTER_ID, Library
+from engine.library.owned.installed import STARTER_ID, Library
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:

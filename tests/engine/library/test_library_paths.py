@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.library.installed import STARTER_ID, Library
-from engine.library.long_paths import spelled, windows_spelling
+from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.long_paths import spelled, windows_spelling
+from engine.library.owned.stored_models import as_part, is_file_name, is_id, is_part
 from engine.library.records import InstalledFile, from_json, to_json
-from engine.library.stored_models import as_part, is_file_name, is_id, is_part
 
 ODD = {
     "spaces": " two  spaces and a space at the end ",

@@ -25,8 +25,8 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.library import disk_room, imports
-from engine.library.installed import STARTER_ID, Library
+from engine.library.owned import disk_room, imports
+from engine.library.owned.installed import STARTER_ID, Library
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_a_copy_that_came_out_differently_is_noticed(
 COPY = """
 import sys, time
 from pathlib import Path
-from engine.library.installed import Library
+from engine.library.owned.installed import Library
 library = Library(Path(sys.argv[1]))
 moment = int(sys.argv[3])
 steps = 0
@@ -300,7 +300,9 @@ def test_a_copy_killed_before_it_was_listed_is_listed_at_the_next_start(
 ) -> None:
     path = make_tiny_gguf(tmp_path / "a.gguf")
     with monkeypatch.context() as patch:
-        patch.setattr("engine.library.library_file.LibraryFile._write", lambda *of: (_ for _ in ()).throw(SystemExit))
+        patch.setattr(
+            "engine.library.owned.library_file.LibraryFile._write", lambda *of: (_ for _ in ()).throw(SystemExit)
+        )
         with pytest.raises(SystemExit):
             library.add(path, copy=True)
     again = Library(library.home)

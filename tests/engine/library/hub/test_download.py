@@ -24,8 +24,8 @@ from download_places import (
 from hub_stand_in import Content, HubStandIn
 from tiny_model import make_tiny_gguf
 
-from engine.library import disk_room
 from engine.library.hub.part_file import PartFile, safe_length
+from engine.library.owned import disk_room
 
 GB = 1_000_000_000
 

@@ -13,8 +13,8 @@ from raw_gguf import split_gguf, tiny_model_parts
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
-from engine.library.installed import STARTER_ID, Library
-from engine.library.other_programs import models_of_other_programs
+from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.other_programs import models_of_other_programs
 from engine.library.records import InstalledModel
 from engine.session import LoadedModel
 from installer.make_starter_model import make_gguf

@@ -11,8 +11,8 @@ from raw_gguf import split_gguf, tiny_model_parts
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import ModelNotFoundError
-from engine.library.hub_cache import cache_folder, cached_models
-from engine.library.installed import STARTER_ID, Library
+from engine.library.owned.hub_cache import cache_folder, cached_models
+from engine.library.owned.installed import STARTER_ID, Library
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

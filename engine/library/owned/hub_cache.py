@@ -10,7 +10,7 @@ from pathlib import Path
 from engine.errors import EngineError
 from engine.formats.safetensors import INDEX_NAME, indexed_files
 from engine.formats.shards import first_shards, shard_paths
-from engine.library.stored_models import FoundModel, as_part
+from engine.library.owned.stored_models import FoundModel, as_part
 
 _MAX_REPOSITORIES = 2000
 _PART = re.compile(r"-\d{5}-of-\d{5}$")

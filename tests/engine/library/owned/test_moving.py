@@ -18,10 +18,10 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
-from engine.library import moving
-from engine.library.imports import file_hash
-from engine.library.installed import STARTER_ID, Library
-from engine.library.library_file import LibraryFile
+from engine.library.owned import moving
+from engine.library.owned.imports import file_hash
+from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.library_file import LibraryFile
 from engine.library.records import InstalledFile
 
 KILLED = Path(__file__).parents[2] / "killed_moves.py"

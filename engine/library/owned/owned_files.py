@@ -14,8 +14,8 @@ from pathlib import Path
 from engine.bundle.bundle import is_bundle, open_bundle
 from engine.bundle.bundle_manifest import MANIFEST
 from engine.errors import EngineError
-from engine.library.library_file import RECEIPT, flush_folder, read_receipt
-from engine.library.stored_models import StoredModel, file_below
+from engine.library.owned.library_file import RECEIPT, flush_folder, read_receipt
+from engine.library.owned.stored_models import StoredModel, file_below
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The models that lie on this PC: lists them, finds one by its name, takes them in, gives them up, moves them.
 
-What is written where is engine/library/library_file.py's; what a model's files are is engine/library/imports.py's. It
+What is written where is engine/library/owned/library_file.py's; what a model's files are is engine/library/owned/imports.py's. It
 downloads nothing and loads no weights. Every call reads the list anew where it changed, so that the window and the
 command line see each other's work; all may be called from any thread.
 """
@@ -16,18 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
-from engine.library import moving, trash, workshop
-from engine.library.disk_room import check_room
-from engine.library.heads import Heads
-from engine.library.imports import Survey, copy_checked, file_hash, survey
-from engine.library.library_file import Contents, LibraryFile, write_receipt
-from engine.library.listing import elsewhere, free_id, named, stored, unlisted
-from engine.library.long_paths import spelled
-from engine.library.owned_files import PREPARED, drop_stale
+from engine.library.owned import moving, trash, workshop
+from engine.library.owned.disk_room import check_room
+from engine.library.owned.heads import Heads
+from engine.library.owned.imports import Survey, copy_checked, file_hash, survey
+from engine.library.owned.library_file import Contents, LibraryFile, write_receipt
+from engine.library.owned.listing import elsewhere, free_id, named, stored, unlisted
+from engine.library.owned.long_paths import spelled
+from engine.library.owned.owned_files import PREPARED, drop_stale
+from engine.library.owned.states import STARTER_ID as STARTER_ID
+from engine.library.owned.states import file_problem, installed, starter
+from engine.library.owned.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel, ModelKind, Origin
-from engine.library.states import STARTER_ID as STARTER_ID
-from engine.library.states import file_problem, installed, starter
-from engine.library.stored_models import Remarks, StoredModel, as_line, as_part, checked_id, file_below
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from typing import Any
 from engine.errors import EngineError
 from engine.formats.json_text import read_object
 from engine.formats.shards import first_shards, shard_paths
+from engine.library.owned.stored_models import FoundModel
 from engine.library.records import Origin
-from engine.library.stored_models import FoundModel
 
 _MOST_FILES = 2000  # of a program; more is somebody's archive, and reading all heads would take minutes
 _DEEPEST = 4  # folders below a models folder: publisher, repository, quantisation, parts

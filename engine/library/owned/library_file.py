@@ -1,6 +1,6 @@
 """library.json: which models are installed. Reads and writes it, one writer at a time, and gets over its damage.
 
-What the fields of a model may be is engine/library/stored_models.py's. It moves and deletes no file of a model.
+What the fields of a model may be is engine/library/owned/stored_models.py's. It moves and deletes no file of a model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.errors import DiskSpaceError, EngineError, LibraryError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
-from engine.library.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
+from engine.library.owned.stored_models import Remarks, StoredModel, from_plain_model, is_file_name, is_id, to_plain
 from engine.plain_config import from_plain
 from engine.sparsity.artifact_files import NO_ROOM
 

@@ -14,7 +14,7 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import BundleSource
 from engine.errors import EngineError
 from engine.formats.json_text import read_object
-from engine.library.library_file import write_durably
+from engine.library.owned.library_file import write_durably
 from engine.library.records import ModelKind
 from engine.model.model_files import OpenedModel, open_model
 from engine.opening import read_tokenizer

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.errors import Cancelled, EngineError, LibraryError
-from engine.library.disk_room import check_room
-from engine.library.imports import Cancelling, copy_checked, disk_refused
-from engine.library.library_file import (
+from engine.library.owned.disk_room import check_room
+from engine.library.owned.imports import Cancelling, copy_checked, disk_refused
+from engine.library.owned.library_file import (
     RECEIPT,
     Contents,
     Leftover,
@@ -26,7 +26,7 @@ from engine.library.library_file import (
     write_durably,
     write_receipt,
 )
-from engine.library.owned_files import (
+from engine.library.owned.owned_files import (
     PREPARED,
     bundle_names,
     delete_files,
@@ -38,8 +38,8 @@ from engine.library.owned_files import (
     permitted,
     sizes,
 )
-from engine.library.stored_models import file_below
-from engine.library.workshop import INCOMING
+from engine.library.owned.stored_models import file_below
+from engine.library.owned.workshop import INCOMING
 
 Progress = Callable[[int, int], None]
 

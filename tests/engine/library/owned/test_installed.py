@@ -21,8 +21,8 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from engine.library.installed import STARTER_ID, Library
-from engine.library.library_file import RECEIPT
+from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.library_file import RECEIPT
 from engine.library.records import InstalledFile
 
 
@@ -151,7 +151,7 @@ def test_a_broken_model_says_why_and_harms_no_other(library: Library, tiny_gguf:
 def test_heads_are_read_once(library: Library, tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(library, tiny_gguf)
     library.models()
-    monkeypatch.setattr("engine.library.heads.open_model", lambda *of: pytest.fail("a head was read again"))
+    monkeypatch.setattr("engine.library.owned.heads.open_model", lambda *of: pytest.fail("a head was read again"))
     assert ids(Library(library.home)) == [STARTER_ID, "maker/tiny"]
 
 
@@ -366,7 +366,7 @@ def test_writers_at_the_same_time_lose_nothing(library: Library, tiny_gguf: Path
 
 def test_processes_at_the_same_time_lose_nothing(library: Library, tiny_gguf: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from engine.library.installed import Library\n"
+        "import sys; from pathlib import Path; from engine.library.owned.installed import Library\n"
         "library = Library(Path(sys.argv[1]))\n"
         "for i in range(8): library.set_measured(sys.argv[2], float(i)); library.set_measured(sys.argv[2], 100.0 + i)\n"
     )

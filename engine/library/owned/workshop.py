@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.library.imports import disk_refused
-from engine.library.library_file import flush_folder
+from engine.library.owned.imports import disk_refused
+from engine.library.owned.library_file import flush_folder
 
 INCOMING = ".incoming"
 

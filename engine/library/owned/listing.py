@@ -8,12 +8,12 @@ from itertools import chain
 from pathlib import Path
 
 from engine.errors import ModelNotFoundError
-from engine.library.heads import Heads
-from engine.library.hub_cache import cache_folder, cached_models
-from engine.library.library_file import Contents, models_with_receipt
-from engine.library.other_programs import models_of_other_programs
-from engine.library.states import STARTER_ID, from_elsewhere, starter
-from engine.library.stored_models import StoredModel, as_part, file_below, is_id
+from engine.library.owned.heads import Heads
+from engine.library.owned.hub_cache import cache_folder, cached_models
+from engine.library.owned.library_file import Contents, models_with_receipt
+from engine.library.owned.other_programs import models_of_other_programs
+from engine.library.owned.states import STARTER_ID, from_elsewhere, starter
+from engine.library.owned.stored_models import StoredModel, as_part, file_below, is_id
 
 IMPORTED = "local"  # the owner of what was imported
 

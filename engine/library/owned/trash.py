@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from engine.errors import LibraryError
-from engine.library.library_file import RECEIPT, Contents, Removed
-from engine.library.owned_files import (
+from engine.library.owned.library_file import RECEIPT, Contents, Removed
+from engine.library.owned.owned_files import (
     bundle_names,
     delete_files,
     drop_empty,
@@ -23,8 +23,8 @@ from engine.library.owned_files import (
     permitted,
     sizes,
 )
+from engine.library.owned.stored_models import StoredModel, file_below
 from engine.library.records import ELSEWHERE
-from engine.library.stored_models import StoredModel, file_below
 
 TRASH = ".trash"
 

@@ -1,4 +1,4 @@
-"""What a model on this PC consists of, and checked copies. What is done with them is engine/library/installed.py's."""
+"""What a model on this PC consists of, and checked copies. What is done with them is engine/library/owned/installed.py's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import BundleSource
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, MANIFEST
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
-from engine.library.library_file import flush_folder
-from engine.library.long_paths import spelled
+from engine.library.owned.library_file import flush_folder
+from engine.library.owned.long_paths import spelled
+from engine.library.owned.stored_models import file_below
 from engine.library.records import InstalledFile
-from engine.library.stored_models import file_below
 from engine.model.model_files import OpenedModel, open_model
 from engine.opening import read_tokenizer
 from engine.sparsity.artifact_files import NO_ROOM
