@@ -12,9 +12,9 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
-from engine.library.prepare_plan import Amounts
+from engine.library.prepare.prepare_plan import Amounts
+from engine.library.prepare.stage_process import JobsHere
 from engine.library.records import InstalledModel, Sparsity
-from engine.library.stage_process import JobsHere
 
 SMALL = Amounts(profile_tokens=128, train_tokens=1024, sign_tokens=1024)
 RARELY = Sparsity(active_share=0.08)
@@ -30,7 +30,7 @@ def installed(path: Path, **changes: Any) -> InstalledModel:
 
 @dataclass
 class OneModel:
-    """A library that holds one model, as engine/library/preparing.py asks for it. prepared: every call, in order."""
+    """A library that holds one model, as engine/library/prepare/preparing.py asks for it. prepared: every call, in order."""
 
     model: InstalledModel
     folder: Path

@@ -56,7 +56,7 @@ def import_model(arguments: argparse.Namespace) -> int:
 
 def remove(arguments: argparse.Namespace) -> int:
     from engine.library.owned.installed import Library
-    from engine.library.preparing import forget
+    from engine.library.prepare.preparing import forget
     from engine.library.records import to_json
     from engine.library.services import UNDO_S
 

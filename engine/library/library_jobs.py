@@ -188,7 +188,7 @@ def _import(services: Services, given: Values, course: Course) -> Values:
 
 
 def _remove(services: Services, given: Values, course: Course) -> Values:
-    from engine.library.preparing import forget
+    from engine.library.prepare.preparing import forget
 
     services.library.purge(UNDO_S)
     undo = services.library.remove(given["model"])
@@ -239,14 +239,14 @@ def _newer_release(services: Services, given: Values, course: Course) -> Values:
 
 
 def _prepare_plan(services: Services, given: Values, course: Course) -> Values:
-    from engine.library.preparing import plan
+    from engine.library.prepare.preparing import plan
 
     model = given["model"]
     return to_json(plan(services.library, model, sparsity=services.sparsity_of(model)))
 
 
 def _prepare(services: Services, given: Values, course: Course) -> Values:
-    from engine.library.preparing import prepare
+    from engine.library.prepare.preparing import prepare
 
     model = given["model"]
     services.training.hold()

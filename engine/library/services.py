@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from engine.library.idle_training import IdleTraining
+from engine.library.prepare.idle_training import IdleTraining
 
 if TYPE_CHECKING:
     from engine.library.catalogue import Catalogue, Estimates
@@ -106,12 +106,12 @@ class Services:
         return self._once("training", lambda: IdleTraining(self._pending, self._train, lambda: self.tell("work")))
 
     def _pending(self) -> list[str]:
-        from engine.library.preparing import pending_training
+        from engine.library.prepare.preparing import pending_training
 
         return pending_training(self.library)
 
     def _train(self, model: str, cancelled: Callable[[], bool]) -> None:
-        from engine.library.preparing import prepare
+        from engine.library.prepare.preparing import prepare
 
         prepare(self.library, model, "train", cancelled=cancelled, sparsity=self.sparsity_of(model))
         self.prepared(self.library.get(model))

@@ -9,7 +9,7 @@ import pytest
 from download_places import wait_for
 
 from engine.errors import Cancelled, LibraryError
-from engine.library.idle_training import IdleTraining
+from engine.library.prepare.idle_training import IdleTraining
 
 
 class Shelf:

@@ -19,10 +19,10 @@ from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
 from engine.config import EngineConfig
 from engine.errors import Cancelled, EngineError, EngineProcessError, ModelNotFoundError
-from engine.library import prepare_gains, preparing
-from engine.library.prepare_state import read_state
+from engine.library.prepare import prepare_gains, preparing
+from engine.library.prepare.prepare_state import read_state
+from engine.library.prepare.stage_process import Jobs, StageProcess
 from engine.library.records import PreparePlan
-from engine.library.stage_process import Jobs, StageProcess
 from engine.model.model_files import open_model
 
 ID = "local/tiny"
@@ -51,8 +51,8 @@ from pathlib import Path
 sys.path[:0] = [{tests!r}]
 from prepared_models import RARELY, SMALL, OneModel, installed
 from engine.config import EngineConfig
-from engine.library import prepare_gains, preparing
-from engine.library.stage_process import StageProcess
+from engine.library.prepare import prepare_gains, preparing
+from engine.library.prepare.stage_process import StageProcess
 prepare_gains.LEAST_GAIN = {pay!r}
 shelf = OneModel(installed(Path({model!r}), activation="relu"), Path({folder!r}))
 with StageProcess() as jobs:

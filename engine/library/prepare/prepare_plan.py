@@ -1,6 +1,6 @@
 """What preparing a model for this PC would do, why, how long it takes and what it gains: said before it starts.
 
-The gains are engine/library/prepare_gains.py's, the work is engine/library/preparing.py's. It writes nothing.
+The gains are engine/library/prepare/prepare_gains.py's, the work is engine/library/prepare/preparing.py's. It writes nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from engine.bundle.bundle import open_bundle
 from engine.config import Device, EngineConfig
 from engine.errors import EngineError
-from engine.library.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
-from engine.library.prepare_state import Predictors, PrepareState, read_pace
+from engine.library.prepare.prepare_gains import Gains, has_lasting_predictors, has_sign_predictors
+from engine.library.prepare.prepare_state import Predictors, PrepareState, read_pace
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe
 from engine.model.mapped_weights import turned_bytes

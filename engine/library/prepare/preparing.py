@@ -1,7 +1,7 @@
 """Prepares a model for this PC: converts it, counts which neurons fire, trains predictors, places it, where it pays.
 
 Each stage is a job that keeps what it has finished, so that a crash, a cancel or a loss of power costs little and
-preparing again goes on. One model at a time, over all processes of a person. What pays: engine/library/prepare_plan.py.
+preparing again goes on. One model at a time, over all processes of a person. What pays: engine/library/prepare/prepare_plan.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from engine.bundle.bundle_manifest import BundleCodec
 from engine.bundle.conversion_folder import conversion_of
 from engine.config import Device, EngineConfig
 from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
-from engine.library.prepare_gains import has_sign_predictors
-from engine.library.prepare_plan import Amounts, Outlook, openable, outlook
-from engine.library.prepare_state import (
+from engine.library.prepare.prepare_gains import has_sign_predictors
+from engine.library.prepare.prepare_plan import Amounts, Outlook, openable, outlook
+from engine.library.prepare.prepare_state import (
     PREDICTORS,
     Predictors,
     PrepareState,
@@ -32,8 +32,8 @@ from engine.library.prepare_state import (
     read_state,
     set_later,
 )
+from engine.library.prepare.stage_process import Jobs, StageProcess
 from engine.library.records import InstalledModel, PreparePlan, PrepareStage, PrepareStep, Sparsity
-from engine.library.stage_process import Jobs, StageProcess
 
 log = logging.getLogger(__name__)
 

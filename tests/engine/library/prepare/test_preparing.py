@@ -35,9 +35,9 @@ from engine.errors import (
     LibraryError,
     ModelNotFoundError,
 )
-from engine.library import preparing
-from engine.library.prepare_gains import Gains
-from engine.library.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
+from engine.library.prepare import preparing
+from engine.library.prepare.prepare_gains import Gains
+from engine.library.prepare.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
 from engine.library.records import InstalledModel, PreparePlan
 from engine.model.model_files import open_model
 from engine.session import LoadedModel
@@ -306,7 +306,7 @@ def test_a_state_that_cannot_be_kept_is_said(
     def full(path: Path, values: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("engine.library.prepare_state.write_json", full)
+    monkeypatch.setattr("engine.library.prepare.prepare_state.write_json", full)
     with pytest.raises(DiskSpaceError):
         run(shelf, processor)
 

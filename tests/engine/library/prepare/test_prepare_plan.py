@@ -19,10 +19,10 @@ from engine.bundle import artefacts
 from engine.bundle.convert import convert
 from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
-from engine.library import prepare_plan
-from engine.library.prepare_gains import Gains, Ways, kept_codec
-from engine.library.prepare_plan import outlook, what_is_missing
-from engine.library.prepare_state import PrepareState, keep_pace
+from engine.library.prepare import prepare_plan
+from engine.library.prepare.prepare_gains import Gains, Ways, kept_codec
+from engine.library.prepare.prepare_plan import outlook, what_is_missing
+from engine.library.prepare.prepare_state import PrepareState, keep_pace
 from engine.library.records import PreparePlan, from_json, to_json
 from engine.machine.hardware import probe
 from engine.model.model_files import open_model
@@ -141,7 +141,7 @@ def test_the_starter_brings_counts_and_predictors() -> None:
 
 
 def test_what_fits_nowhere_is_not_prepared(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.library.prepare_gains._rate", lambda setting: None)
+    monkeypatch.setattr("engine.library.prepare.prepare_gains._rate", lambda setting: None)
     plan = seen(gguf, reference(slow_machine(tmp_path / "hw.json"))).plan
     assert stages(plan) == ["solve"]
     assert plan.now_tok_s is plan.then_tok_s is None
