@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from engine.commands.output import number, print_json
 
 if TYPE_CHECKING:
-    from engine.library.catalogue import Estimated
+    from engine.library.estimate.catalogue import Estimated
     from engine.library.records import Estimate
 
 _FITS = {"gpu": "fits the GPU", "hybrid": "GPU + CPU", "cpu": "CPU only"}
 
 
 def catalogue(arguments: argparse.Namespace) -> int:
-    from engine.library.catalogue import Catalogue, Estimates, load_catalogue
-    from engine.library.machines import known_machine
+    from engine.library.estimate.catalogue import Catalogue, Estimates, load_catalogue
+    from engine.library.estimate.machines import known_machine
     from engine.machine.measured_hardware import load_profile
 
     known = load_catalogue()

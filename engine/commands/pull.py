@@ -51,7 +51,7 @@ def pull(arguments: argparse.Namespace) -> int:
 
 def _wanted(named: str, file: str | None, library: Shelf, endpoint: str) -> Wanted:
     """What an id of the catalogue, or a repository's id or address, means."""
-    from engine.library.catalogue import load_catalogue
+    from engine.library.estimate.catalogue import load_catalogue
     from engine.library.hub.hub_names import parse_repository
     from engine.library.hub.wishes import of_entry, of_variant
 

@@ -17,7 +17,7 @@ from engine.library.services import UNDO_S, Services
 from engine.remote.jobs import own_key, server_chat, server_key, server_models
 
 if TYPE_CHECKING:
-    from engine.library.machines import KnownMachine
+    from engine.library.estimate.machines import KnownMachine
     from engine.library.records import Estimate, Listing, Variant
 
 Values = dict[str, Any]
@@ -97,7 +97,7 @@ def _estimates_of(services: Services, listing: Listing, cancelled: Callable[[], 
     """Of every variant that Hearth reads; one that cannot be reckoned is left out. The variants are one model in
     several codecs, so that the smallest one's head says the shape of all."""
     from engine.errors import DeviceMemoryError, ModelFormatError, UnsupportedModelError
-    from engine.library.estimates import estimate_shape
+    from engine.library.estimate.estimates import estimate_shape
     from engine.library.hub.remote_shape import shape_on_hub
 
     readable = [variant for variant in listing.variants if not variant.refused]

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from engine.library.prepare.idle_training import IdleTraining
 
 if TYPE_CHECKING:
-    from engine.library.catalogue import Catalogue, Estimates
+    from engine.library.estimate.catalogue import Catalogue, Estimates
+    from engine.library.estimate.machines import KnownMachine
+    from engine.library.estimate.preview import Previews
     from engine.library.hub.credentials import Credentials
     from engine.library.hub.downloads import Downloads
     from engine.library.hub.hub import Hub
-    from engine.library.machines import KnownMachine
     from engine.library.owned.installed import Library
-    from engine.library.preview import Previews
     from engine.library.records import InstalledModel, Sparsity
     from engine.remote.keys import ServerKeys
 
@@ -60,19 +60,19 @@ class Services:
 
     @property
     def catalogue(self) -> Catalogue:
-        from engine.library.catalogue import load_catalogue
+        from engine.library.estimate.catalogue import load_catalogue
 
         return self._once("catalogue", load_catalogue)
 
     @property
     def estimates(self) -> Estimates:
-        from engine.library.catalogue import Estimates
+        from engine.library.estimate.catalogue import Estimates
 
         return self._once("estimates", lambda: Estimates(self.catalogue))
 
     @property
     def previews(self) -> Previews:
-        from engine.library.preview import Previews
+        from engine.library.estimate.preview import Previews
 
         return self._once("previews", Previews)
 
@@ -151,7 +151,7 @@ class Services:
     def machine(self, own_vram_bytes: int = 0, engine_pid: int = 0) -> KnownMachine:
         """This machine as it was MACHINE_HOLDS_S ago at most. What the model that is loaded holds counts as free:
         own_vram_bytes on the card, and whatever the process engine_pid has in the RAM for itself alone."""
-        from engine.library.machines import known_machine
+        from engine.library.estimate.machines import known_machine
 
         own = (own_vram_bytes, engine_pid)
         with self._lock:

@@ -20,7 +20,7 @@ from app.settings import AppSettings, load_settings, save_settings
 from app.shelf import ShelfError
 from engine.assets import asset_root
 from engine.errors import EngineError
-from engine.library.catalogue import load_catalogue
+from engine.library.estimate.catalogue import load_catalogue
 
 EVERY_DAY, SLOW = 250, 4_000
 ODD: tuple[bytes, ...] = (

@@ -14,11 +14,11 @@ from model_shapes import Shape
 
 from engine.bundle import artefacts
 from engine.config import EngineConfig
-from engine.library.coverage import curve_through, stats_of
-from engine.library.estimates import foretell
-from engine.library.machines import known_machine
+from engine.library.estimate.coverage import curve_through, stats_of
+from engine.library.estimate.estimates import foretell
+from engine.library.estimate.machines import known_machine
+from engine.library.estimate.shapes import bytes_of, shape_of
 from engine.library.records import ModelShape, Sparsity
-from engine.library.shapes import bytes_of, shape_of
 from engine.machine.hardware import HardwareProfile
 from engine.machine.measured_hardware import load_profile
 from engine.model.model_files import open_model

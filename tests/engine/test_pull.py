@@ -16,7 +16,7 @@ from hub_stand_in import HubStandIn
 
 from engine.assets import starter_model
 from engine.commands.cli import main
-from engine.library.catalogue import load_catalogue
+from engine.library.estimate.catalogue import load_catalogue
 from engine.library.hub.variants import is_pickled
 from engine.library.hub.wishes import of_entry
 from engine.library.owned.installed import Library

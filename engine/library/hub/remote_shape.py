@@ -94,7 +94,7 @@ def shape_on_hub(
 
 
 def _of_config(data: bytes) -> ModelShape:
-    from engine.library.shapes import shape_of
+    from engine.library.estimate.shapes import shape_of
 
     return shape_of(_config_of(data))
 
@@ -114,7 +114,7 @@ def _config_of(data: bytes) -> ModelConfig:
 def _of_gguf(
     read: Callable[[int, int], bytes], name: str, file_bytes: int, cancelled: Callable[[], bool]
 ) -> ModelShape:
-    from engine.library.shapes import shape_of
+    from engine.library.estimate.shapes import shape_of
     from engine.model.families import config_from_gguf
 
     header = _head_of_gguf(read, name, file_bytes, cancelled)

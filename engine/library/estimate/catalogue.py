@@ -17,11 +17,11 @@ from engine.assets import asset_root
 from engine.config import parse_activation
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
-from engine.library.coverage import check_coverage
-from engine.library.estimates import as_prepared, foretell, noted
-from engine.library.machines import KnownMachine
+from engine.library.estimate.coverage import check_coverage
+from engine.library.estimate.estimates import as_prepared, foretell, noted
+from engine.library.estimate.machines import KnownMachine
+from engine.library.estimate.shapes import config_of, main_codec, parameters_of
 from engine.library.records import CatalogueEntry, Estimate, ModelShape
-from engine.library.shapes import config_of, main_codec, parameters_of
 from engine.plain_config import from_plain
 from engine.text.chat_templates import TEMPLATE_NAMES
 

@@ -19,11 +19,11 @@ from engine.bundle import artefacts
 from engine.bundle.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
-from engine.library.coverage import stats_of, variants_of
-from engine.library.estimates import estimate_of
-from engine.library.machines import KnownMachine
+from engine.library.estimate.coverage import stats_of, variants_of
+from engine.library.estimate.estimates import estimate_of
+from engine.library.estimate.machines import KnownMachine
+from engine.library.estimate.shapes import shape_of
 from engine.library.records import Estimate, Source, Sparsity
-from engine.library.shapes import shape_of
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import OpenedModel, open_model

@@ -11,11 +11,11 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
-from engine.library.coverage import POINTS, check_coverage, curve_through, filled, shares
-from engine.library.estimates import Foretold, as_prepared, estimate_shape, foretell
-from engine.library.machines import KnownMachine, known_machine, with_usual_rates
+from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares
+from engine.library.estimate.estimates import Foretold, as_prepared, estimate_shape, foretell
+from engine.library.estimate.machines import KnownMachine, known_machine, with_usual_rates
+from engine.library.estimate.shapes import bytes_of, config_of, main_codec, scaled, shape_of
 from engine.library.records import ModelShape, Sparsity
-from engine.library.shapes import bytes_of, config_of, main_codec, scaled, shape_of
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.machine.measured_hardware import load_profile

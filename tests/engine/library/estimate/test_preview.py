@@ -17,9 +17,9 @@ from engine.assets import starter_model
 from engine.bundle import artefacts
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import InvalidRequestError, ModelNotFoundError
-from engine.library import preview as previewing
-from engine.library.machines import KnownMachine, known_machine
-from engine.library.preview import Previews
+from engine.library.estimate import preview as previewing
+from engine.library.estimate.machines import KnownMachine, known_machine
+from engine.library.estimate.preview import Previews
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import default_threads
 from engine.machine.lane_rates import LaneRates

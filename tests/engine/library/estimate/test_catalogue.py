@@ -16,7 +16,7 @@ from engine.assets import asset_root
 from engine.commands import cli
 from engine.config import parse_activation
 from engine.errors import DeviceMemoryError, ModelFormatError, ModelNotFoundError
-from engine.library.catalogue import (
+from engine.library.estimate.catalogue import (
     READING_TOK_S,
     Catalogue,
     Estimated,
@@ -25,9 +25,9 @@ from engine.library.catalogue import (
     recommended,
     what_would_fit,
 )
-from engine.library.machines import known_machine
+from engine.library.estimate.machines import known_machine
+from engine.library.estimate.shapes import config_of, file_bytes, parameters_of
 from engine.library.records import CatalogueEntry, from_json, to_json
-from engine.library.shapes import config_of, file_bytes, parameters_of
 from engine.machine.measured_hardware import load_profile, profile_names
 from engine.text.chat_templates import TEMPLATE_NAMES
 
