@@ -8,7 +8,7 @@ import numpy as np
 from card_tokens import put_on_card
 from stand_in_batch import StandInBatchOps
 
-from engine.card.batch import open_card_batch
+from engine.card.batch.batch import open_card_batch
 from engine.card.transformer import CardTransformer
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor

@@ -16,7 +16,7 @@ from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card import budget
 from engine.card.balance import TOKENS, Timed, settle, timed
-from engine.card.batch import CardBatch, batch_ops, open_card_batch
+from engine.card.batch.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.cold_stream import Rates

@@ -10,9 +10,9 @@ from typing import cast
 
 import numpy as np
 
-from engine.card.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.card.batch.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.card.batch.staging import Piece, pieces_of
 from engine.card.layers import CardLayer, CardModel
-from engine.card.staging import Piece, pieces_of
 from engine.config import ModelConfig
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import CardBatchOps

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from engine.card.staging import half_bytes, pieces_of
+from engine.card.batch.staging import half_bytes, pieces_of
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS
 from native_kernels.cuda.card import CardBlock, CardMatrix
 from native_kernels.cuda.layouts import plane_row_bytes

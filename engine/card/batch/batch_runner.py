@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.card.batch_memory import BatchMemory
+from engine.card.batch.batch_memory import BatchMemory
 from engine.errors import DeviceFailedError
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.call import Call, aligned_empty

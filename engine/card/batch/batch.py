@@ -15,9 +15,9 @@ from typing import cast
 import numpy as np
 
 from engine.batch import angles_of, check_batch, count, renew
-from engine.card.batch_memory import BatchMemory, Exchanged, counts_words
-from engine.card.batch_runner import BatchRunner, OnCard, OnProcessor, Part
-from engine.card.batch_steps import BatchSteps
+from engine.card.batch.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.card.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Part
+from engine.card.batch.batch_steps import BatchSteps
 from engine.card.cache import CardCache, KvRegion
 from engine.card.layers import CardLayer, CardModel
 from engine.card.processor_calls import computed_by_processor

@@ -1,0 +1,1 @@
+"""Several sequences at once on the GPU and the CPU."""
