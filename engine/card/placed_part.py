@@ -19,13 +19,13 @@ from engine.card.balance import TOKENS, Timed, settle, timed
 from engine.card.batch.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
-from engine.card.cold_stream import Rates
 from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
-from engine.card.in_place import InPlace, bytes_of, room_for, spans_in_place
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
-from engine.card.prefill import StreamingSpeed
-from engine.card.prompts import Prompts
+from engine.card.prefill.cold_stream import Rates
+from engine.card.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
+from engine.card.prefill.prefill import StreamingSpeed
+from engine.card.prefill.prompts import Prompts
 from engine.card.room import CardRoom
 from engine.card.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode

@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 
-from engine.card import prompts  # noqa: E402
+from engine.card.prefill import prompts  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import prefill  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402

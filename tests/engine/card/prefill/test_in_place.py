@@ -18,10 +18,10 @@ from prompt_checks import CAPACITY, Setting
 from split_model import BASE, in_a_file, random_weights
 from stand_in_prefill import HostDevice, HostDriver, NumpyPrefillOps
 
-from engine.card import in_place, prompts
-from engine.card.in_place import HostSpan, InPlace, bytes_of, spans_in_place
-from engine.card.prefill import StreamingSpeed
-from engine.card.prompts import Prompts, PromptsOfMode
+from engine.card.prefill import in_place, prompts
+from engine.card.prefill.in_place import HostSpan, InPlace, bytes_of, spans_in_place
+from engine.card.prefill.prefill import StreamingSpeed
+from engine.card.prefill.prompts import Prompts, PromptsOfMode
 from engine.executor.dense import DenseExecutor
 from engine.machine.measured_hardware import recall_library
 from engine.model.weights import FfnWeights
@@ -213,7 +213,7 @@ def test_a_card_that_refuses_memory_which_cannot_be_written(
 def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.card.in_place._ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr("engine.card.prefill.in_place._ASK_AGAIN_S", 0.001)
     there, asked = set[int](), []
 
     def is_over() -> bool:
@@ -266,7 +266,7 @@ def test_nothing_is_pinned_while_somebody_is_answered(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, reading = InPlace(device, in_ram, PAGE), Reads()
-    monkeypatch.setattr("engine.card.in_place._HEAR_S", 0.0)
+    monkeypatch.setattr("engine.card.prefill.in_place._HEAR_S", 0.0)
     reading.held = True
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], reading=reading)
     assert reading.asked.wait(PATIENCE_S)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.cold_stream import least_bytes, piece_bytes
+from engine.card.prefill.cold_stream import least_bytes, piece_bytes
 from engine.config import ModelConfig
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights

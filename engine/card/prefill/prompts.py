@@ -1,15 +1,15 @@
 """The prompts of a loaded model on a card: one memory for them, whatever mode they are answered in.
 
-The work is engine/card/prefill.py's; this decides from how many tokens on it pays.
+The work is engine/card/prefill/prefill.py's; this decides from how many tokens on it pays.
 """
 
 from __future__ import annotations
 
 from engine.card.cache import CardCache
-from engine.card.cold_stream import Rates
-from engine.card.in_place import InPlace
 from engine.card.layers import CardModel
-from engine.card.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.card.prefill.cold_stream import Rates
+from engine.card.prefill.in_place import InPlace
+from engine.card.prefill.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.config import ModelConfig
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library

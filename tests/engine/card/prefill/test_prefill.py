@@ -14,9 +14,9 @@ from prompt_checks import Setting
 from split_model import BASE, FAMILIES, in_a_file, random_weights
 from stand_in_prefill import NumpyPrefillOps
 
-from engine.card.cold_stream import least_bytes
-from engine.card.prefill import StreamingSpeed, threshold
-from engine.card.prefill_memory import sizes_for
+from engine.card.prefill.cold_stream import least_bytes
+from engine.card.prefill.prefill import StreamingSpeed, threshold
+from engine.card.prefill.prefill_memory import sizes_for
 from engine.errors import Cancelled
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix

@@ -15,9 +15,9 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from engine.card.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
-from engine.card.prefill_memory import PrefillMemory, Sizes, sizes_for
+from engine.card.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
+from engine.card.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.executor.counters import FfnCounters
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
