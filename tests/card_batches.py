@@ -9,7 +9,7 @@ from card_tokens import put_on_card
 from stand_in_batch import StandInBatchOps
 
 from engine.card.batch.batch import open_card_batch
-from engine.card.transformer import CardTransformer
+from engine.card.token.transformer import CardTransformer
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor

@@ -1,7 +1,7 @@
 """The part of a loaded model that a card computes: placed, loaded, made ready to answer.
 
 It can be placed anew while the model stays loaded: every conversation then begins with an empty cache. When that is
-done is engine/card/part.py's to decide; nothing here computes, what does is engine/card/transformer.py.
+done is engine/card/part.py's to decide; nothing here computes, what does is engine/card/token/transformer.py.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from dataclasses import dataclass, field, replace
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card import budget
-from engine.card.balance import TOKENS, Timed, settle, timed
 from engine.card.batch.batch import CardBatch, batch_ops, open_card_batch
 from engine.card.cache import CardCache, KvRegion
 from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
-from engine.card.decode_program import PATIENCE_S, CardDecodeProgram
 from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill.cold_stream import Rates
@@ -27,7 +25,9 @@ from engine.card.prefill.in_place import InPlace, bytes_of, room_for, spans_in_p
 from engine.card.prefill.prefill import StreamingSpeed
 from engine.card.prefill.prompts import Prompts
 from engine.card.room import CardRoom
-from engine.card.transformer import CardTransformer
+from engine.card.token.balance import TOKENS, Timed, settle, timed
+from engine.card.token.decode_program import PATIENCE_S, CardDecodeProgram
+from engine.card.token.transformer import CardTransformer
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks

@@ -51,9 +51,10 @@ from sharing_models import (  # noqa: E402
     walk,
 )
 
-from engine.card import decode_program, room  # noqa: E402
-from engine.card.decode_program import CardDecodeProgram  # noqa: E402
-from engine.card.token_runner import TokenRunner  # noqa: E402
+from engine.card import room
+from engine.card.token import decode_program  # noqa: E402
+from engine.card.token.decode_program import CardDecodeProgram  # noqa: E402
+from engine.card.token.token_runner import TokenRunner  # noqa: E402
 from engine.config import SamplingConfig  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402

@@ -20,7 +20,7 @@ from engine.card.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Par
 from engine.card.batch.batch_steps import BatchSteps
 from engine.card.cache import CardCache, KvRegion
 from engine.card.layers import CardLayer, CardModel
-from engine.card.processor_calls import computed_by_processor
+from engine.card.token.processor_calls import computed_by_processor
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.executor.counters import FfnCounters

@@ -12,7 +12,7 @@ from predictors_of_kinds import predictor_of
 from tiny_model import make_tiny_model
 
 from engine.card.cache import CardCache
-from engine.card.transformer import CardTransformer
+from engine.card.token.transformer import CardTransformer
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.sparse import SparseExecutor

@@ -355,7 +355,7 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
 
 def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:
     """The card has no memory for so many of the tokens behind the first `after`. Which of them failed comes back."""
-    from engine.card.decode_program import CardDecodeProgram
+    from engine.card.token.decode_program import CardDecodeProgram
 
     failed: list[int] = []
     hidden, asked = CardDecodeProgram.hidden, [0]

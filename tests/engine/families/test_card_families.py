@@ -10,7 +10,7 @@ from card_tokens import CONTEXT, by_processor, logits_of, put_on_card, some_hot
 from family_models import CASES, save_model
 from predictors_of_kinds import predictor_of
 
-from engine.card.transformer import CardTransformer
+from engine.card.token.transformer import CardTransformer
 from engine.config import Mode
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache

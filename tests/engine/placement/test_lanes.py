@@ -11,7 +11,7 @@ import pytest
 from placement_cases import a_config, a_model, a_profile, some_stats
 from tiny_model import make_tiny_model
 
-from engine.card.balance import Tried, balanced
+from engine.card.token.balance import Tried, balanced
 from engine.config import EngineConfig
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 
-from engine.card.token_steps import Step, stage_begins
+from engine.card.token.token_steps import Step, stage_begins
 from native_kernels.cuda.card import Card, Mark, Work
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from engine.card.cache import CardCache
-from engine.card.decode_program import CardDecodeProgram
+from engine.card.token.decode_program import CardDecodeProgram
 from engine.config import ModelConfig
 from engine.errors import DeviceFailedError
 from engine.model.kv_cache import KVCache

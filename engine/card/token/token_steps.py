@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from engine.card.layers import CardLayer, CardModel
-from engine.card.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
+from engine.card.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.config import Mode, ModelConfig
 from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
 

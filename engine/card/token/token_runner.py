@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from engine.card.card_stages import CardStages
-from engine.card.token_memory import SharedMemory, TokenPlaces
-from engine.card.token_plan import TokenPlan, TokenPlans
-from engine.card.token_steps import Step, stage_begins
+from engine.card.token.card_stages import CardStages
+from engine.card.token.token_memory import SharedMemory, TokenPlaces
+from engine.card.token.token_plan import TokenPlan, TokenPlans
+from engine.card.token.token_steps import Step, stage_begins
 from engine.errors import DeviceFailedError
 from native_kernels.backend import I64
 from native_kernels.cpu.call import Call, aligned_empty

@@ -320,7 +320,7 @@ def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
 def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
     tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.card.decode_program.MARK_EVERY_S", 0.0)
+    monkeypatch.setattr("engine.card.token.decode_program.MARK_EVERY_S", 0.0)
     card, (config, weights) = StandInCard(), tiny
     ours = put_on_card(card, config, weights, "exact", some_hot(config, "random"), execution=execution)
     wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)

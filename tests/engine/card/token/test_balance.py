@@ -17,9 +17,10 @@ from tiny_model import make_tiny_model
 
 from engine import session
 from engine.bundle.artefacts import save_stats
-from engine.card import balance, placed_part, room
-from engine.card.decode_program import CardDecodeProgram
-from engine.card.processor_calls import COLD, LISTING
+from engine.card import placed_part, room
+from engine.card.token import balance
+from engine.card.token.decode_program import CardDecodeProgram
+from engine.card.token.processor_calls import COLD, LISTING
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe

@@ -1,0 +1,1 @@
+"""One token over GPU and CPU: its plan, steps and programs."""
