@@ -1,6 +1,6 @@
 """LoadedModel (expensive, shared) and ChatSession (cheap: one KV cache with prefix reuse).
 
-On which device a model runs is engine/card/choice.py's to decide, in which mode engine/modes.py's. It computes nothing
+On which device a model runs is engine/card/trial/choice.py's to decide, in which mode engine/modes.py's. It computes nothing
 itself: the main path is engine/generate.py.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
-from engine.card import choice
 from engine.card.part import CardPart, load_part
 from engine.card.placed_part import Whole
+from engine.card.trial import choice
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks

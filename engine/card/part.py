@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from engine.card import budget, choice
-from engine.card.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.card.placed_part import PlacedPart, Progress, Whole
 from engine.card.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
+from engine.card.trial import budget, choice
+from engine.card.trial.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
 from engine.machine.graphics import GpuInfo

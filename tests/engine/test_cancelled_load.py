@@ -13,7 +13,7 @@ from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine import session
-from engine.card import self_test
+from engine.card.trial import self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.placement import solving

@@ -19,10 +19,11 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import session as loading
 from engine.bundle.convert import convert
-from engine.card import budget, choice, placed_part, room, self_test
+from engine.card import placed_part, room
 from engine.card.placed_part import PlacedPart
 from engine.card.prefill import in_place
 from engine.card.prefill.in_place import InPlace
+from engine.card.trial import budget, choice, self_test
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.machine.cpu_and_ram import RamInfo

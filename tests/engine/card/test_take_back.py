@@ -10,8 +10,9 @@ import pytest
 from on_a_stand_in import GIB, StandInMachine
 from tiny_model import make_tiny_model
 
-from engine.card import budget, room
+from engine.card import room
 from engine.card.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
+from engine.card.trial import budget
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
 from engine.service import protocol

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from stand_in_card import StandInCard
 
-from engine.card import self_test, trial
-from engine.card.kernel_checks import CHECKS, failures_of
-from engine.card.self_test import Findings, decide, find, tried
+from engine.card.trial import self_test, trial
+from engine.card.trial.kernel_checks import CHECKS, failures_of
+from engine.card.trial.self_test import Findings, decide, find, tried
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.trial import CardTrial
+from engine.card.trial.trial import CardTrial
 from native_kernels.backend import F32
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import Card, CardBlock, CardKv, CardNorm, CardVector

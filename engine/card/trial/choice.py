@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.backends import Backend
-from engine.card import budget, self_test
+from engine.card.trial import budget, self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.machine.graphics import OLDEST_DRIVER, GpuInfo

@@ -22,8 +22,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.card.kernel_checks import failures_of
-from engine.card.trial import CardTrial, SlowCardError
+from engine.card.trial.kernel_checks import failures_of
+from engine.card.trial.trial import CardTrial, SlowCardError
 from native_kernels.cpu.call import aligned_empty
 from native_kernels.cpu.handover import LATE, await_call, launch_call
 from native_kernels.cpu.pool import Pool, Program, ticks_per_s

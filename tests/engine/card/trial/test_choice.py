@@ -17,8 +17,8 @@ from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf
 
 from engine.bundle.convert import convert
-from engine.card import budget, choice, self_test
-from engine.card.choice import CardUnusableError, missing_codecs, open_card, open_tried
+from engine.card.trial import budget, choice, self_test
+from engine.card.trial.choice import CardUnusableError, missing_codecs, open_card, open_tried
 from engine.machine.graphics import GpuInfo
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes

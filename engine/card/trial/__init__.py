@@ -1,0 +1,1 @@
+"""Tries a GPU before it is trusted: kernels checked, ways of running compared, the VRAM budget."""
