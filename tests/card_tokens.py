@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from placements_by_hand import a_placement
 
-from engine.card.cache import CardCache, KvRegion
-from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.token.decode_program import CardDecodeProgram
+from engine.card.weights.cache import CardCache, KvRegion
+from engine.card.weights.loading import LoadedCard, load_onto_card
 from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram
 from engine.executor.counters import FfnCounters

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.card.weights.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.config import ModelConfig
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix

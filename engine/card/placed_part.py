@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from engine.adaptation import Adaptation, can_learn
 from engine.backends import Backend
 from engine.card.batch.batch import CardBatch, batch_ops, open_card_batch
-from engine.card.cache import CardCache, KvRegion
-from engine.card.loading import LoadedCard, load_onto_card
 from engine.card.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.card.prefill.cold_stream import Rates
 from engine.card.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
@@ -28,6 +26,8 @@ from engine.card.token.decode_program import PATIENCE_S, CardDecodeProgram
 from engine.card.token.transformer import CardTransformer
 from engine.card.trial import budget
 from engine.card.trial.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.card.weights.cache import CardCache, KvRegion
+from engine.card.weights.loading import LoadedCard, load_onto_card
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.batch import BatchModel, open_batch
-from engine.card.cache import SLOT_STEP
+from engine.card.weights.cache import SLOT_STEP
 from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
 from engine.generate import decode_batch, prefill

@@ -18,9 +18,9 @@ from engine.batch import angles_of, check_batch, count, renew
 from engine.card.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.card.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Part
 from engine.card.batch.batch_steps import BatchSteps
-from engine.card.cache import CardCache, KvRegion
-from engine.card.layers import CardLayer, CardModel
 from engine.card.token.processor_calls import computed_by_processor
+from engine.card.weights.cache import CardCache, KvRegion
+from engine.card.weights.layers import CardLayer, CardModel
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.executor.counters import FfnCounters

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.card.batch.staging import half_bytes
-from engine.card.layers import CardModel
+from engine.card.weights.layers import CardModel
 from engine.config import ModelConfig
 from engine.placement import memory_plan
 from native_kernels.backend import F32, I64

@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.card.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.card.batch.staging import Piece, pieces_of
-from engine.card.layers import CardLayer, CardModel
+from engine.card.weights.layers import CardLayer, CardModel
 from engine.config import ModelConfig
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import CardBatchOps

@@ -15,9 +15,9 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from engine.card.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.card.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.card.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
+from engine.card.weights.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.executor.counters import FfnCounters
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
@@ -38,7 +38,7 @@ class Region(Protocol):
 
 
 class PromptCache(Protocol):
-    """A cache whose positions on the card are in place: engine.card.cache.CardCache."""
+    """A cache whose positions on the card are in place: engine.card.weights.cache.CardCache."""
 
     length: int
     tokens: I64

@@ -5,11 +5,11 @@ The work is engine/card/prefill/prefill.py's; this decides from how many tokens 
 
 from __future__ import annotations
 
-from engine.card.cache import CardCache
-from engine.card.layers import CardModel
 from engine.card.prefill.cold_stream import Rates
 from engine.card.prefill.in_place import InPlace
 from engine.card.prefill.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.card.weights.cache import CardCache
+from engine.card.weights.layers import CardModel
 from engine.config import ModelConfig
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.cache import CardCache
-from engine.card.layers import CardModel
 from engine.card.token.decode_program import CardDecodeProgram, TimedToken
 from engine.card.token.processor_calls import COLD, LISTING
 from engine.card.token.token_steps import REACHED
+from engine.card.weights.cache import CardCache
+from engine.card.weights.layers import CardModel
 from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.card.cache import CardCache, KvRegion
-from engine.card.layers import CardModel
 from engine.card.token.processor_calls import COLD, LISTING, ProcessorCalls
 from engine.card.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.card.token.token_plan import plan_tokens
 from engine.card.token.token_runner import Ending, Execution, TokenRunner
 from engine.card.token.token_steps import REACHED, Step, TokenSteps
+from engine.card.weights.cache import CardCache, KvRegion
+from engine.card.weights.layers import CardModel
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.layers import CardModel
 from engine.card.token.token_memory import COUNTS, SharedMemory
+from engine.card.weights.layers import CardModel
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.decode.ffn_calls import FUSED_ACTIVATIONS, FfnCalls

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.card.layers import CardLayer, CardModel
+from engine.card.weights.layers import CardLayer, CardModel
 from engine.config import ModelConfig
 from native_kernels.cpu.bit_lists import mask_words
 from native_kernels.cuda.card import Card, CardMatrix, CardVector, HostMemory

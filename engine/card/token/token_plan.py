@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.card.layers import CardModel
 from engine.card.token.processor_calls import ProcessorCalls
 from engine.card.token.token_memory import SharedMemory
 from engine.card.token.token_steps import Step, TokenSteps
+from engine.card.weights.layers import CardModel
 from native_kernels.backend import F32
 from native_kernels.cpu.call import Call
 from native_kernels.kv_blocks import KvLayout

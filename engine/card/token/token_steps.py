@@ -10,8 +10,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from engine.card.layers import CardLayer, CardModel
 from engine.card.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
+from engine.card.weights.layers import CardLayer, CardModel
 from engine.config import Mode, ModelConfig
 from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
 

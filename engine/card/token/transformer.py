@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.card.cache import CardCache
 from engine.card.token.decode_program import CardDecodeProgram
+from engine.card.weights.cache import CardCache
 from engine.config import ModelConfig
 from engine.errors import DeviceFailedError
 from engine.model.kv_cache import KVCache

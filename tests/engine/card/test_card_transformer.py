@@ -11,8 +11,8 @@ from card_tokens import CONTEXT, OnCard, put_on_card, some_hot
 from predictors_of_kinds import predictor_of
 from tiny_model import make_tiny_model
 
-from engine.card.cache import CardCache
 from engine.card.token.transformer import CardTransformer
+from engine.card.weights.cache import CardCache
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.sparse import SparseExecutor

@@ -17,12 +17,12 @@ from engine import session
 from engine.assets import starter_model
 from engine.bundle.convert import convert
 from engine.card import room as sharing
-from engine.card.loading import load_onto_card
 from engine.card.placed_part import PlacedPart
 from engine.card.prefill import prompts
 from engine.card.token import decode_program
 from engine.card.token.decode_program import CardDecodeProgram
 from engine.card.trial import budget
+from engine.card.weights.loading import load_onto_card
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled
 from engine.generate import decode_one_token, prefill

@@ -2,7 +2,7 @@
 while the other one travels. Rows land as their file has them and are laid out there (`Card.unpack_rows`).
 
 Pages of a file that are not in memory yet are asked for some chunks before they are copied, in one piece each, so that
-a disk reads them one after another. It knows nothing of models: what goes where is engine/card/loading.py's.
+a disk reads them one after another. It knows nothing of models: what goes where is engine/card/weights/loading.py's.
 """
 
 from __future__ import annotations

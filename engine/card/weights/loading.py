@@ -1,6 +1,6 @@
 """Loads the part of a model that was placed on the card: room for it, what goes there, and all of it back at the end.
 
-Which part that is, engine/placement/solver.py decides; how it lies there, engine/card/layout.py. Weights of a mapped
+Which part that is, engine/placement/solver.py decides; how it lies there, engine/card/weights/layout.py. Weights of a mapped
 file are not kept in RAM besides: what was loaded whole is let go of.
 """
 
@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from engine.card.hot_slots import CardHotSide
-from engine.card.landing import Job, Landing, Rows, give_back, half_for
-from engine.card.layers import CardModel
-from engine.card.layout import CardLayout, Region, lay_out_predictors
+from engine.card.weights.hot_slots import CardHotSide
+from engine.card.weights.landing import Job, Landing, Rows, give_back, half_for
+from engine.card.weights.layers import CardModel
+from engine.card.weights.layout import CardLayout, Region, lay_out_predictors
 from engine.config import KvCodec, ModelConfig
 from engine.load_steps import LoadSteps
 from engine.model.pages import let_go

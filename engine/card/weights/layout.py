@@ -1,6 +1,6 @@
 """Lays a model out on the card: which of its parts go there, at which addresses, and what is to be moved to them.
 
-It moves nothing (engine/card/landing.py does) and holds nothing (engine/card/loading.py). Laid out twice, at 0 to see
+It moves nothing (engine/card/weights/landing.py does) and holds nothing (engine/card/weights/loading.py). Laid out twice, at 0 to see
 what it takes and then where the card has given room for it, it is the same both times.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.landing import Job, Numbers, Rows
-from engine.card.layers import (
+from engine.card.weights.landing import Job, Numbers, Rows
+from engine.card.weights.layers import (
     CardCopy,
     CardLayer,
     CardLowRank,

@@ -18,8 +18,8 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle.convert import convert
-from engine.card.landing import Landing, Numbers, Rows
-from engine.card.loading import LoadedCard, load_onto_card
+from engine.card.weights.landing import Landing, Numbers, Rows
+from engine.card.weights.loading import LoadedCard, load_onto_card
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.model.model_files import OpenedModel, open_model
@@ -224,7 +224,7 @@ def test_pages_of_a_mapped_file_are_asked_for_before_its_rows_are_copied(
     assert ask_for(own, 0, 64) == 0
 
     asked: list[tuple[int, int]] = []
-    monkeypatch.setattr("engine.card.landing.ask_for", lambda source, first, last: asked.append((first, last)))
+    monkeypatch.setattr("engine.card.weights.landing.ask_for", lambda source, first, last: asked.append((first, last)))
     close_by = np.array([7, 2, 4], np.int32)
     scattered = np.array([0, matrix.n_rows - 1], np.int32)
     memory = card.allocate(matrix.n_rows * matrix.n_cols * 4)
@@ -240,7 +240,7 @@ def test_what_is_on_the_card_as_a_whole_is_let_go_of(
 ) -> None:
     made = models(tmp_path)["biases"]()
     gone: list[int] = []
-    monkeypatch.setattr("engine.card.loading.let_go", lambda matrix: gone.append(id(matrix)) or 0)
+    monkeypatch.setattr("engine.card.weights.loading.let_go", lambda matrix: gone.append(id(matrix)) or 0)
     loaded = made.load(card)
     assert made.predictor is not None
     low_rank = made.predictor.layers[0].low_rank
@@ -314,7 +314,7 @@ def test_memory_that_runs_out_at_any_time_leaves_nothing_there(tmp_path: Path) -
 def test_cancelled_at_any_time_leaves_nothing_there(
     tmp_path: Path, card: StandInCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.card.landing.LANDING_BYTES", 4096)
+    monkeypatch.setattr("engine.card.weights.landing.LANDING_BYTES", 4096)
     made = models(tmp_path)["f16"]()
     for n in range(5):
         asked = iter([False] * n + [True])

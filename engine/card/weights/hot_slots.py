@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.card.landing import Job, Landing, Numbers, Rows, give_back
-from engine.card.layout import bits_of
+from engine.card.weights.landing import Job, Landing, Numbers, Rows, give_back
+from engine.card.weights.layout import bits_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
 from native_kernels.cpu.pool import Pool

@@ -1,0 +1,1 @@
+"""Weights on the GPU: their layout, loading and exchange."""
