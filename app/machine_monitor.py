@@ -1,6 +1,7 @@
 """The machine in one line, and its live figures once a second while somebody can see them, from a thread of its own.
 
-It never touches a GPU context and decides nothing: the figures are engine.machine.monitor's, the line is engine.machine.hardware's.
+It never touches a GPU context and decides nothing: the figures are engine/machine/monitor.py's, the line is that of
+hardware.py beside it.
 """
 
 from __future__ import annotations

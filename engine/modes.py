@@ -178,7 +178,7 @@ def _missed(budget: Budget) -> str:
 
 
 def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
-    """The model's predictors, checked against its configuration; which ones count is engine/bundle/model_artefacts.py's.
+    """The model's predictors, checked against its configuration; which ones count is model_artefacts.py's.
 
     Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
     They stay so where the operators that will be used are said to multiply matrices in their codec.

@@ -1,6 +1,6 @@
 """LoadedModel (expensive, shared) and ChatSession (cheap: one KV cache with prefix reuse).
 
-On which device a model runs is engine/card/trial/choice.py's to decide, in which mode engine/modes.py's. It computes nothing
+On which device a model runs is choice.py's to decide, in which mode engine/modes.py's. It computes nothing
 itself: the main path is engine/generate.py.
 """
 

@@ -30,7 +30,7 @@ def installed(path: Path, **changes: Any) -> InstalledModel:
 
 @dataclass
 class OneModel:
-    """A library that holds one model, as engine/library/prepare/preparing.py asks for it. prepared: every call, in order."""
+    """A library that holds one model, as preparing.py asks for it. prepared: every call, in order."""
 
     model: InstalledModel
     folder: Path

@@ -1,4 +1,4 @@
-"""A graphics card for prompts of NumPy and the host's memory: what engine/card/prefill/prefill.py does is tested without one.
+"""A graphics card for prompts of NumPy and the host's memory: what prefill.py does is tested without one.
 
 Everything asked for is done at once. Memory begins as bytes 0xFF, so that what nobody wrote shows as no number.
 """

@@ -1,6 +1,6 @@
 """Where what Hearth makes of a model (statistics, predictors, placements) is kept, found, written and read again.
 
-docs/bundle.md, section 6 is the rule. What a model brings along in other forms is engine/bundle/model_artefacts.py's; nothing
+docs/bundle.md, section 6 is the rule. What a model brings along in other forms is model_artefacts.py's; nothing
 is counted, trained or solved here.
 """
 

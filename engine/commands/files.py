@@ -1,4 +1,4 @@
-"""The commands about files: inspect and convert. What a file holds is known to engine/model and engine/bundle/convert.py."""
+"""The commands about files: inspect and convert. What a file holds is known to engine/model and convert.py."""
 
 from __future__ import annotations
 

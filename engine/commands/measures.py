@@ -1,4 +1,4 @@
-"""The commands that measure a loaded model: logits, eval, bench. The work is engine/measure/evaluate.py and bench.py."""
+"""The commands that measure a loaded model: logits, eval, bench. The work is evaluate.py and bench.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What must be known of a machine before a model is placed on it: recalled where it was measured before, else measured.
 
-What measures are engine/machine/hardware.py and engine/machine/card_speed.py. What was measured while others kept the processor busy
+What measures are hardware.py and card_speed.py. What was measured while others kept the processor busy
 serves the load that it was measured for, and is not remembered.
 """
 

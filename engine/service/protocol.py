@@ -101,7 +101,7 @@ class Cancel:
 class Job:
     """Long work beside chatting: convert, profile, train or solve; answered by progress events, then `finished`.
 
-    arguments: as engine/service/jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
+    arguments: as jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
     """
 
     type: ClassVar[str] = "job"

@@ -1,6 +1,6 @@
 """A service as a process of the window's: requests on stdin, events on stdout, the log on stderr.
 
-The engine's (engine/service/host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
+The engine's (host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
 that no process outlives its window.
 """
 

@@ -1,6 +1,6 @@
 """Reads the vocabulary inside a GGUF file: SentencePiece's pieces with scores, or GPT-2's with merges.
 
-It encodes and decodes nothing (engine/text/tokenizer.py does), and reads no file itself: its input is the metadata, or what
+It encodes and decodes nothing (tokenizer.py does), and reads no file itself: its input is the metadata, or what
 engine/text/older_vocabularies.py writes in its terms. The tokenizers library is loaded when a vocabulary is built.
 """
 

@@ -1,7 +1,7 @@
 """Vocabularies of model directories without tokenizer.json: SentencePiece's tokenizer.model, or vocab.json with
 merges.txt.
 
-It says what they hold in the terms of a GGUF file's metadata, as converters do, and engine/text/gguf_vocabulary.py builds
+It says what they hold in the terms of a GGUF file's metadata, as converters do, and gguf_vocabulary.py builds
 the vocabulary from that. Tokens that were added later are in tokenizer_config.json or added_tokens.json beside them.
 """
 

@@ -1,6 +1,6 @@
 """SentencePiece's scores as a list of merges, which is what the tokenizers library joins pieces by.
 
-It knows no files and builds no tokenizer (engine/text/gguf_vocabulary.py does). Pieces are looked up by hashes of all their
+It knows no files and builds no tokenizer (gguf_vocabulary.py does). Pieces are looked up by hashes of all their
 prefixes and suffixes at once in NumPy, because a vocabulary of 256,000 pieces has millions of cuts.
 """
 

@@ -1,6 +1,6 @@
 """Reads a `tokenizer.model`, SentencePiece's file, which is a protobuf message: the pieces and how text is prepared.
 
-It builds no tokenizer (engine/text/older_vocabularies.py has one built). Only the messages that SentencePiece defines are
+It builds no tokenizer (older_vocabularies.py has one built). Only the messages that SentencePiece defines are
 looked into, so nothing nests; every length is checked against what holds it, and every list has a bound.
 """
 

@@ -1,6 +1,6 @@
 """What a vocabulary is, and reading one from a model directory's tokenizer.json.
 
-It encodes and decodes nothing (engine/text/tokenizer.py does); GGUF files are read in engine/text/gguf_vocabulary.py, directories
+It encodes and decodes nothing (tokenizer.py does); GGUF files are read in gguf_vocabulary.py, directories
 without tokenizer.json in engine/text/older_vocabularies.py. The tokenizers library is loaded when a file is read.
 """
 

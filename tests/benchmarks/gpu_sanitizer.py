@@ -3,7 +3,7 @@
     python tests/benchmarks/gpu_sanitizer.py
     python tests/benchmarks/gpu_sanitizer.py --tool memcheck --tests tests/native_kernels/cuda/test_token_ops.py
 
-What runs is what the engine tries a card out with (engine/card/trial/kernel_checks.py), some seconds a tool, and in place of
+What runs is what the engine tries a card out with (kernel_checks.py), some seconds a tool, and in place of
 it the tests that were named, which takes minutes. compute-sanitizer comes with CUDA's toolkit.
 """
 

@@ -51,7 +51,7 @@ from sharing_models import (  # noqa: E402
     walk,
 )
 
-from engine.card import room
+from engine.card import room  # noqa: E402
 from engine.card.token import decode_program  # noqa: E402
 from engine.card.token.decode_program import CardDecodeProgram  # noqa: E402
 from engine.card.token.token_runner import TokenRunner  # noqa: E402

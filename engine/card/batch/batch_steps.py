@@ -1,6 +1,6 @@
 """What the card does for a step of a batch, layer by layer, as operators asked for one after another.
 
-The same graph as engine/card/prefill/prefill.py, over one position of each sequence. It runs nothing of the processor's.
+The same graph as prefill.py, over one position of each sequence. It runs nothing of the processor's.
 """
 
 from __future__ import annotations

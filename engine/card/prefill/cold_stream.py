@@ -2,7 +2,7 @@
 does not know.
 
 A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the card reads the weights
-in place (engine/card/prefill/in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
+in place (in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
 them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
 
 A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the processor's

@@ -1,6 +1,6 @@
 """The neurons that the card computes: other rows into their slots between answers, and how often they fired.
 
-What computes them is the token's program (engine/card/token/decode_program.py), whose captured work stays as it is: only what
+What computes them is the token's program (decode_program.py), whose captured work stays as it is: only what
 lies at its addresses changes.
 """
 

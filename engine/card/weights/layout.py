@@ -1,6 +1,6 @@
 """Lays a model out on the card: which of its parts go there, at which addresses, and what is to be moved to them.
 
-It moves nothing (engine/card/weights/landing.py does) and holds nothing (engine/card/weights/loading.py). Laid out twice, at 0 to see
+It moves nothing (landing.py does) and holds nothing (loading.py). Laid out twice, at 0 to see
 what it takes and then where the card has given room for it, it is the same both times.
 """
 

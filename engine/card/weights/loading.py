@@ -1,6 +1,6 @@
 """Loads the part of a model that was placed on the card: room for it, what goes there, and all of it back at the end.
 
-Which part that is, engine/placement/solver.py decides; how it lies there, engine/card/weights/layout.py. Weights of a mapped
+Which part that is, solver.py decides; how it lies there, layout.py. Weights of a mapped
 file are not kept in RAM besides: what was loaded whole is let go of.
 """
 

@@ -1,6 +1,6 @@
 """The queue of downloads: two at once, the others in their order; paused, resumed, cancelled, and kept over a restart.
 
-How a model is fetched is engine/library/hub/download_job.py's. Downloads run on threads of their own; any thread may call.
+How a model is fetched is download_job.py's. Downloads run on threads of their own; any thread may call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model on this PC consists of, and checked copies. What is done with them is engine/library/owned/installed.py's."""
+"""What a model on this PC consists of, and checked copies. What is done with them is installed.py's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The models that lie on this PC: lists them, finds one by its name, takes them in, gives them up, moves them.
 
-What is written where is engine/library/owned/library_file.py's; what a model's files are is engine/library/owned/imports.py's. It
+What is written where is library_file.py's; what a model's files are is imports.py's. It
 downloads nothing and loads no weights. Every call reads the list anew where it changed, so that the window and the
 command line see each other's work; all may be called from any thread.
 """

@@ -1,6 +1,6 @@
 """What preparing a model for this PC would do, why, how long it takes and what it gains: said before it starts.
 
-The gains are engine/library/prepare/prepare_gains.py's, the work is engine/library/prepare/preparing.py's. It writes nothing.
+The gains are prepare_gains.py's, the work is preparing.py's. It writes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Prepares a model for this PC: converts it, counts which neurons fire, trains predictors, places it, where it pays.
 
 Each stage is a job that keeps what it has finished, so that a crash, a cancel or a loss of power costs little and
-preparing again goes on. One model at a time, over all processes of a person. What pays: engine/library/prepare/prepare_plan.py.
+preparing again goes on. One model at a time, over all processes of a person. What pays: prepare_plan.py.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from engine.session import LoadedModel
 from native_kernels.lane_packing import row_bytes
 from native_kernels.reference import ReferenceOperators
 
-DATA = Path(__file__).parent.parent / "data" / "starter-chat"
+DATA = Path(__file__).parents[2] / "data" / "starter-chat"
 FINE = {"f16": 1e-3, "q8_0": 0.03, "q4_0": 0.4}  # of the largest logit of a tiny random model
 
 

@@ -24,7 +24,7 @@ from engine.commands import cli
 from engine.errors import Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from engine.errors import ChatTemplateError, InvalidRequestError
 from engine.text.tokenizer import Tokenizer
 from engine.text.vocabulary import Vocabulary
 
-CASES = json.loads((Path(__file__).parents[1] / "data/starter-chat/tokenizer_cases.json").read_text(encoding="utf-8"))
+CASES = json.loads((Path(__file__).parents[2] / "data/starter-chat/tokenizer_cases.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import LibraryFile
 from engine.library.records import InstalledFile
 
-KILLED = Path(__file__).parents[2] / "killed_moves.py"
+KILLED = Path(__file__).parents[3] / "killed_moves.py"
 
 
 def fill(library: Library, mine: Path) -> None:

@@ -27,7 +27,7 @@ from engine.model.model_files import open_model
 
 ID = "local/tiny"
 STAGES = ["convert", "profile", "train", "solve"]
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 ALL_PAY = {"convert": 0.0, "profile": 0.0, "train": 0.0}
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals")
 
