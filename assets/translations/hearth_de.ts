@@ -3079,6 +3079,7 @@
         <location filename="../../app/ui/banner.py"/>
         <location filename="../../app/ui/code_block.py"/>
         <location filename="../../app/ui/message_buttons.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
         <source>Copied</source>
         <translation>Kopiert</translation>
     </message>
@@ -3931,6 +3932,7 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <location filename="../../app/ui/message_field.py"/>
         <source>This is a base model: it continues text rather than answering.</source>
         <translation>Dies ist ein Basismodell: Es führt Text fort, statt zu antworten.</translation>
     </message>
@@ -4043,6 +4045,16 @@
         <location filename="../../app/ui/hub_results.py"/>
         <source>On the Hugging Face hub</source>
         <translation>Auf dem Hugging-Face-Hub</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
+        <translation>Mit der Eingabetaste durchsuchen Sie den Hub. Erst dann werden Ihre Wörter dorthin gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Search the hub</source>
+        <translation>Hub durchsuchen</translation>
     </message>
     <message>
         <location filename="../../app/ui/hub_results.py"/>
@@ -4193,6 +4205,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Write the beginning of a text; this base model continues it</source>
+        <translation>Schreiben Sie den Anfang eines Textes; dieses Basismodell setzt ihn fort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Write to {server}</source>
         <translation>An {server} schreiben</translation>
     </message>
@@ -4328,6 +4345,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
         <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>Aus der Liste entfernen</translation>
     </message>
@@ -4410,6 +4428,17 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/model_card.py"/>
         <source>What would fit?</source>
         <translation>Was würde passen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>base model</source>
+        <translation>Basismodell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>base model, continues text</source>
+        <translation>Basismodell, setzt Text fort</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4749,11 +4778,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Take off</source>
-        <translation>Herunternehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Take {name} off the list?</source>
         <translation>{name} von der Liste nehmen?</translation>
     </message>
@@ -4941,6 +4965,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
+        <source>Filter models; Enter searches the hub, or opens a repository link</source>
+        <translation>Modelle filtern; die Eingabetaste durchsucht den Hub oder öffnet einen Repository-Link</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Filter; Enter searches the hub</source>
+        <translation>Filtern; Eingabe durchsucht den Hub</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
     </message>
@@ -4948,16 +4982,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models_head.py"/>
         <source>Looking at this PC</source>
         <translation>Diesen PC ansehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models_head.py"/>
-        <source>Search models, or paste a repository link</source>
-        <translation>Modelle suchen oder Repository-Link einfügen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models_head.py"/>
-        <source>Search, or paste a repository link</source>
-        <translation>Suchen oder Repository-Link einfügen</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/more_rows.py"/>
@@ -5627,8 +5651,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changed for this chat. Counts from the next answer on.</source>
+        <source>Changed for this chat. Takes effect with the next answer.</source>
         <translation>Für diesen Chat geändert. Gilt ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Changes take effect with the next answer.</source>
+        <translation>Änderungen gelten ab der nächsten Antwort.</translation>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>
@@ -5655,11 +5684,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sampling_popup.py"/>
         <source>Save as a preset</source>
         <translation>Als Vorgabe speichern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>What you change counts from the next answer on.</source>
-        <translation>Was Sie ändern, gilt ab der nächsten Antwort.</translation>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>

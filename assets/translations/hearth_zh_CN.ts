@@ -3063,6 +3063,7 @@
         <location filename="../../app/ui/banner.py"/>
         <location filename="../../app/ui/code_block.py"/>
         <location filename="../../app/ui/message_buttons.py"/>
+        <location filename="../../app/ui/own_server_rows.py"/>
         <source>Copied</source>
         <translation>已复制</translation>
     </message>
@@ -3899,6 +3900,7 @@
     </message>
     <message>
         <location filename="../../app/ui/empty_page.py"/>
+        <location filename="../../app/ui/message_field.py"/>
         <source>This is a base model: it continues text rather than answering.</source>
         <translation>这是基础模型：它会续写文本，而不是回答问题。</translation>
     </message>
@@ -4011,6 +4013,16 @@
         <location filename="../../app/ui/hub_results.py"/>
         <source>On the Hugging Face hub</source>
         <translation>在 Hugging Face hub 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
+        <translation>请按回车键搜索模型中心。您输入的内容在此之后才会发送。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/hub_results.py"/>
+        <source>Search the hub</source>
+        <translation>搜索模型中心</translation>
     </message>
     <message>
         <location filename="../../app/ui/hub_results.py"/>
@@ -4160,6 +4172,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/message_field.py"/>
+        <source>Write the beginning of a text; this base model continues it</source>
+        <translation>请写下文本开头，此基础模型会续写</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/message_field.py"/>
         <source>Write to {server}</source>
         <translation>写给 {server}</translation>
     </message>
@@ -4295,6 +4312,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/model_acts.py"/>
         <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>从列表移除</translation>
     </message>
@@ -4377,6 +4395,17 @@ Other programs: {others}</source>
         <location filename="../../app/ui/model_card.py"/>
         <source>What would fit?</source>
         <translation>哪些放得下？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/model_list.py"/>
+        <source>base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/model_card.py"/>
+        <source>base model, continues text</source>
+        <translation>基础模型，续写文本</translation>
     </message>
     <message>
         <location filename="../../app/ui/model_details.py"/>
@@ -4716,11 +4745,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/model_dialogs.py"/>
-        <source>Take off</source>
-        <translation>移出</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
         <source>Take {name} off the list?</source>
         <translation>将 {name} 移出列表？</translation>
     </message>
@@ -4907,6 +4931,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models_head.py"/>
+        <source>Filter models; Enter searches the hub, or opens a repository link</source>
+        <translation>筛选模型；按回车搜索模型中心或打开仓库链接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
+        <source>Filter; Enter searches the hub</source>
+        <translation>筛选；按回车搜索模型中心</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models_head.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth 会询问是复制还是在原处使用。</translation>
     </message>
@@ -4914,16 +4948,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models_head.py"/>
         <source>Looking at this PC</source>
         <translation>正在检测此电脑</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models_head.py"/>
-        <source>Search models, or paste a repository link</source>
-        <translation>搜索模型，或粘贴仓库链接</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models_head.py"/>
-        <source>Search, or paste a repository link</source>
-        <translation>搜索，或粘贴仓库链接</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/more_rows.py"/>
@@ -5586,8 +5610,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changed for this chat. Counts from the next answer on.</source>
-        <translation>已为此聊天更改。从下一个回答起生效。</translation>
+        <source>Changed for this chat. Takes effect with the next answer.</source>
+        <translation>已为此聊天更改，从下一条回答起生效。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sampling_popup.py"/>
+        <source>Changes take effect with the next answer.</source>
+        <translation>更改从下一条回答起生效。</translation>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>
@@ -5614,11 +5643,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sampling_popup.py"/>
         <source>Save as a preset</source>
         <translation>另存为预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>What you change counts from the next answer on.</source>
-        <translation>更改从下一个回答起生效。</translation>
     </message>
     <message>
         <location filename="../../app/ui/sampling_popup.py"/>
