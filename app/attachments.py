@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.conversation import Attachment
-from app.markdown_blocks import displayable
+from app.text.markdown_blocks import displayable
 from app.translation import figure, tr
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment

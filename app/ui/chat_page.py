@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget,
 
 from app.conversation import Conversation, Message, Role, Unsent
 from app.engine_status import EngineStatus, Phase
-from app.markdown_blocks import web_address
 from app.message_act import Act, MessageAct, can_continue
-from app.selected_text import quoted
+from app.text.markdown_blocks import web_address
+from app.text.selected_text import quoted
 from app.thinking import spoken
 from app.translation import noted, tr
 from app.ui import theme

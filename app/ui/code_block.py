@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.markdown_blocks import CodeBlock
-from app.selected_text import FAR
-from app.text_pages import broken, page_end, unbroken
+from app.text.markdown_blocks import CodeBlock
+from app.text.selected_text import FAR
+from app.text.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.palette_search import Entry, marks, matching
+from app.text.palette_search import Entry, marks, matching
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.chat_model import Index

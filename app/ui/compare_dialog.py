@@ -24,7 +24,7 @@ from PySide6.QtWidgets import (
 
 from app.comparison import Comparison, Side, SideState, differences, verdict
 from app.engine_status import rate, seconds
-from app.markdown_blocks import displayable
+from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
 from app.ui import focus_ring, theme
 from app.ui.controls import Button, Dot, Label

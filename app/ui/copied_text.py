@@ -15,7 +15,7 @@ from PySide6.QtGui import (
     QTextTable,
 )
 
-from app.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
+from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
 from app.ui import formulas
 
 OBJECT = "\ufffc"  # stands for a formula in the text of a document

@@ -9,8 +9,8 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from app.model_rows import ModelRow
-from app.palette_search import Entry
 from app.servers import Place
+from app.text.palette_search import Entry
 from app.ui.commands import Commands
 
 if TYPE_CHECKING:

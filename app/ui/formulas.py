@@ -28,9 +28,9 @@ from PySide6.QtGui import (
     QTextFormat,
 )
 
-from app.markdown_blocks import FORMULA, STRUT
-from app.math_text import to_text
-from app.math_typeset import Drawing, Step, formula, typeset
+from app.text.markdown_blocks import FORMULA, STRUT
+from app.text.math_text import to_text
+from app.text.math_typeset import Drawing, Step, formula, typeset
 from app.ui import theme
 
 MOST_KEPT = 2000  # drawings, of some 10 KB each
@@ -226,7 +226,7 @@ def _outline(drawing: Drawing) -> Outline:
 
 
 def sources_in(html: str) -> list[str]:
-    """The LaTeX, with its delimiters, of every formula in an HTML of app.markdown_blocks."""
+    """The LaTeX, with its delimiters, of every formula in an HTML of app.text.markdown_blocks."""
     return [unescape(found[1]) for found in _TAGS.finditer(html)] if FORMULA in html else []
 
 

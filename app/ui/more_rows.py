@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.block_parser import parse
-from app.markdown_blocks import TableBlock
-from app.text_pages import page_end
+from app.text.block_parser import parse
+from app.text.markdown_blocks import TableBlock
+from app.text.text_pages import page_end
 from app.translation import tr, tr_n
 from app.ui.more_row import MoreRow
 from app.ui.prose import Table

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.conversation import Message
 from app.engine_status import EngineStatus
-from app.text_pages import broken, page_end
+from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.attachment_chip import SentAttachments

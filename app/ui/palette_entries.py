@@ -7,10 +7,10 @@ from functools import partial
 
 from app.conversation import Conversation
 from app.model_rows import ModelRow
-from app.palette_search import Entry
 from app.servers import Place
 from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys
+from app.text.palette_search import Entry
 from app.translation import figure as number
 from app.translation import tr
 from app.ui.chat_model import UNTITLED

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.block_parser import parse
 from app.conversation import Message, Role
-from app.markdown_blocks import CodeBlock, ProseBlock
-from app.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
+from app.text.block_parser import parse
+from app.text.markdown_blocks import CodeBlock, ProseBlock
+from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
 from app.thinking import spoken
 from app.ui.copied_text import block_text
 

@@ -1,6 +1,6 @@
 """Text of messages as widgets: they take the height of their text, pass the wheel on and fetch nothing.
 
-They show HTML made by app.markdown_blocks and plain text; they parse nothing and open no link by themselves.
+They show HTML made by app.text.markdown_blocks and plain text; they parse nothing and open no link by themselves.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
-from app.markdown_blocks import MAX_DEPTH, displayable, web_address
-from app.selected_text import FAR
+from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
+from app.text.selected_text import FAR
 from app.ui import formulas, theme
 from app.ui.copied_text import running_text, table_in, table_text
 from app.ui.direction import runs_leftwards

@@ -8,7 +8,7 @@ from __future__ import annotations
 from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
-from app.selected_text import FAR
+from app.text.selected_text import FAR
 from app.ui import theme
 from app.ui.copied_text import span, verbatim
 

@@ -1,7 +1,7 @@
 """One selection over all messages of a transcript: drags, clicks, highlight, menu, and what is copied.
 
 A place is a message, a text in it and a position, so a selection outlives widgets that are taken down and built again.
-Every message says which texts it shows (MessageView.texts); what stands between two places is app/selected_text.py's.
+Every message says which texts it shows (MessageView.texts); what stands between two places is app/text/selected_text.py's.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from PySide6.QtCore import QEvent, QMimeData, QObject, QPoint, Qt, QTimer, QUrl,
 from PySide6.QtGui import QClipboard, QContextMenuEvent, QCursor, QGuiApplication, QMouseEvent, QTextCursor
 from PySide6.QtWidgets import QApplication, QScrollArea
 
-from app.markdown_blocks import web_address
-from app.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
 from app.shortcuts import shown
+from app.text.markdown_blocks import web_address
+from app.text.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
 from app.translation import tr
 from app.ui import theme
 from app.ui.floating import Menu

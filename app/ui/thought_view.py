@@ -10,8 +10,8 @@ from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import count, thought_words
-from app.markdown_blocks import displayable
-from app.text_pages import LONGEST_LINE, broken, page_end
+from app.text.markdown_blocks import displayable
+from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label

@@ -8,8 +8,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.conversation import Message
-from app.markdown_blocks import Block
 from app.message_act import Act, MessageAct
+from app.text.markdown_blocks import Block
 from app.ui import theme
 from app.ui.context_mark import ContextMark
 from app.ui.selectable import SelectableText

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.conversation import Conversation
-from app.palette_search import Entry, folded, marks, matching
 from app.settings import AppSettings, described
+from app.text.palette_search import Entry, folded, marks, matching
 from app.ui import theme
 from app.ui.command_palette import CommandPalette
 from app.ui.palette_entries import of_chats, of_settings

@@ -11,10 +11,10 @@ from PySide6.QtGui import QColor, QImage, QTextCursor
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app import math_drawing
-from app.block_parser import BlockParser, parse
-from app.markdown_blocks import FORMULA, CodeBlock, ProseBlock
-from app.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
+from app.text import math_drawing
+from app.text.block_parser import BlockParser, parse
+from app.text.markdown_blocks import FORMULA, CodeBlock, ProseBlock
+from app.text.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
 from app.ui import formulas, theme
 from app.ui.copied_text import copied_text
 from app.ui.prose import Prose

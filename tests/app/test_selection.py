@@ -12,9 +12,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.block_parser import BlockParser
 from app.conversation import Message, MessageState, Role
-from app.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
+from app.text.block_parser import BlockParser
+from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui import theme
 from app.ui.chat_page import ChatPage
 from app.ui.prose import LIST_INDENT
@@ -22,7 +22,7 @@ from app.ui.selectable import SelectableText
 from app.ui.transcript import Transcript
 
 pytestmark = pytest.mark.gui
-importlib.import_module("app.math_drawing")  # hides a warning: not on a thread, in the middle of a test
+importlib.import_module("app.text.math_drawing")  # hides a warning: not on a thread, in the middle of a test
 
 LEFT, NONE = Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
 SOURCE = """First **bold** words with `f(x)`.

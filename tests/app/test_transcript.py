@@ -15,12 +15,12 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument, QWheelEve
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app import markdown_blocks
 from app.answer_words import facts_of
-from app.block_parser import STEP
 from app.conversation import Message, MessageState, Role
 from app.engine_status import EngineStatus, Phase
-from app.markdown_blocks import CodeBlock
+from app.text import markdown_blocks
+from app.text.block_parser import STEP
+from app.text.markdown_blocks import CodeBlock
 from app.ui import prose, theme
 from app.ui.code_block import CodeBlockView, coloured_spans
 from app.ui.message_view import Answer

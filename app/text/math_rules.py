@@ -1,6 +1,6 @@
 r"""Markdown-it rules that find formulas: $...$ and \(...\) within a line, $$...$$, \[...\] and \begin{...} as blocks.
 
-A formula that is not closed yet is shown as it stands. Its layout is app/math_typeset.py's business.
+A formula that is not closed yet is shown as it stands. Its layout is app/text/math_typeset.py's business.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_inline import StateInline
 
-from app.math_typeset import ENVIRONMENTS, MOST_CHARACTERS
+from app.text.math_typeset import ENVIRONMENTS, MOST_CHARACTERS
 
 GROWING = "growing"  # in the parser's environment: more of the text may come
 OPEN = "open"  # info of a math_block whose end has not come

@@ -1,4 +1,4 @@
-"""Markdown to display blocks. app/block_parser.py feeds it: bounded pieces, also while the text is still being written.
+"""Markdown to display blocks. app/text/block_parser.py feeds it: bounded pieces, also while the text is still being written.
 
 It makes HTML for Qt's rich text and plain code for code blocks; it knows nothing of Qt, colours or sizes, follows no
 link and fetches nothing: images become their words, raw HTML is shown as text, only http and https links stay links.
@@ -21,8 +21,8 @@ from markdown_it.rules_inline import StateInline, image, link
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
-from app import markdown_marks, math_rules
-from app.math_typeset import formula, is_bounded
+from app.text import markdown_marks, math_rules
+from app.text.math_typeset import formula, is_bounded
 
 # Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
 # nobody types. `without_padding` takes it out of what is copied.

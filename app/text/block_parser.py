@@ -13,8 +13,8 @@ from typing import Any
 
 from markdown_it.token import Token
 
-from app.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
-from app.math_rules import GROWING
+from app.text.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
+from app.text.math_rules import GROWING
 
 # One piece. Parsing and layout take 15 ms for ordinary prose of this length and 100 ms for the worst texts known.
 STEP, STEP_LINES = 4000, 150

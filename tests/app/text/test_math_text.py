@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.math_text import MOST_CHARACTERS, to_text
+from app.text.math_text import MOST_CHARACTERS, to_text
 
 
 @pytest.mark.parametrize(

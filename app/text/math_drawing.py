@@ -1,6 +1,6 @@
 """Draws formulas with ziamath, within a count of work.
 
-Importing this module loads a font (0.3 s): app/math_typeset.py imports it with the first formula.
+Importing this module loads a font (0.3 s): app/text/math_typeset.py imports it with the first formula.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from latex2mathml.converter import convert
 
-from app.math_spaces import FormulaError, set_spaces
-from app.math_typeset import Drawing, Step, Words
+from app.text.math_spaces import FormulaError, set_spaces
+from app.text.math_typeset import Drawing, Step, Words
 
 with warnings.catch_warnings():  # it finds its font by a function that Python 3.11 and 3.12 call deprecated
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app import block_parser, markdown_blocks
-from app.block_parser import BlockParser, parse
-from app.markdown_blocks import (
+from app.text import block_parser, markdown_blocks
+from app.text.block_parser import BlockParser, parse
+from app.text.markdown_blocks import (
     PAD,
     CodeBlock,
     ProseBlock,
