@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.asking import AnswerRequest
+from app.clients.asking import AnswerRequest
+from app.clients.engine_client import EngineClient
+from app.clients.engine_process import EngineDied
+from app.clients.engine_status import EngineStatus
+from app.clients.remote_client import RemoteClient
+from app.clients.servers import Place
 from app.conversation import Message, MessageState
-from app.engine_client import EngineClient
-from app.engine_process import EngineDied
-from app.engine_status import EngineStatus
-from app.remote_client import RemoteClient
-from app.servers import Place
 from app.thinking import ThoughtClock
 from engine.service import protocol
 

@@ -12,16 +12,16 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.answer_choices import NAMES, AnswerChoices, Chosen, checked_choices
-from app.asking import AnswerRequest, Asking, request_for
 from app.chat_controller import ChatController
 from app.chat_memory import ChatMemory
+from app.clients.asking import AnswerRequest, Asking, request_for
+from app.clients.engine_client import EngineClient
+from app.clients.servers import Place
 from app.comparison import Comparison
 from app.conversation import Conversation, Message, Role
-from app.engine_client import EngineClient
 from app.mode_rates import ModeRate, ModeRates, costs
 from app.model_rows import listed_id
 from app.presets import Preset
-from app.servers import Place
 from app.settings import AppSettings
 from app.shelf import Shelf, ShelfError, new_id
 from app.translation import tr

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.clients.engine_status import rate, seconds
 from app.conversation import MessageState
-from app.engine_status import rate, seconds
 from app.translation import figure, noted, tr, tr_n
 
 MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}

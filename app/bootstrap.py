@@ -27,21 +27,21 @@ from app.chat_controller import STARTER, ChatController
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
 from app.chat_titles import ChatTitles
+from app.clients.engine_client import EngineClient
+from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
+from app.clients.library_client import LibraryClient, library_makers
+from app.clients.machine_monitor import MachineMonitor
+from app.clients.operations import Operations
+from app.clients.remote_client import RemoteClient
+from app.clients.servers import ServerBook
 from app.crash_notes import LastRun
-from app.engine_client import EngineClient
-from app.engine_worker import EngineWorker, MakeHost, default_makers
 from app.known_models import Library
-from app.library_client import LibraryClient, library_makers
-from app.machine_monitor import MachineMonitor
 from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
-from app.operations import Operations
 from app.own_server import OwnServer
 from app.personas import Personas
 from app.presets import Presets
-from app.remote_client import RemoteClient
-from app.servers import ServerBook
 from app.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start

@@ -13,20 +13,20 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.answer_queue import Answer, AnswerQueue
-from app.asking import AnswerRequest, Asking, overflow_of, request_for
 from app.chat_choices import ChatChoices
 from app.chat_memory import ChatMemory
 from app.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
+from app.clients.asking import AnswerRequest, Asking, overflow_of, request_for
+from app.clients.engine_client import EngineClient
+from app.clients.engine_process import EngineDied
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.remote_client import RemoteClient
+from app.clients.servers import CHOICE, Place
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
-from app.engine_client import EngineClient
-from app.engine_process import EngineDied
-from app.engine_status import EngineStatus, Phase
 from app.message_act import MessageAct
 from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.next_message import NextMessage
 from app.problems import Problems
-from app.remote_client import RemoteClient
-from app.servers import CHOICE, Place
 from app.settings import AppSettings
 from app.store import RescueReport, StoreError
 from app.translation import tr

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
+from app.clients.servers import CHOICE
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
-from app.servers import CHOICE
 from app.translation import tr
 from engine.service.protocol import GenerationResult
 

@@ -17,6 +17,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.clients.operations import Operations
 from app.conversation import (
     BinnedChat,
     Conversation,
@@ -31,7 +32,6 @@ from app.conversation import (
     put_in,
     take_out,
 )
-from app.operations import Operations
 from app.store import RescueReport, Store, StoreError
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QTimer
 
 from app.chat_memory import ChatMemory
+from app.clients.engine_client import EngineClient
 from app.conversation import TITLE_LENGTH, Message, MessageState, Role, title_from
-from app.engine_client import EngineClient
 from engine.service import protocol
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from functools import partial
 from PySide6.QtCore import QObject, Signal
 
 from app.answer_queue import Answer, AnswerQueue
-from app.asking import AnswerRequest, Asking, request_for
 from app.chat_memory import ChatMemory
+from app.clients.asking import AnswerRequest, Asking, request_for
+from app.clients.servers import Place
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.message_act import MessageAct, can_continue
-from app.servers import Place
 from app.thinking import ThoughtClock
 from app.translation import figure, noted, tr, tr_n
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.asking import AnswerRequest
-from app.engine_client import EngineClient
-from app.engine_process import EngineDied
-from app.engine_status import Phase
+from app.clients.asking import AnswerRequest
+from app.clients.engine_client import EngineClient
+from app.clients.engine_process import EngineDied
+from app.clients.engine_status import Phase
 from app.mode_rates import MODE_WORDS
 from app.translation import figure, noted, tr, tr_n
 from app.user_messages import describe

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.attachments import content_of
+from app.clients.engine_client import EngineClient
 from app.conversation import Attachment
 from app.draft_attachments import DraftAttachments, Measure
-from app.engine_client import EngineClient
 from engine.service.protocol import CountResult
 
 AFTER_MS = 200  # of quiet: typing is not to keep the engine busy

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from app import crash_notes
-from app.engine_status import EngineStatus, gigabytes
+from app.clients.engine_status import EngineStatus, gigabytes
 from app.settings import AppPaths, AppSettings, described
 from app.shareable_log import stacks_in
 from engine import __version__

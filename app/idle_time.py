@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 
 IDLE_AFTER_S = 120.0
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.model_choices import ModelChoices
 from app.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
@@ -32,7 +32,7 @@ TELL_AFTER_MS = 40  # several changes at once are told once
 
 
 class Library(Protocol):
-    """The library's process, as app/library_client.py has it."""
+    """The library's process, as app/clients/library_client.py has it."""
 
     news: Any  # Signal(str, object): topic and its whole new state
     died: Any  # Signal(object): EngineDied

@@ -17,12 +17,12 @@ from app import crash_notes, diagnostics
 from app.chat_controller import ChatController
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
+from app.clients.engine_client import EngineClient
+from app.clients.engine_status import EngineStatus
+from app.clients.operations import Operations
 from app.desktop_motion import DesktopMotion
-from app.engine_client import EngineClient
-from app.engine_status import EngineStatus
 from app.models_controller import ModelsController
 from app.notifications import AnswerNotices, DesktopPoster, poster_of_this_system
-from app.operations import Operations
 from app.settings import AppPaths, AppSettings
 from app.single_instance import SingleInstance, Wish, take_activation
 from app.sleep_inhibitor import SleepInhibitor

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.engine_status import rate
+from app.clients.engine_status import rate
 from app.shelf import ShelfError, read_json, write_json
 from app.translation import noted, tr, tr_n
 from engine.service.protocol import GenerationResult

@@ -12,7 +12,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.engine_client import EngineClient
+from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
 from app.translation import noted, tr
 from app.user_messages import Action, UserMessage

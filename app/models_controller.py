@@ -14,8 +14,8 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.budget_preview import BudgetPreview
-from app.engine_process import EngineDied
-from app.engine_status import Phase
+from app.clients.engine_process import EngineDied
+from app.clients.engine_status import Phase
 from app.hub_questions import HubQuestions
 from app.idle_time import IdleTime
 from app.known_models import Chat, Done, KnownModels, Library, Values

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 
+from app.clients.engine_status import EngineStatus, seconds
 from app.desktop_bus import DesktopBus, Place
-from app.engine_status import EngineStatus, seconds
 from app.single_instance import Wish, take_activation
 from app.translation import figure, tr, tr_n
 

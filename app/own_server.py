@@ -10,8 +10,8 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from app.engine_client import EngineClient
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_client import EngineClient
+from app.clients.engine_status import EngineStatus, Phase
 from app.known_models import Library
 from app.settings import AppSettings
 from app.translation import tr

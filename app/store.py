@@ -1,6 +1,6 @@
 """The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
 
-Synchronous and without Qt; app/operations.py runs it in the background. The file itself is app/store_file.py, its
+Synchronous and without Qt; app/clients/operations.py runs it in the background. The file itself is app/store_file.py, its
 rescue app/store_rescue.py, what finds text in it app/store_search.py. A killed program loses nothing that a call had
 returned from.
 """

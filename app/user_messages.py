@@ -15,7 +15,7 @@ from typing import Literal
 
 from app import library_words
 from app.chat_file_check import ChatFileError
-from app.engine_status import NARROW, gigabytes
+from app.clients.engine_status import NARROW, gigabytes
 from app.library_words import ModelAction
 from app.settings import SettingsError
 from app.store_file import StoreError

@@ -10,7 +10,7 @@ from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label

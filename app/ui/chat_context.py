@@ -21,7 +21,7 @@ from engine.service.protocol import CountResult
 if TYPE_CHECKING:
     from app.chat_controller import ChatController
     from app.chat_memory import ChatMemory
-    from app.engine_client import EngineClient
+    from app.clients.engine_client import EngineClient
     from app.ui.chat_page import ChatPage
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow, listed_id
 from app.translation import tr
 from app.ui.model_menu import ModelMenu

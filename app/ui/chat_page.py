@@ -12,8 +12,8 @@ from PySide6.QtCore import QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Conversation, Message, Role, Unsent
-from app.engine_status import EngineStatus, Phase
 from app.message_act import Act, MessageAct, can_continue
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted

@@ -9,7 +9,7 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, Segments

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui import icons, theme

@@ -8,7 +8,7 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
-from app.engine_status import EngineStatus, Phase, memory_of, rate, seconds
+from app.clients.engine_status import EngineStatus, Phase, memory_of, rate, seconds
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Dot, IconButton, Label, MemoryBar, Progress

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
+from app.clients.servers import Place
 from app.model_rows import ModelRow
-from app.servers import Place
 from app.text.palette_search import Entry
 from app.ui.commands import Commands
 

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScr
 
 from app.answer_setup import Offer
 from app.answer_words import MODES
-from app.engine_status import Phase
-from app.live_figures import LiveFigures
+from app.clients.engine_status import Phase
+from app.clients.live_figures import LiveFigures
 from app.mode_rates import MODE_WORDS
 from app.translation import noted, tr
 from app.ui import theme

@@ -17,9 +17,9 @@ from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, 
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget
 
 from app.chat_controller import ChatController
+from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
+from app.clients.live_figures import LiveFigures
 from app.conversation import Conversation, Message
-from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
-from app.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from app.answer_setup import AnswerSetup
     from app.chat_memory import ChatMemory
     from app.chat_shelf import ChatShelf
-    from app.engine_client import EngineClient
+    from app.clients.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController
     from app.own_server import OwnServer

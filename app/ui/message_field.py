@@ -23,7 +23,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.attachments import PASTE_FROM_CHARS
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr
 from app.ui import theme

@@ -12,8 +12,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from app.answer_words import figures_of
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Message, MessageState
-from app.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.thinking import ReplySplitter, split

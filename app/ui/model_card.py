@@ -13,7 +13,7 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
 from app import model_words
-from app.engine_status import EngineStatus, Phase, gigabytes
+from app.clients.engine_status import EngineStatus, Phase, gigabytes
 from app.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui import icons, theme

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import gigabytes
+from app.clients.engine_status import gigabytes
 from app.model_rows import ModelRow
 from app.translation import figure, noted, tr
 from app.ui import theme

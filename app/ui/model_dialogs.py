@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import gigabytes
+from app.clients.engine_status import gigabytes
 from app.model_rows import ModelRow
 from app.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n

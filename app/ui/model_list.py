@@ -21,8 +21,8 @@ from PySide6.QtWidgets import (
 )
 
 from app import model_words
+from app.clients.servers import Place
 from app.model_rows import ModelRow
-from app.servers import Place
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.direction import leading, order

@@ -11,8 +11,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
 
+from app.clients.servers import Place
 from app.model_rows import ModelRow
-from app.servers import Place
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label, Rule
@@ -83,7 +83,7 @@ class MenuRow(Button):
 
 
 class ModelMenu(Popover):
-    """chosen: id of the row to load. place_chosen: a model of a server, as app.servers.Place. unload,
+    """chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload,
     cancel_load, placement_asked and all_models: the acts at its foot."""
 
     chosen = Signal(str)

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 from app.model_rows import ModelRow
 from app.model_selection import families, repository, select
 from app.translation import tr

@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.live_figures import share
+from app.clients.live_figures import share
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.card_frame import elided

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import NARROW, gigabytes
+from app.clients.engine_status import NARROW, gigabytes
 from app.model_rows import ModelRow
 from app.translation import tr
 from app.ui import theme

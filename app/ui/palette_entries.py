@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from app.clients.servers import Place
 from app.conversation import Conversation
 from app.model_rows import ModelRow
-from app.servers import Place
 from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys
 from app.text.palette_search import Entry

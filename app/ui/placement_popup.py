@@ -16,7 +16,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import NARROW
+from app.clients.engine_status import NARROW
 from app.model_words import Rate
 from app.translation import figure, tr
 from app.ui import theme

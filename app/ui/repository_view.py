@@ -12,7 +12,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app import model_words
-from app.engine_status import gigabytes
+from app.clients.engine_status import gigabytes
 from app.model_rows import fit_words
 from app.translation import noted, tr, tr_n
 from app.ui import theme

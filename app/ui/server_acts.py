@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.servers import Place
+from app.clients.servers import Place
 from app.translation import tr
 from app.ui.floating import confirm
 from app.ui.server_sheet import ServerSheet

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from app.servers import MAX_MODELS, NAME_LENGTH, Server
+from app.clients.servers import MAX_MODELS, NAME_LENGTH, Server
 from app.translation import figure, noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Label, Toggle

@@ -8,7 +8,7 @@ from functools import partial
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.servers import Place, Server
+from app.clients.servers import Place, Server
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Chip, IconButton, Label

@@ -9,7 +9,7 @@ from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from app.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
+from app.clients.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
 from app.translation import figure, noted, tr
 from app.ui import theme
 from app.ui.card_frame import elided

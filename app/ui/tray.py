@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QAction, QColor, QIcon
 from PySide6.QtWidgets import QMenu, QSystemTrayIcon
 
-from app.engine_status import EngineStatus
+from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import icons, theme
 

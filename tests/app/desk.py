@@ -13,13 +13,13 @@ from pytestqt.qtbot import QtBot
 
 from app.chat_controller import ChatController
 from app.chat_memory import ChatMemory
+from app.clients.engine_client import EngineClient
+from app.clients.engine_process import Patience, ProcessHost
+from app.clients.engine_status import EngineStatus
+from app.clients.engine_worker import EngineWorker, InThreadHost
+from app.clients.operations import Operations
+from app.clients.remote_client import RemoteClient
 from app.conversation import Conversation, Message, MessageState
-from app.engine_client import EngineClient
-from app.engine_process import Patience, ProcessHost
-from app.engine_status import EngineStatus
-from app.engine_worker import EngineWorker, InThreadHost
-from app.operations import Operations
-from app.remote_client import RemoteClient
 from app.settings import AppSettings
 from app.store import Store
 from app.user_messages import UserMessage

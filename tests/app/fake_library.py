@@ -109,7 +109,7 @@ def shelf() -> list[tuple[CatalogueEntry, Estimate]]:
 
 
 class FakeLibrary(QObject):
-    """The interface of app.library_client.LibraryClient."""
+    """The interface of app.clients.library_client.LibraryClient."""
 
     news = Signal(str, object)
     died = Signal(object)

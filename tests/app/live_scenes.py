@@ -6,8 +6,8 @@ import math
 import random
 from dataclasses import replace
 
-from app.engine_status import EngineStatus, Phase
-from app.live_figures import LiveFigures
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.live_figures import LiveFigures
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import GenerationResult, Live
 

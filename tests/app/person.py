@@ -15,10 +15,10 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.bootstrap import Hearth, folders_in
+from app.clients.engine_process import Patience, ProcessHost
+from app.clients.engine_status import Phase
+from app.clients.engine_worker import InThreadHost
 from app.conversation import Message
-from app.engine_process import Patience, ProcessHost
-from app.engine_status import Phase
-from app.engine_worker import InThreadHost
 from app.settings import AppSettings
 from app.store import Store
 from app.ui import theme

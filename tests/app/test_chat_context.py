@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.attachments import kept_of
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Message, Role
-from app.engine_status import EngineStatus, Phase
 from app.ui.chat_context import ChatContext
 from app.ui.chat_page import ChatPage
 from engine.service import protocol
@@ -231,7 +231,7 @@ def test_reading_tells_its_share_only_after_a_second(make_desk: MakeDesk, monkey
     desk.wait_ready()
     desk.engine._answer_id, desk.engine._asked_at = "a", 100.0
     now = 100.4
-    monkeypatch.setattr("app.engine_client.time.monotonic", lambda: now)
+    monkeypatch.setattr("app.clients.engine_client.time.monotonic", lambda: now)
     desk.engine._hear(protocol.Progress("a", "reading", 100, 512))
     assert desk.engine.status.word == "Reading 512 tokens"
     now = 101.0

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from desk import MakeDesk
 
-from app.asking import history
+from app.clients.asking import history
+from app.clients.engine_status import Phase
 from app.conversation import Message, MessageState, Role
-from app.engine_status import Phase
 from app.settings import AppSettings
 from app.store import Store, StoreError
 

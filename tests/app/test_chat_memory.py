@@ -13,8 +13,8 @@ import pytest
 
 from app import chat_memory, store_search
 from app.chat_memory import ChatMemory
+from app.clients.operations import Operations
 from app.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
-from app.operations import Operations
 from app.store import Store
 from app.user_messages import describe
 

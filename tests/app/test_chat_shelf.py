@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 
 from app.chat_memory import ChatMemory
 from app.chat_shelf import ChatShelf
+from app.clients.operations import Operations
 from app.conversation import Conversation, Message, Role
-from app.operations import Operations
 from app.store import Store
 from app.ui.chat_acts import ChatActs
 from app.ui.commands import Commands

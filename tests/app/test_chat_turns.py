@@ -7,8 +7,8 @@ from pathlib import Path
 from desk import Desk, MakeDesk
 
 from app.answer_queue import joined
-from app.asking import Asking, history
 from app.chat_turns import STILL_ANSWERING, versions_of
+from app.clients.asking import Asking, history
 from app.conversation import Message, MessageState, Role, branch
 from app.message_act import Act, MessageAct
 

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from app.asking import AnswerRequest
+from app.clients.asking import AnswerRequest
 from app.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
 from app.conversation import MessageState
 from app.ui.compare_dialog import PromptField

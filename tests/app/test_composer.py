@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.attachments import MOST_FILES, kept_of
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Attachment
 from app.draft_attachments import Measure
-from app.engine_status import EngineStatus, Phase
 from app.ui import theme
 from app.ui.attachment_sheet import AttachmentSheet
 from app.ui.composer import Composer

@@ -18,9 +18,9 @@ from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal
 from pytestqt.qtbot import QtBot
 
 from app import sleep_inhibitor
+from app.clients.engine_status import EngineStatus, Phase
 from app.desktop_bus import DesktopBus, Place
 from app.desktop_motion import DesktopMotion
-from app.engine_status import EngineStatus, Phase
 from app.notifications import LONG_S, AnswerNotices, DesktopPoster
 from app.sleep_inhibitor import DesktopHold, SleepInhibitor, WindowsHold
 

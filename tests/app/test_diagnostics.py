@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from app import crash_notes, diagnostics
 from app.bootstrap import folders_in
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Conversation, Message, Role
-from app.engine_status import EngineStatus, Phase
 from app.settings import AppPaths, AppSettings
 from app.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
 from app.store import Store

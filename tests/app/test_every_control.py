@@ -28,8 +28,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWi
 from pytestqt.qtbot import QtBot
 
 import app.ui
+from app.clients.servers import Place
 from app.conversation import Attachment, BinnedChat, Conversation, Unsent
-from app.servers import Place
 from app.settings import described
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures

@@ -18,8 +18,8 @@ from pytestqt.qtbot import QtBot
 
 from app.answer_choices import Chosen
 from app.answer_setup import Offer
-from app.engine_status import NARROW, EngineStatus, Phase
-from app.live_figures import LiveFigures
+from app.clients.engine_status import NARROW, EngineStatus, Phase
+from app.clients.live_figures import LiveFigures
 from app.presets import Preset
 from app.ui import theme
 from app.ui.live_graph import round_top

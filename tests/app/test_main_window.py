@@ -274,7 +274,7 @@ from pathlib import Path
 sys.path.insert(0, {here!r})
 import fake_host
 from app import bootstrap
-from app.engine_process import ProcessHost
+from app.clients.engine_process import ProcessHost
 from app.settings import AppSettings
 places = bootstrap.folders_in(Path({folder!r}))
 places.log.mkdir(parents=True, exist_ok=True)

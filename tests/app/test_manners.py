@@ -19,7 +19,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app import crash_notes
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.manners import Manners
 from app.model_rows import Preparing
 from app.settings import AppSettings

@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.model_rows import ModelRow, Preparing, rows_of
 from app.ui import theme
 from app.ui.card_frame import CardGrid

@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainW
 from pytestqt.qtbot import QtBot
 
 from app.chat_controller import STARTER
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.servers import Place, Server
 from app.model_rows import ModelRow, rows_of
 from app.models_controller import ModelsController
-from app.servers import Place, Server
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage

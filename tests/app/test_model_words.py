@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app import model_words
-from app.engine_status import NARROW
+from app.clients.engine_status import NARROW
 from app.model_rows import too_big
 from app.ui.model_dialogs import gain_words
 from app.ui.placement_popup import Placed

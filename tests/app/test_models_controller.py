@@ -10,7 +10,7 @@ from fake_library import FakeLibrary
 from models_room import QuietChat
 from pytestqt.qtbot import QtBot
 
-from app.engine_status import Phase
+from app.clients.engine_status import Phase
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.user_messages import UserMessage

@@ -13,7 +13,7 @@ from hub_stand_in import HubStandIn
 from person import Arrive
 from tiny_model import make_tiny_gguf
 
-from app.engine_status import Phase
+from app.clients.engine_status import Phase
 from app.settings import AppSettings, load_settings
 
 

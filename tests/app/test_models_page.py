@@ -17,7 +17,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.engine_status import Phase
+from app.clients.engine_status import Phase
 from app.problems import Problems
 from app.ui import theme
 from app.ui.floating import ConfirmDialog, Toast

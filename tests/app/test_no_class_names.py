@@ -21,7 +21,7 @@ FOR_MACHINES_AND_LOGS = {
     "app/desktop_bus.py": "the log",
     "app/single_instance.py": "the log",
     "engine/library/hub/release.py": "the log",
-    "app/engine_worker.py": "the kind of failure, as data",
+    "app/clients/engine_worker.py": "the kind of failure, as data",
     "engine/errors.py": "the kind of failure, as data",
     "engine/service/stdio.py": "the kind of failure, as data",
     "engine/service/request_course.py": "the kind of failure, as data; a crash's own words, which stay in the details",

@@ -15,9 +15,9 @@ from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat_controller import STARTER
-from app.engine_client import EngineClient
-from app.engine_status import EngineStatus, Phase
-from app.engine_worker import EngineWorker, default_makers
+from app.clients.engine_client import EngineClient
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.engine_worker import EngineWorker, default_makers
 from app.own_server import OwnServer
 from app.settings import AppSettings
 from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words

@@ -13,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QMainWindow, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.engine_status import EngineStatus, Phase
+from app.clients.engine_status import EngineStatus, Phase
 from app.ui import focus_ring, tab_order, theme
 from app.ui.controls import Label
 from app.ui.placement_popup import GIB, Placed, PlacementPopup, consequence, tidy

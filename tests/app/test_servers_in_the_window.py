@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.answer_words import facts_of, figures_of
+from app.clients.servers import Place
 from app.conversation import Message, MessageState, Role
-from app.servers import Place
 from app.ui.controls import Chip, Label
 from app.ui.floating import ConfirmDialog
 from app.ui.own_message import OwnMessage

@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat_controller import LOAD_LAST
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Message, MessageState, Role
-from app.engine_status import EngineStatus, Phase
 from app.message_act import MessageAct
 from app.settings import AppSettings
 from app.ui.composer import Composer

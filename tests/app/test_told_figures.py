@@ -7,9 +7,9 @@ import time
 from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
-from app.asking import AnswerRequest
-from app.engine_client import TELL_MS, EngineClient
-from app.engine_status import EngineStatus, Phase
+from app.clients.asking import AnswerRequest
+from app.clients.engine_client import TELL_MS, EngineClient
+from app.clients.engine_status import EngineStatus, Phase
 from engine.service import protocol
 
 

@@ -16,8 +16,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.answer_words import facts_of
+from app.clients.engine_status import EngineStatus, Phase
 from app.conversation import Message, MessageState, Role
-from app.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks
 from app.text.block_parser import STEP
 from app.text.markdown_blocks import CodeBlock

@@ -166,7 +166,7 @@ def send(folder: Path) -> Figures:
 
 def stop(folder: Path) -> Figures:
     """From Stop to the kept answer, and from Stop loading to rest, with what the engine then holds."""
-    from app.engine_status import Phase
+    from app.clients.engine_status import Phase
 
     seat = Seat(folder, model="starter-chat").show()
     seat.ready()
@@ -436,7 +436,7 @@ def _last_stat_words(seat: Seat) -> str:
 
 def idle(folder: Path) -> Figures:
     """CPU of every process of Hearth with no model loaded, and whether one of them has a GPU's driver open."""
-    from app.engine_status import Phase
+    from app.clients.engine_status import Phase
 
     seat = Seat(folder, model="starter-chat").show()
     seat.ready()

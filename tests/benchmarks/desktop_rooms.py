@@ -162,7 +162,7 @@ class Seat:
         from PySide6.QtWidgets import QApplication
 
         from app.bootstrap import Hearth, folders_in
-        from app.engine_process import Patience, ProcessHost
+        from app.clients.engine_process import Patience, ProcessHost
         from app.settings import load_settings
         from app.ui import theme
 
@@ -233,7 +233,7 @@ class Seat:
         loop.exec()
 
     def ready(self) -> None:
-        from app.engine_status import Phase
+        from app.clients.engine_status import Phase
 
         self.until(lambda: self.chat.status.phase is Phase.READY)
 
@@ -247,7 +247,7 @@ class Seat:
     def stream(self, words: int, pace_s: float = 0.01) -> None:
         """Have the stand-in write so many words, and come back once it does."""
         self.chat.send(f"words {words} pace {pace_s}")
-        from app.engine_status import Phase
+        from app.clients.engine_status import Phase
 
         self.until(lambda: self.chat.status.phase is Phase.WRITING)
 

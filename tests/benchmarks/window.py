@@ -148,7 +148,7 @@ def chat(folder: Path, engine: str, threads: int | None = None) -> dict[str, Any
     """Lateness while loading, while answering and at rest; the rates that the answers carried."""
     from PySide6.QtCore import QEventLoop, Qt, QTimer
 
-    from app.engine_status import Phase
+    from app.clients.engine_status import Phase
 
     _app, hearth = window(folder, engine, threads)
     late: list[float] = []

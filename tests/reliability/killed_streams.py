@@ -70,9 +70,9 @@ def stream(folder: Path, pipe: int) -> None:
 
     from app.chat_controller import ChatController
     from app.chat_memory import ChatMemory
-    from app.engine_client import EngineClient
-    from app.engine_worker import EngineWorker, InThreadHost
-    from app.operations import Operations
+    from app.clients.engine_client import EngineClient
+    from app.clients.engine_worker import EngineWorker, InThreadHost
+    from app.clients.operations import Operations
     from app.settings import AppSettings
     from app.store import Store
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from PySide6.QtCore import QObject, QThread, Signal, Slot
 
-from app.engine_process import Emit, EngineStarted, Host, ProcessHost
+from app.clients.engine_process import Emit, EngineStarted, Host, ProcessHost
 from engine.service import protocol
 
 log = logging.getLogger(__name__)

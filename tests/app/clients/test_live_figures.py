@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from live_scenes import CARD, GIB, ON_CARD, ON_CPU, a_live, a_minute, a_result, a_sample
 
-from app.engine_status import NARROW, EngineStatus, Phase
-from app.live_figures import LiveFigures, milliseconds, share, size
+from app.clients.engine_status import NARROW, EngineStatus, Phase
+from app.clients.live_figures import LiveFigures, milliseconds, share, size
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import Live
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.engine_process import EngineDied, EngineStarted, ProcessHost, default_command
-from app.engine_worker import EngineWorker, InThreadHost, MakeHost
+from app.clients.engine_process import EngineDied, EngineStarted, ProcessHost, default_command
+from app.clients.engine_worker import EngineWorker, InThreadHost, MakeHost
 from engine.service import protocol
 
 log = logging.getLogger(__name__)

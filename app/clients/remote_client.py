@@ -12,10 +12,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from app.asking import AnswerRequest
-from app.engine_status import EngineStatus, Phase
+from app.clients.asking import AnswerRequest
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.servers import Place
 from app.known_models import Library, Values
-from app.servers import Place
 from engine.service import protocol
 
 

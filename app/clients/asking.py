@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.clients.servers import Place
 from app.conversation import Message, Role
-from app.servers import Place
 from app.thinking import spoken
 
 OVERFLOWS = ("roll", "middle", "stop")

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.asking import AnswerRequest
-from app.engine_process import EngineDied, EngineStarted
-from app.engine_status import EngineStatus, Phase, sentence, short_name, why_there
-from app.engine_worker import EngineWorker
+from app.clients.asking import AnswerRequest
+from app.clients.engine_process import EngineDied, EngineStarted
+from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
+from app.clients.engine_worker import EngineWorker
 from app.translation import tr_n
 from app.user_messages import plain_figures
 from engine.service import protocol

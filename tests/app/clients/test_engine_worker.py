@@ -13,8 +13,8 @@ from fake_host import FakeEngine
 from PySide6.QtCore import QObject, QThread, Slot
 from pytestqt.qtbot import QtBot
 
-from app.engine_process import EngineDied, EngineStarted, Patience, ProcessHost
-from app.engine_worker import EngineWorker, InThreadHost
+from app.clients.engine_process import EngineDied, EngineStarted, Patience, ProcessHost
+from app.clients.engine_worker import EngineWorker, InThreadHost
 from engine.service import protocol
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, ProcessHost
+from app.clients.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, ProcessHost
 from engine.service import protocol
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]

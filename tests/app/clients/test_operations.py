@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from app.clients.operations import Operations
 from app.conversation import Conversation, Message, Role
-from app.operations import Operations
 from app.store import Store, StoreError, StoreErrorKind
 
 pytestmark = pytest.mark.gui

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.engine_status import NARROW, EngineStatus, Phase, rate, seconds
+from app.clients.engine_status import NARROW, EngineStatus, Phase, rate, seconds
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import GenerationResult, Live

@@ -1,0 +1,1 @@
+"""Asks the engine's process, the library's and servers elsewhere, and tells what they answer."""
