@@ -21,12 +21,16 @@ from PySide6.QtWidgets import QApplication
 
 import engine
 from app import crash_notes
-from app.answer_choices import AnswerChoices
-from app.answer_setup import AnswerSetup
-from app.chat_controller import STARTER, ChatController
-from app.chat_memory import ChatMemory
-from app.chat_shelf import ChatShelf
-from app.chat_titles import ChatTitles
+from app.chat.answer_choices import AnswerChoices
+from app.chat.answer_setup import AnswerSetup
+from app.chat.chat_controller import STARTER, ChatController
+from app.chat.chat_memory import ChatMemory
+from app.chat.chat_shelf import ChatShelf
+from app.chat.chat_titles import ChatTitles
+from app.chat.mode_rates import ModeRates
+from app.chat.personas import Personas
+from app.chat.presets import Presets
+from app.chat.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
 from app.clients.library_client import LibraryClient, library_makers
@@ -36,16 +40,12 @@ from app.clients.remote_client import RemoteClient
 from app.clients.servers import ServerBook
 from app.crash_notes import LastRun
 from app.known_models import Library
-from app.mode_rates import ModeRates
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.own_server import OwnServer
-from app.personas import Personas
-from app.presets import Presets
 from app.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
-from app.store import Store
 from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem

@@ -14,9 +14,9 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app import crash_notes, diagnostics
-from app.chat_controller import ChatController
-from app.chat_memory import ChatMemory
-from app.chat_shelf import ChatShelf
+from app.chat.chat_controller import ChatController
+from app.chat.chat_memory import ChatMemory
+from app.chat.chat_shelf import ChatShelf
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus
 from app.clients.operations import Operations

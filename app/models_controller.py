@@ -14,13 +14,13 @@ from typing import Any
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.budget_preview import BudgetPreview
+from app.chat.mode_rates import FEWEST_TOKENS
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import Phase
 from app.hub_questions import HubQuestions
 from app.idle_time import IdleTime
 from app.known_models import Chat, Done, KnownModels, Library, Values
 from app.library_words import ModelAction
-from app.mode_rates import FEWEST_TOKENS
 from app.model_choices import Choice, ModelChoices
 from app.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr

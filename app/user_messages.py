@@ -14,12 +14,12 @@ from enum import StrEnum
 from typing import Literal
 
 from app import library_words
-from app.chat_file_check import ChatFileError
+from app.chat.chat_file_check import ChatFileError
+from app.chat.store_file import StoreError
+from app.chat.store_rescue import RescueReport
 from app.clients.engine_status import NARROW, gigabytes
 from app.library_words import ModelAction
 from app.settings import SettingsError
-from app.store_file import StoreError
-from app.store_rescue import RescueReport
 from app.translation import figure, noted, tr, tr_n
 from engine import __version__, errors
 from engine.service import protocol

@@ -1,6 +1,6 @@
 """What the engine is asked for an answer: the conversation as the model is to see it, and how it is to answer.
 
-Plain data and pure functions; app/answer_queue.py sends it when its turn has come.
+Plain data and pure functions; app/chat/answer_queue.py sends it when its turn has come.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.chat.conversation import Message, Role
+from app.chat.thinking import spoken
 from app.clients.servers import Place
-from app.conversation import Message, Role
-from app.thinking import spoken
 
 OVERFLOWS = ("roll", "middle", "stop")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app.shelf import ShelfError, free_name, read_json, write_json
+from app.chat.shelf import ShelfError, free_name, read_json, write_json
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, is_this_pc
 from engine.remote.wire import is_name

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QGridLayout, QWidget
 
-from app.answer_words import figures_of
+from app.chat.answer_words import figures_of
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Label

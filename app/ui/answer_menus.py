@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
-from app.personas import NO_PERSONA
-from app.shelf import Shelf
+from app.chat.personas import NO_PERSONA
+from app.chat.shelf import Shelf
 from app.translation import tr
 
 if TYPE_CHECKING:
-    from app.answer_setup import AnswerSetup
+    from app.chat.answer_setup import AnswerSetup
     from app.ui.chat_page import ChatPage
     from app.ui.compare_dialog import CompareDialog
     from app.ui.live_page import LivePage

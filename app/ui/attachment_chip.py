@@ -11,9 +11,9 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QApplication, QBoxLayout, QHBoxLayout, QSizePolicy, QWidget
 
-from app import attachments
-from app.conversation import Attachment
-from app.draft_attachments import Attached
+from app.chat import attachments
+from app.chat.conversation import Attachment
+from app.chat.draft_attachments import Attached
 from app.translation import figure, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
-from app.conversation import Attachment
+from app.chat.conversation import Attachment
 from app.translation import tr
 from app.ui import theme
 from app.ui.attachment_chip import size_of

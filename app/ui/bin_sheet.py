@@ -10,8 +10,8 @@ from functools import partial
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat_memory import BIN_DAYS
-from app.conversation import BinnedChat
+from app.chat.chat_memory import BIN_DAYS
+from app.chat.conversation import BinnedChat
 from app.translation import figure, tr, tr_n
 from app.ui import theme
 from app.ui.chat_page import UNTITLED

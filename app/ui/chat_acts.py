@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QPoint, QStandardPaths
 from PySide6.QtWidgets import QFileDialog, QWidget
 
-from app.chat_files import file_name
-from app.conversation import BinnedChat, Conversation
+from app.chat.chat_files import file_name
+from app.chat.conversation import BinnedChat, Conversation
 from app.translation import tr
 from app.ui import chat_menus
 from app.ui.bin_sheet import BinSheet
 from app.ui.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
-    from app.chat_shelf import ChatShelf
+    from app.chat.chat_shelf import ChatShelf
     from app.ui.commands import Commands
     from app.ui.floating import Menu
     from app.ui.sidebar import Sidebar

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
-from app.attachments import content_of
-from app.context_count import ContextCount
-from app.conversation import Message
+from app.chat.attachments import content_of
+from app.chat.context_count import ContextCount
+from app.chat.conversation import Message
 from app.translation import tr
 from app.ui.context_meter import ContextPopup
 from app.ui.file_drop import FileDrop
@@ -19,8 +19,8 @@ from app.user_messages import UserMessage
 from engine.service.protocol import CountResult
 
 if TYPE_CHECKING:
-    from app.chat_controller import ChatController
-    from app.chat_memory import ChatMemory
+    from app.chat.chat_controller import ChatController
+    from app.chat.chat_memory import ChatMemory
     from app.clients.engine_client import EngineClient
     from app.ui.chat_page import ChatPage
 

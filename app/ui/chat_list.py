@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.conversation import Conversation, SearchHit
+from app.chat.conversation import Conversation, SearchHit
 from app.translation import tr
 from app.ui import chat_drag, chat_menus, theme
 from app.ui.chat_model import ChatModel, ChatRow, FolderRow, Row

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt
 
-from app.conversation import Conversation
+from app.chat.conversation import Conversation
 from app.shortcuts import keys
 from app.translation import tr
 from app.ui import icons

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.conversation import Conversation, SearchHit
+from app.chat.conversation import Conversation, SearchHit
 from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex

@@ -17,7 +17,7 @@ from app.ui.placement_popup import Placed, PlacementPopup
 from engine.library.records import Estimate
 
 if TYPE_CHECKING:
-    from app.chat_controller import ChatController
+    from app.chat.chat_controller import ChatController
     from app.models_controller import ModelsController
     from app.ui.chat_page import ChatPage
     from app.ui.sidebar import Sidebar

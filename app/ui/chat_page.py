@@ -12,12 +12,12 @@ from PySide6.QtCore import QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
+from app.chat.conversation import Conversation, Message, Role, Unsent
+from app.chat.message_act import Act, MessageAct, can_continue
+from app.chat.thinking import spoken
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Conversation, Message, Role, Unsent
-from app.message_act import Act, MessageAct, can_continue
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
-from app.thinking import spoken
 from app.translation import noted, tr
 from app.ui import theme
 from app.ui.away_mark import SENT_TO

@@ -22,8 +22,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.chat.comparison import Comparison, Side, SideState, differences, verdict
 from app.clients.engine_status import rate, seconds
-from app.comparison import Comparison, Side, SideState, differences, verdict
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
 from app.ui import focus_ring, theme

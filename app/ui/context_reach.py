@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.conversation import Message, Role
+from app.chat.conversation import Message, Role
 from app.ui.context_mark import sent
 from app.ui.turn_column import TurnColumn
 

@@ -16,10 +16,10 @@ from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget
 
-from app.chat_controller import ChatController
+from app.chat.chat_controller import ChatController
+from app.chat.conversation import Conversation, Message
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.live_figures import LiveFigures
-from app.conversation import Conversation, Message
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
@@ -34,9 +34,9 @@ from engine.machine.monitor import MachineSample
 from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
-    from app.answer_setup import AnswerSetup
-    from app.chat_memory import ChatMemory
-    from app.chat_shelf import ChatShelf
+    from app.chat.answer_setup import AnswerSetup
+    from app.chat.chat_memory import ChatMemory
+    from app.chat.chat_shelf import ChatShelf
     from app.clients.engine_client import EngineClient
     from app.model_rows import ModelRow
     from app.models_controller import ModelsController

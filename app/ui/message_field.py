@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
-from app.attachments import PASTE_FROM_CHARS
+from app.chat.attachments import PASTE_FROM_CHARS
 from app.clients.engine_status import EngineStatus
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr

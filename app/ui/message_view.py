@@ -11,12 +11,12 @@ from bisect import bisect_right
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.answer_words import figures_of
+from app.chat.answer_words import figures_of
+from app.chat.conversation import Message, MessageState
+from app.chat.thinking import ReplySplitter, split
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Message, MessageState
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
-from app.thinking import ReplySplitter, split
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures

@@ -6,8 +6,8 @@ from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from app.chat.conversation import Message
 from app.clients.engine_status import EngineStatus
-from app.conversation import Message
 from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
 from app.ui import theme

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from app.chat.conversation import Conversation
 from app.clients.servers import Place
-from app.conversation import Conversation
 from app.model_rows import ModelRow
 from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.conversation import Message, Role
+from app.chat.conversation import Message, Role
+from app.chat.thinking import spoken
 from app.text.block_parser import parse
 from app.text.markdown_blocks import CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
-from app.thinking import spoken
 from app.ui.copied_text import block_text
 
 if TYPE_CHECKING:

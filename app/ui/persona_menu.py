@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
-from app.personas import NO_PERSONA, Persona
+from app.chat.personas import NO_PERSONA, Persona
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Label

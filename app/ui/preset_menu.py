@@ -7,9 +7,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.answer_setup import Offer
-from app.mode_rates import MODE_WORDS, in_words
-from app.presets import BALANCED, Preset
+from app.chat.answer_setup import Offer
+from app.chat.mode_rates import MODE_WORDS, in_words
+from app.chat.presets import BALANCED, Preset
 from app.translation import figure as number
 from app.translation import noted, tr
 from app.ui import theme

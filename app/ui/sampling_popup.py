@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
-from app.shelf import NAME_LENGTH
+from app.chat.shelf import NAME_LENGTH
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Label

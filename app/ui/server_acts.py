@@ -18,7 +18,7 @@ from app.ui.server_sheet import ServerSheet
 from app.user_messages import UserMessage
 
 if TYPE_CHECKING:
-    from app.chat_controller import ChatController
+    from app.chat.chat_controller import ChatController
     from app.servers_controller import ServersController
     from app.ui.chat_page import ChatPage
     from app.ui.model_menu import ModelMenu

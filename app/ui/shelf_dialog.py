@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
+from app.chat.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
 from app.translation import tr, tr_n
 from app.ui import focus_ring, tab_order, theme
 from app.ui.controls import Button, Label

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
-from app.conversation import Conversation, SearchHit
+from app.chat.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui import icons, theme

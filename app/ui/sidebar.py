@@ -12,8 +12,8 @@ from PySide6.QtCore import QEasingCurve, QEvent, QObject, QRect, Qt, QVariantAni
 from PySide6.QtGui import QHideEvent, QKeyEvent, QMouseEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 
+from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus
-from app.conversation import Conversation, SearchHit
 from app.translation import tr
 from app.ui import theme
 from app.ui.engine_card import dot_token, state_line

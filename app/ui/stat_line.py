@@ -10,10 +10,10 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from app.answer_words import count, facts_of, figures_of, state_words
+from app.chat.answer_words import count, facts_of, figures_of, state_words
+from app.chat.conversation import Message
+from app.chat.message_act import can_continue
 from app.clients.engine_status import EngineStatus, Phase, rate
-from app.conversation import Message
-from app.message_act import can_continue
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, Label, ShareBar

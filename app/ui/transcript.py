@@ -14,8 +14,8 @@ from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 
+from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
-from app.conversation import Message, MessageState, Role
 from app.translation import tr
 from app.ui import theme
 from app.ui.context_reach import ContextReach

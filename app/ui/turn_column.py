@@ -13,7 +13,7 @@ from dataclasses import replace
 from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
-from app.conversation import Message, MessageState, Role
+from app.chat.conversation import Message, MessageState, Role
 from app.ui import theme
 from app.ui.message_view import Answer
 from app.ui.own_message import OwnMessage

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.conversation import Message
-from app.message_act import Act, MessageAct
+from app.chat.conversation import Message
+from app.chat.message_act import Act, MessageAct
 from app.text.markdown_blocks import Block
 from app.ui import theme
 from app.ui.context_mark import ContextMark

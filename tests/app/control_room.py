@@ -19,9 +19,9 @@ from PySide6.QtWidgets import QApplication, QDialog, QMenu, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.bootstrap import folders_in
-from app.conversation import Conversation, Message, Role
+from app.chat.conversation import Conversation, Message, Role
+from app.chat.store import Store
 from app.settings import AppSettings
-from app.store import Store
 from app.ui.floating import Toast
 from app.ui.popover import Popover
 from engine.library.records import Download

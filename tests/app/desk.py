@@ -11,17 +11,17 @@ from typing import Any
 from fake_host import FakeEngine
 from pytestqt.qtbot import QtBot
 
-from app.chat_controller import ChatController
-from app.chat_memory import ChatMemory
+from app.chat.chat_controller import ChatController
+from app.chat.chat_memory import ChatMemory
+from app.chat.conversation import Conversation, Message, MessageState
+from app.chat.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import EngineStatus
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.operations import Operations
 from app.clients.remote_client import RemoteClient
-from app.conversation import Conversation, Message, MessageState
 from app.settings import AppSettings
-from app.store import Store
 from app.user_messages import UserMessage
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]

@@ -15,12 +15,12 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.bootstrap import Hearth, folders_in
+from app.chat.conversation import Message
+from app.chat.store import Store
 from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import InThreadHost
-from app.conversation import Message
 from app.settings import AppSettings
-from app.store import Store
 from app.ui import theme
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]

@@ -13,9 +13,9 @@ from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
+from app.chat.comparison import SideState
 from app.clients.asking import AnswerRequest
 from app.clients.engine_status import Phase
-from app.comparison import SideState
 from app.settings import AppSettings
 from app.ui.answer_menus import AnswerMenus
 from app.ui.floating import Toast

@@ -13,10 +13,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app.bootstrap import folders_in
-from app.chat_memory import BIN_DAYS
-from app.chat_shelf import ChatShelf
-from app.conversation import BinnedChat, Conversation, Message, Role
-from app.store import Store
+from app.chat.chat_memory import BIN_DAYS
+from app.chat.chat_shelf import ChatShelf
+from app.chat.conversation import BinnedChat, Conversation, Message, Role
+from app.chat.store import Store
 from app.ui.bin_sheet import MOST_ROWS, BinSheet, days_left
 from app.ui.floating import ConfirmDialog, Toast
 

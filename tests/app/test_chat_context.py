@@ -12,9 +12,9 @@ from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.attachments import kept_of
+from app.chat.attachments import kept_of
+from app.chat.conversation import Message, Role
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Message, Role
 from app.ui.chat_context import ChatContext
 from app.ui.chat_page import ChatPage
 from engine.service import protocol

@@ -10,8 +10,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.ui import chat_page, theme
 from app.ui.chat_page import ChatPage, chat_as_markdown
 from app.ui.controls import Label

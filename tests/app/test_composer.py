@@ -12,10 +12,10 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.attachments import MOST_FILES, kept_of
+from app.chat.attachments import MOST_FILES, kept_of
+from app.chat.conversation import Attachment
+from app.chat.draft_attachments import Measure
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Attachment
-from app.draft_attachments import Measure
 from app.ui import theme
 from app.ui.attachment_sheet import AttachmentSheet
 from app.ui.composer import Composer

@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 from app import crash_notes, diagnostics
 from app.bootstrap import folders_in
+from app.chat.conversation import Conversation, Message, Role
+from app.chat.store import Store
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Conversation, Message, Role
 from app.settings import AppPaths, AppSettings
 from app.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
-from app.store import Store
 from engine.errors import ModelFormatError
 from engine.library.records import Download, InstalledFile, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe

@@ -28,8 +28,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QDialog, QMenu, QWi
 from pytestqt.qtbot import QtBot
 
 import app.ui
+from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
-from app.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.settings import described
 from app.ui import theme
 from app.ui.answer_figures import AnswerFigures
@@ -180,7 +180,7 @@ def _live(room: Room) -> QWidget:
 
 
 def _attached(room: Room) -> QWidget:
-    from app.draft_attachments import Attached, Measure
+    from app.chat.draft_attachments import Attached, Measure
 
     report = Attachment("Quartalsbericht der Wärmeversorgung.pdf", "word " * 900, "pdf", 84)
     items = [

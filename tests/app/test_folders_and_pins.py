@@ -15,7 +15,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu
 from pytestqt.qtbot import QtBot
 
-from app.conversation import Conversation, SearchHit
+from app.chat.conversation import Conversation, SearchHit
 from app.ui import chat_drag, theme
 from app.ui.chat_list import ChatList
 from app.ui.chat_model import ChatRow, FolderRow, Row, grouped

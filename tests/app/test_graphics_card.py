@@ -10,8 +10,8 @@ from desk import MakeDesk
 from person import Arrive
 from pytestqt.qtbot import QtBot
 
+from app.chat.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
-from app.conversation import MessageState
 from app.settings import AppSettings
 from app.ui.engine_card import EngineCard, card_of
 from app.ui.settings_dialog import SettingsDialog

@@ -16,11 +16,11 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.answer_choices import Chosen
-from app.answer_setup import Offer
+from app.chat.answer_choices import Chosen
+from app.chat.answer_setup import Offer
+from app.chat.presets import Preset
 from app.clients.engine_status import NARROW, EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
-from app.presets import Preset
 from app.ui import theme
 from app.ui.live_graph import round_top
 from app.ui.live_page import NO_MODEL, LivePage

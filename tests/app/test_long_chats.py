@@ -9,8 +9,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.conversation import Message, MessageState, Role
-from app.message_act import MessageAct
+from app.chat.conversation import Message, MessageState, Role
+from app.chat.message_act import MessageAct
 from app.ui import theme
 from app.ui.message_view import Answer
 from app.ui.own_message import OwnMessage

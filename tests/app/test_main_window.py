@@ -14,9 +14,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.conversation import Message, MessageState
+from app.chat.conversation import Message, MessageState
+from app.chat.store import Store, StoreError
 from app.settings import AppSettings, load_settings
-from app.store import Store, StoreError
 from app.ui.floating import Toast
 from engine.assets import starter_model
 

@@ -19,12 +19,12 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
 from app import crash_notes
+from app.chat.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.manners import Manners
 from app.model_rows import Preparing
 from app.settings import AppSettings
 from app.single_instance import Wish
-from app.store_file import StoreError
 from app.ui import theme
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import Toast

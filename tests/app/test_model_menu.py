@@ -13,7 +13,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat_controller import STARTER
+from app.chat.chat_controller import STARTER
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import Place, Server
 from app.model_rows import ModelRow, rows_of

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
 from app import bootstrap
-from app.conversation import Conversation, Message, Role
+from app.chat.conversation import Conversation, Message, Role
 class Driven(bootstrap.Hearth):
     def start(self):
         super().start()

@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat_controller import STARTER
+from app.chat.chat_controller import STARTER
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers

@@ -10,8 +10,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QMainWindow, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Conversation, Message, Role
 from app.ui import compositor, floating, tab_order, theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.chat_page import ChatPage

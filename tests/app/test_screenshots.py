@@ -16,8 +16,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.bootstrap import Hearth, folders_in
+from app.chat.conversation import Message, MessageState
 from app.clients.engine_status import Phase
-from app.conversation import Message, MessageState
 from app.settings import AppSettings
 from app.ui import theme
 from engine.assets import asset_root, starter_model

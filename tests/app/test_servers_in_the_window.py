@@ -11,9 +11,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.answer_words import facts_of, figures_of
+from app.chat.answer_words import facts_of, figures_of
+from app.chat.conversation import Message, MessageState, Role
 from app.clients.servers import Place
-from app.conversation import Message, MessageState, Role
 from app.ui.controls import Chip, Label
 from app.ui.floating import ConfirmDialog
 from app.ui.own_message import OwnMessage

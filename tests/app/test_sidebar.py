@@ -13,8 +13,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Conversation, SearchHit
 from app.ui import chat_list, theme
 from app.ui.chat_model import ChatModel, ChatRow, grouped
 from app.ui.sidebar import Sidebar

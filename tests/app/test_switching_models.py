@@ -16,10 +16,10 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat_controller import LOAD_LAST
+from app.chat.chat_controller import LOAD_LAST
+from app.chat.conversation import Message, MessageState, Role
+from app.chat.message_act import MessageAct
 from app.clients.engine_status import EngineStatus, Phase
-from app.conversation import Message, MessageState, Role
-from app.message_act import MessageAct
 from app.settings import AppSettings
 from app.ui.composer import Composer
 from app.ui.engine_card import EngineCard

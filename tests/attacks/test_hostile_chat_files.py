@@ -12,12 +12,12 @@ from random import Random
 import pytest
 from limits import MOST_SECONDS
 
-from app.chat_file_check import ChatFileError
-from app.chat_files import read_json, write_json
-from app.conversation import Conversation, Message, Role, WholeChat
-from app.personas import Persona, Personas
+from app.chat.chat_file_check import ChatFileError
+from app.chat.chat_files import read_json, write_json
+from app.chat.conversation import Conversation, Message, Role, WholeChat
+from app.chat.personas import Persona, Personas
+from app.chat.shelf import ShelfError
 from app.settings import AppSettings, load_settings, save_settings
-from app.shelf import ShelfError
 from engine.assets import asset_root
 from engine.errors import EngineError
 from engine.library.estimate.catalogue import load_catalogue

@@ -10,7 +10,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.conversation import Message, MessageState, Role
+from app.chat.conversation import Message, MessageState, Role
 from app.ui import slices, theme
 from app.ui.transcript import Transcript
 

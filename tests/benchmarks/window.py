@@ -106,8 +106,8 @@ def fill(folder: Path, chats: int) -> None:
     """A data folder with so many chats."""
     sys.path.insert(0, str(ROOT))
     from app.bootstrap import folders_in
-    from app.conversation import Conversation, Message, Role
-    from app.store import Store
+    from app.chat.conversation import Conversation, Message, Role
+    from app.chat.store import Store
 
     places = folders_in(folder)
     store, _ = Store.rescue(places.chats_file)

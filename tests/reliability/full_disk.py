@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from tiny_model import make_tiny_model
 
-from app.chat_files import write_json
-from app.conversation import Conversation, Message, Role, WholeChat
-from app.mode_rates import ModeRates
+from app.chat.chat_files import write_json
+from app.chat.conversation import Conversation, Message, Role, WholeChat
+from app.chat.mode_rates import ModeRates
+from app.chat.personas import Persona, Personas
+from app.chat.store import Store, StoreError
 from app.model_choices import ModelChoices
-from app.personas import Persona, Personas
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
-from app.store import Store, StoreError
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
 from engine.bundle.convert import convert

@@ -68,13 +68,13 @@ def stream(folder: Path, pipe: int) -> None:
     from fake_host import FakeEngine
     from PySide6.QtCore import QCoreApplication, QTimer
 
-    from app.chat_controller import ChatController
-    from app.chat_memory import ChatMemory
+    from app.chat.chat_controller import ChatController
+    from app.chat.chat_memory import ChatMemory
+    from app.chat.store import Store
     from app.clients.engine_client import EngineClient
     from app.clients.engine_worker import EngineWorker, InThreadHost
     from app.clients.operations import Operations
     from app.settings import AppSettings
-    from app.store import Store
 
     app = QCoreApplication([])
     saves, reads = Operations(), Operations()
@@ -136,7 +136,7 @@ def end(running: Stream) -> Kill:
 
 def look(folder: Path) -> tuple[int, str]:
     """How many words of the answer are kept, and what else is wrong."""
-    from app.store import Store
+    from app.chat.store import Store
 
     store, report = Store.rescue(folder / "chats.db")
     try:
@@ -196,8 +196,8 @@ def main() -> int:
     parser.add_argument("--longest", type=float, default=3.0, help="seconds after the first word, at most")
     parser.add_argument("--seed", type=int, default=14)
     flags = parser.parse_args()
-    import app.chat_controller
-    import app.store  # noqa: F401 - read once, before the forks
+    import app.chat.chat_controller
+    import app.chat.store  # noqa: F401 - read once, before the forks
     import engine.service.protocol  # noqa: F401
 
     began, load = time.monotonic(), os.getloadavg()[0]

@@ -16,10 +16,10 @@ from hub_stand_in import HubStandIn
 from pytestqt.qtbot import QtBot
 from tiny_model import make_tiny_gguf
 
+from app.chat.conversation import MessageState
 from app.clients.engine_process import EngineDied, Patience, ProcessHost, default_command
 from app.clients.engine_worker import EngineWorker
 from app.clients.library_client import LibraryClient, library_makers
-from app.conversation import MessageState
 from app.model_choices import ModelChoices
 from app.models_controller import ModelsController
 from app.user_messages import UserMessage

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
+from app.chat.conversation import Conversation, Message, Role
+from app.chat.store import Store, StoreError, StoreErrorKind
 from app.clients.operations import Operations
-from app.conversation import Conversation, Message, Role
-from app.store import Store, StoreError, StoreErrorKind
 
 pytestmark = pytest.mark.gui
 

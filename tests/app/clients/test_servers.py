@@ -16,15 +16,15 @@ import pytest
 from desk import Desk, MakeDesk
 from server_stand_in import Piece, ServerStandIn
 
-from app.chat_files import read_json, write_json
-from app.chat_titles import ChatTitles
+from app.chat.chat_files import read_json, write_json
+from app.chat.chat_titles import ChatTitles
+from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat
+from app.chat.message_act import MessageAct, can_continue
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.library_client import LibraryClient
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import CHOICE, Place, Server, ServerBook
-from app.conversation import Conversation, Message, MessageState, Role, WholeChat
-from app.message_act import MessageAct, can_continue
 from app.servers_controller import ServersController
 from app.user_messages import Action, UserMessage
 from engine.library.host import LibraryHost

@@ -1,0 +1,1 @@
+"""Chats: their data and storage, how they are answered, attachments, presets and personas."""

@@ -1,0 +1,304 @@
+"""How the open chat is answered: what is chosen for it, what else there is, what each mode costs here, and comparisons.
+
+It puts answer_choices, mode_rates and the chat controller together. It knows no widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.chat.answer_choices import NAMES, AnswerChoices, Chosen, checked_choices
+from app.chat.chat_controller import ChatController
+from app.chat.chat_memory import ChatMemory
+from app.chat.comparison import Comparison
+from app.chat.conversation import Conversation, Message, Role
+from app.chat.mode_rates import ModeRate, ModeRates, costs
+from app.chat.presets import Preset
+from app.chat.shelf import Shelf, ShelfError, new_id
+from app.clients.asking import AnswerRequest, Asking, request_for
+from app.clients.engine_client import EngineClient
+from app.clients.servers import Place
+from app.model_rows import listed_id
+from app.settings import AppSettings
+from app.translation import tr
+from engine.service import protocol
+
+Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What can be chosen for the open chat, and what is in force."""
+
+    chosen: Chosen
+    presets: tuple[Preset, ...]
+    model: str = ""  # name of the one that is loaded; empty: none
+    loaded_mode: str = ""  # what auto became there
+    has_predictors: bool = True
+    rates: Mapping[str, ModeRate] = field(default_factory=dict)
+    cannot_compare: str = ""  # why not, in a sentence
+    is_default: bool = False  # what is chosen is what the model's chats begin with
+    has_default: bool = False  # the model's chats begin with something of their own
+    is_elsewhere: bool = False  # a server gives the answers: nothing here says how its neurons are computed
+    settings_decide: bool = False  # the settings say how words are chosen, so Balanced is not the model's own
+
+
+class AnswerSetup(QObject):
+    """One a window. `changed`: anything that an Offer holds. `usual_answer`: a GenerationResult in the model's own
+    mode, whose rate is the model's."""
+
+    changed = Signal()
+    usual_answer = Signal(object)
+    said = Signal(str, object)  # words, and a callable that undoes it, or None
+
+    def __init__(
+        self,
+        chat: ChatController,
+        engine: EngineClient,
+        memory: ChatMemory,
+        choices: AnswerChoices,
+        rates: ModeRates,
+        settings: AppSettings,
+        save: Save,
+    ) -> None:
+        """Nothing is read here. save: writes one of the small files, without being waited for."""
+        super().__init__()
+        self._chat, self._engine, self._memory = chat, engine, memory
+        self.choices, self.rates = choices, rates
+        self._settings = settings
+        self._save = save
+        self._info: protocol.LoadedModelInfo | None = None
+        self._usual = chat.asking_of  # what else there is to say of an answer is said there
+        chat.asking_of = self.asking_of
+        chat.choices.changed.connect(self.changed)
+        engine.loaded.connect(self._model_is_there)
+        engine.unloaded.connect(self._model_is_gone)
+        engine.answered.connect(self._answered)
+        self.comparison: Comparison | None = None
+
+    def read(self) -> None:
+        """Take what was kept: three small files."""
+        self.choices.read()
+        self.rates.read()
+        self.changed.emit()
+
+    # -------------------------------------------------------------- what is in force
+
+    @property
+    def _model(self) -> str:
+        """What the model is known by."""
+        return self._known_as(self._chat.place)
+
+    def _known_as(self, place: Place | None) -> str:
+        """The name of what answers: a model of a server elsewhere begins with choices of its own too."""
+        return listed_id(self._chat.model) if place is None else f"{place.server.id}/{place.model}"
+
+    @property
+    def model_defaults(self) -> Mapping[str, Any]:
+        """The sampling of the model that is loaded, as its makers advise; empty without one."""
+        return self._info.sampling if self._info is not None and self._chat.place is None else {}
+
+    @property
+    def settings(self) -> AppSettings:
+        return self._settings
+
+    @property
+    def chosen(self) -> Chosen:
+        """What is in force for the open chat."""
+        return self.choices.chosen(self._chat.choices.values, self._model, self._settings)
+
+    @property
+    def inherited(self) -> dict[str, Any]:
+        """The sampling of the open chat without what was changed by hand."""
+        return {**self.model_defaults, **self._settings.sampling(), **self.chosen.preset.values}
+
+    @property
+    def offer(self) -> Offer:
+        """What can be chosen for the open chat."""
+        place = self._chat.place
+        status, info = self._engine.status, self._info if place is None else None
+        own, default = self._own, self.choices.default_of(self._model)
+        return Offer(
+            chosen=self.chosen,
+            presets=tuple(self.choices.presets.things),
+            model=place.model if place is not None else status.model if info is not None else "",
+            loaded_mode=info.mode if info is not None else "",
+            has_predictors=info.has_predictors if info is not None else True,
+            rates=self.rates.of(info.name, "cuda" if status.card else "cpu") if info is not None else {},
+            cannot_compare=self.cannot_compare,
+            is_elsewhere=place is not None,
+            is_default=not own or own == default,
+            has_default=bool(default),
+            settings_decide=bool(self._settings.sampling().keys() - {"max_tokens"}),
+        )
+
+    @property
+    def cost_note(self) -> str:
+        """What each mode costs with the model that is loaded, in a sentence; empty while nothing was measured."""
+        offer = self.offer
+        return tr("{model} here: {costs}.", model=offer.model, costs=costs(offer.rates)) if offer.rates else ""
+
+    def asking_of(self, conversation: Conversation | None) -> Asking:
+        """How a chat wants to be answered."""
+        usual = self._usual(conversation)
+        known_as = self._known_as(usual.place)
+        chosen = self.choices.chosen(self._chat.choices.of(conversation), known_as, self._settings)
+        sparse_in_vain = chosen.mode == "sparse" and self._info is not None and not self._info.has_predictors
+        mode = None if chosen.mode == "auto" or sparse_in_vain else chosen.mode
+        return replace(usual, system_prompt=chosen.instructions, sampling=dict(chosen.in_force), mode=mode)
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """What was chosen for the open chat itself."""
+        return checked_choices(self._chat.choices.values)
+
+    # -------------------------------------------------------------- choosing
+
+    def settings_changed(self, settings: AppSettings) -> None:
+        self._settings = settings
+        self.changed.emit()
+
+    def pick_preset(self, preset_id: str) -> None:
+        """Another preset for the open chat; what was changed by hand goes."""
+        self._chat.choices.set(preset=preset_id, sampling=None)
+
+    def pick_persona(self, persona_id: str) -> None:
+        self._chat.choices.set(persona=persona_id)
+
+    def pick_mode(self, mode: str) -> None:
+        self._chat.choices.set(mode=mode)
+
+    def set_sampling(self, values: Mapping[str, Any]) -> None:
+        """What is changed by hand, over the preset."""
+        preset = self.chosen.preset.id  # a default's preset stays with what is laid over it
+        self._chat.choices.set(preset=preset, sampling=dict(values) or None)
+
+    def keep_default(self, keep: bool) -> None:
+        """Have every chat with this model begin with what is chosen here, or no longer with anything of its own."""
+        place = self._chat.place
+        name = place.model if place is not None else self._engine.status.model
+        before = self.choices.default_of(self._model)
+        chosen = self.chosen
+        wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
+                  "sampling": dict(chosen.sampling), "mode": chosen.mode}  # fmt: skip
+        self._set_default(self._model, wanted if keep else None)
+        # The chat goes with its model's default from now on.
+        own = self._own
+        self._chat.choices.set(**dict.fromkeys(NAMES))
+        undo = _undo(lambda: self._set_default(self._model, before), lambda: self._chat.choices.set(**own))
+        self.said.emit(
+            tr("Every chat with {name} begins so now", name=name)
+            if keep
+            else tr("{name} has no choices of its own", name=name),
+            undo,
+        )
+
+    def _set_default(self, model: str, values: Mapping[str, Any] | None) -> None:
+        self.choices.set_default(model, values)
+        written = self.choices.to_json()
+        self._save("save the choices for answers", lambda: self.choices.save(written))
+        self.changed.emit()
+
+    def save_preset(self, name: str) -> None:
+        """Keep what is in force in the open chat as a preset, and have the chat use that."""
+        chosen = self.chosen
+        values = {**chosen.preset.values, **chosen.sampling}
+        try:
+            preset = self.choices.presets.put(Preset(new_id(), name, values))
+        except ShelfError as error:
+            self.said.emit(str(error).rstrip("."), None)
+            return
+        self.shelf_changed(self.choices.presets)
+        self.pick_preset(preset.id)
+        self.said.emit(tr("Saved as {name}", name=preset.name), None)
+
+    def shelf_changed(self, shelf: Shelf[Any]) -> None:
+        """Personas or presets were changed: keep them."""
+        written = shelf.to_json()
+        self._save(f"save the {shelf.kind}", lambda: shelf.save(written))
+        self.changed.emit()
+
+    # -------------------------------------------------------------- comparing
+
+    @property
+    def cannot_compare(self) -> str:
+        """Why the two ways cannot be compared now; empty where they can."""
+        if self._chat.place is not None:
+            return tr("This chat is sent to a server: only what this PC answers can be compared.")
+        if self._info is None:
+            return tr("No model is loaded.")
+        if self._info.mode == "dense":
+            return tr("This model computes every neuron anyway, so there is nothing to compare.")
+        return ""
+
+    @property
+    def last_question(self) -> Message | None:
+        """What was asked last in the open chat."""
+        shown = self._shown
+        return next((message for message in reversed(shown) if message.role is Role.USER), None)
+
+    @property
+    def _shown(self) -> list[Message]:
+        chat = self._chat.open_conversation
+        return (self._memory.branch_of(chat) if chat else None) or []
+
+    def compare(self, prompt: str, question: Message | None = None) -> Comparison:
+        """Answer this both ways, as it would be answered in the open chat: in place of that question, or at its end.
+        Nothing of it is kept in the chat."""
+        self.stop_comparing()
+        assert self._info is not None, "cannot_compare says so"
+        request = self._request(prompt, question)
+        if request.mode == "dense":  # that is the other side
+            request = replace(request, mode=None)
+        self.comparison = Comparison(self._engine, request, self._info.mode, self)
+        self.comparison.start()
+        return self.comparison
+
+    def _request(self, prompt: str, question: Message | None) -> AnswerRequest:
+        shown = self._shown
+        if question is None or all(message.id != question.id for message in shown):
+            return self._chat.next_request(prompt)
+        before = shown[: [message.id for message in shown].index(question.id)]
+        asked = Message(Role.USER, prompt, attachments=question.attachments)
+        asking = self.asking_of(self._memory.conversation(self._chat.open_conversation))
+        return request_for([*before, asked], asked.id, asking, self._chat.words_of)
+
+    def stop_comparing(self) -> None:
+        """End the comparison that runs, if one does."""
+        comparison, self.comparison = self.comparison, None
+        if comparison is not None:
+            comparison.stop()
+            comparison.deleteLater()
+
+    # -------------------------------------------------------------- the engine's words
+
+    @Slot(object)
+    def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
+        self._info = info
+        self.changed.emit()
+
+    @Slot()
+    def _model_is_gone(self) -> None:
+        self._info = None
+        self.changed.emit()
+
+    @Slot(object)
+    def _answered(self, result: protocol.GenerationResult) -> None:
+        if self.rates.take(result):
+            written = self.rates.to_json()
+            self._save("save the rates", lambda: self.rates.save(written))
+            self.changed.emit()
+        if self._info is None or result.mode == self._info.mode:
+            self.usual_answer.emit(result)
+
+
+def _undo(*acts: Callable[[], object]) -> Callable[[], None]:
+    def undo() -> None:
+        for act in acts:
+            act()
+
+    return undo

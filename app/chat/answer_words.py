@@ -1,0 +1,115 @@
+"""The figures of an answer in words: for the line under it, and for the table behind that line. It shows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.chat.conversation import MessageState
+from app.clients.engine_status import rate, seconds
+from app.translation import figure, noted, tr, tr_n
+
+MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
+
+
+def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
+    """How an answer ended, when it did not end by itself."""
+    if state is MessageState.CANCELLED:
+        return tr("Stopped")
+    if state is MessageState.LENGTH:
+        full = stats.get("context_full") or stats.get("finish_reason") == "context"
+        return tr("Cut off: the context is full") if full else tr("Cut off at the length limit")
+    if state is MessageState.INTERRUPTED:
+        return tr("Interrupted: Hearth closed in mid-answer")
+    if state is not MessageState.FAILED:
+        return ""
+    return (
+        tr("Not finished: the server did not answer") if stats.get("server") else tr("Not finished: the engine failed")
+    )
+
+
+def facts_of(stats: Mapping[str, Any]) -> list[str]:
+    """The figures of a finished answer in words; what is unknown is left out."""
+    facts = []
+    if server := stats.get("server"):
+        facts.append(
+            tr("from {server}, another program on this PC", server=str(server))
+            if stats.get("server_here")
+            else tr("from {server}, not on this PC", server=str(server))
+        )
+    tokens = stats.get("tokens")
+    if tokens is not None:
+        words = count(tokens)
+        facts.append(
+            tr("{tokens} in {time}", tokens=words, time=seconds(stats["total_s"]))
+            if stats.get("total_s") is not None
+            else words
+        )
+    if stats.get("ttft_s") is not None:
+        facts.append(tr("first after {time}", time=seconds(stats["ttft_s"])))
+    if stats.get("active_share") is not None:
+        facts.append(tr("{share} of neurons", share=percent(float(stats["active_share"]))))
+    return facts
+
+
+FEWEST_READ = 16  # tokens; reading fewer takes no longer than writing one, so their rate says nothing
+
+
+def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Everything that is known of how an answer came about, as names and values; what is unknown is left out."""
+    rows: list[tuple[str, str]] = []
+
+    def add(name: str, key: str, words: Any) -> None:
+        if stats.get(key) is not None:
+            rows.append((name, words(stats[key])))
+
+    add(tr("Model"), "model", str)
+    here = stats.get("server_here")
+    add(tr("Another program on this PC") if here else tr("Server, not on this PC"), "server", str)
+    add(tr("Neurons"), "mode", lambda mode: tr(MODES[mode]) if mode in MODES else str(mode))
+    add(tr("Answer"), "tokens", count)
+    add(
+        tr("Thought"),
+        "thought_tokens",
+        lambda n: tr("{tokens} in {time}", tokens=count(n), time=seconds(stats.get("thought_s"))),
+    )
+    add(tr("Time"), "total_s", seconds)
+    add(tr("First token after"), "ttft_s", seconds)
+    add(tr("Writing"), "decode_tok_s", rate)
+    add(tr("Prompt"), "prompt_tokens", count)
+    if stats.get("reused_tokens"):
+        add(tr("Already in memory"), "reused_tokens", count)
+    if stats.get("prompt_tokens", FEWEST_READ) - stats.get("reused_tokens", 0) >= FEWEST_READ:
+        add(tr("Reading"), "prefill_tok_s", rate)
+    add(tr("Neurons computed"), "active_share", lambda share: percent(float(share)))
+    add(tr("Neurons that fired"), "fired_share", lambda share: percent(float(share)))
+    add(tr("Share on the GPU"), "gpu_neuron_load", lambda share: percent(float(share)))
+    if stats.get("context_total"):
+        add(
+            tr("Context"),
+            "context_used",
+            lambda used: tr("{used} of {total}", used=figure(used), total=figure(stats["context_total"])),
+        )
+    if stats.get("dropped_messages"):
+        add(
+            tr("Left out of the context"),
+            "dropped_messages",
+            lambda n: tr_n("{n} message", "{n} messages", n, n=figure(n)),
+        )
+    return rows
+
+
+def count(tokens: int) -> str:
+    """So many tokens."""
+    return tr_n("{n} token", "{n} tokens", tokens, n=figure(tokens))
+
+
+def percent(share: float) -> str:
+    """A share as the product writes it."""
+    return f"{figure(100 * share, '.0f')}%" if share >= 0.01 or share == 0 else tr("under 1%")
+
+
+def thought_words(stats: Mapping[str, Any]) -> str:
+    """What the head of a thought says once it is over."""
+    taken = stats.get("thought_s")
+    return tr("Thought for {time}", time=seconds(float(taken))) if taken else tr("Thought")

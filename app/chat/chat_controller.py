@@ -1,0 +1,604 @@
+"""What a person does with chats, turned into store and engine calls: a message in, an answer out.
+
+It puts chat_memory, chat_turns and engine_client together and says what the window is to show. Knows no widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from app.chat.answer_queue import Answer, AnswerQueue
+from app.chat.chat_choices import ChatChoices
+from app.chat.chat_memory import ChatMemory
+from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
+from app.chat.message_act import MessageAct
+from app.chat.next_message import NextMessage
+from app.chat.store import RescueReport, StoreError
+from app.clients.asking import AnswerRequest, Asking, overflow_of, request_for
+from app.clients.engine_client import EngineClient
+from app.clients.engine_process import EngineDied
+from app.clients.engine_status import EngineStatus, Phase
+from app.clients.remote_client import RemoteClient
+from app.clients.servers import CHOICE, Place
+from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
+from app.problems import Problems
+from app.settings import AppSettings
+from app.translation import tr
+from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
+from engine.service import protocol
+
+__all__ = ["LOAD_LAST", "STARTER", "ChatController"]
+
+
+class ChatController(QObject):
+    """Every slot comes back at once. After `start`, everything that happens is a signal on the main thread."""
+
+    conversations_changed = Signal(list)
+    conversation_opened = Signal(object, list)  # Conversation | None, its messages
+    search_results = Signal(str, object)  # list[SearchHit], or None: the search is over
+    message_added = Signal(object)
+    message_resumed = Signal(object)  # an answer that is being written on
+    branch_changed = Signal(list, str)  # the messages shown now; id of the one to keep in view, or "": the end
+    versions_changed = Signal(object)  # dict: id of a shown message of which there are several -> (which, of how many)
+    message_wanted = Signal(str)  # bring this message into view
+    text_appended = Signal(str, str)
+    message_finished = Signal(object)
+    messages_dropped = Signal(str, int)
+    status_changed = Signal(EngineStatus)  # of the engine
+    chat_status_changed = Signal(EngineStatus)  # as the open chat sees it: ready while another chat is answered
+    running_changed = Signal(object)  # id of the chat that is being answered, or None
+    problem = Signal(UserMessage)
+    problem_solved = Signal()
+    toast = Signal(str, object)  # words, and a callable that undoes it, or None
+    title_changed = Signal(str)
+    model_loaded = Signal(object)  # protocol.LoadedModelInfo
+    model_changed = Signal(str)  # this model is loaded now
+    window_action = Signal(str)  # a remedy that only the window can do: settings, folder
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        memory: ChatMemory,
+        settings: AppSettings,
+        model: str = STARTER,
+        remote: RemoteClient | None = None,
+    ) -> None:
+        """remote: who talks to servers elsewhere, for the chats that chose one."""
+        super().__init__()
+        self._engine, self._remote = engine, remote
+        self._memory = memory
+        self._settings = settings
+        # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
+        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
+        self.switch = ModelSwitch(engine, settings, model, lambda model: self.choices_for(model))
+        self.choices = ChatChoices(memory)
+        # The server that a chat with these choices is sent to, None: none. Whoever knows the servers sets this.
+        self.place_for: Callable[[Mapping[str, Any]], Place | None] = lambda choices: None
+        self._place: Place | None = None  # of the open chat, as it was told last
+        self._answers = AnswerQueue(engine, remote)
+        self._turns = ChatTurns(memory, self._answers)
+        self.next = NextMessage(memory, self._answers)
+        self.asking_of = self._asking
+        self._open: str | None = None
+        self._wanted: str | None = None  # the chat that is being read from the store
+        self._wanted_message = ""  # of that chat
+        self._search = ""
+        self._has_predictors = True  # of the model that is loaded
+        self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
+        self._cut_short = ""  # the chat whose answer the engine's death ended
+        self._gave_up = False  # the engine died so often that it is not started again by itself
+        self.switch.changed.connect(self.model_changed)
+        self.switch.said.connect(lambda words: self.toast.emit(words, None))
+        self.problems.shown.connect(self.problem)
+        self.problems.none.connect(self.problem_solved)
+        self.switch.chosen.connect(partial(self.problems.solve, "engine"))
+        memory.opened.connect(self._reopen_last)
+        memory.changed.connect(self._tell_conversations)
+        memory.trouble.connect(self._store_trouble)
+        memory.solved.connect(partial(self.problems.solve, "store"))
+        engine.status_changed.connect(self._tell_status)
+        engine.loaded.connect(self._model_is_there)
+        engine.loaded.connect(self.model_loaded)
+        engine.load_failed.connect(self._load_failed)
+        engine.ready.connect(partial(self.problems.solve, "engine"))
+        engine.died.connect(self._engine_died)
+        self.choices.changed.connect(self.look_where)
+        if remote is not None:
+            remote.status_changed.connect(self._tell_status)
+        self._answers.grew.connect(self._answer_grew)
+        self._answers.ended.connect(self._answer_ended)
+        self._answers.failed.connect(self._answer_failed)
+        self._answers.running_changed.connect(self.running_changed)
+        self._turns.added.connect(self._message_added)
+        self._turns.resumed.connect(self._message_resumed)
+        self._turns.branch_changed.connect(self._branch_changed)
+        self._turns.said.connect(self.toast)
+        self.next.due.connect(self._ask)
+        self.next.said.connect(self.toast)
+
+    def start(self) -> None:
+        """Open the chats and load the model, both in the background."""
+        self._memory.open()
+        self.load_model()
+
+    @property
+    def open_conversation(self) -> str | None:
+        return self._open
+
+    # -------------------------------------------------------------- messages
+
+    @property
+    def asking_of(self) -> Callable[[Conversation | None], Asking]:
+        """How a chat wants to be answered. Whoever keeps such choices sets this; it is asked for every answer."""
+        return self._turns.asking_of
+
+    @asking_of.setter
+    def asking_of(self, asking_of: Callable[[Conversation | None], Asking]) -> None:
+        self._turns.asking_of = asking_of
+
+    @property
+    def words_of(self) -> Callable[[Message], str]:
+        """What the model reads of a message of the person's. Whoever fits attachments into it sets this."""
+        return self._turns.words_of
+
+    @words_of.setter
+    def words_of(self, words_of: Callable[[Message], str]) -> None:
+        self._turns.words_of = words_of
+
+    def _asking(self, conversation: Conversation | None) -> Asking:
+        mode = self._settings.mode
+        automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
+        overflow = overflow_of(self.choices.of(conversation))
+        sampling = self._settings.sampling()
+        place = self.place_of(conversation)
+        return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow, place)
+
+    def place_of(self, conversation: Conversation | None) -> Place | None:
+        """The server elsewhere that a chat is sent to because a person chose it there; None: this PC answers."""
+        return self.place_for(self.choices.of(conversation))
+
+    @property
+    def place(self) -> Place | None:
+        """Where the open chat, or the new one, is sent."""
+        return self.place_of(self._memory.conversation(self._open) if self._open else None)
+
+    def set_place(self, place: Place | None) -> bool:
+        """Send the open chat there from its next message on, None: have it answered on this PC. False while an answer
+        is on its way into it."""
+        if self._answers.of(self._open) is not None and place != self.place:
+            self.toast.emit(tr(STILL_ANSWERING), None)
+            return False
+        self.choices.set(**{CHOICE: place.choice if place is not None else None})
+        return True
+
+    def look_where(self) -> None:
+        """Tell it where the open chat goes elsewhere than it did."""
+        if self.place != self._place:
+            self._place = self.place
+            if self._open is None or self._memory.conversation(self._open) is not None:
+                self._tell_status()
+
+    @Slot(str)
+    @Slot(str, object)
+    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """A message of the person's into the open chat, or into a new one; after the answer that is being written."""
+        text = text.strip()
+        if not text and not attachments:
+            return
+        if self._open is not None and (self._answers.of(self._open) is not None or self.next.of(self._open)):
+            self.next.add(self._open, text, attachments)
+            return
+        self._answer_goes_on()
+        if self._open is None:
+            title = title_from(text or attachments[0].name)
+            conversation = Conversation(title=title, choices=self.choices.values)
+            self._memory.add(conversation)
+            self._show_chat(conversation)
+        assert self._open is not None
+        self._ask(self._open, text, attachments)
+
+    @Slot(str, object)
+    def send_next(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """A message that was written while the open chat was answered. Its attachments are not counted yet."""
+        if self._answers.of(self._open) is None and attachments:  # the answer has ended just now
+            self.next.returned.emit(Unsent(text, attachments), True)
+        else:
+            self.send(text, attachments)
+
+    def _ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        self._turns.ask(chat, text, attachments)
+        self._wake()
+        self._tell_status()
+
+    def _wake(self) -> None:
+        """Load the model that was there last, where the open chat's answer waits for one and none is on its way."""
+        answer = self._answers.of(self._open)
+        if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
+            return
+        self.problems.solve("engine")
+        if self._gave_up:
+            self._restart_engine()
+        self.load_last()
+
+    def _restart_engine(self) -> None:
+        self._gave_up = False
+        self._engine.restart()
+
+    def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
+        """What would be asked if this were sent now."""
+        shown = (self._memory.branch_of(self._open) if self._open else None) or []
+        question = Message(Role.USER, text, attachments=attachments)
+        asking = self.asking_of(self._memory.conversation(self._open))
+        return request_for([*shown, question], question.id, asking, self.words_of)
+
+    @Slot(object)
+    def act(self, act: MessageAct) -> None:
+        """Do something with a message of the open chat."""
+        if self._open is None:
+            return
+        if act.act in ("edit", "regenerate", "continue"):
+            self._answer_goes_on()
+        self._turns.act(self._open, act)
+        self._wake()
+        self._tell_status()
+
+    def _message_added(self, chat: str, message: Message) -> None:
+        if chat == self._open:
+            self.message_added.emit(message)
+
+    def _message_resumed(self, chat: str, message: Message) -> None:
+        if chat == self._open:
+            self.message_resumed.emit(message)
+
+    def _branch_changed(self, chat: str, keep: str) -> None:
+        if chat == self._open:
+            shown = self._memory.branch_of(chat) or []
+            self._tell_versions(shown)
+            self.branch_changed.emit(shown, keep)
+            self._tell_status()
+
+    def _tell_versions(self, shown: list[Message]) -> None:
+        messages = (self._memory.messages(self._open) if self._open else None) or []
+        self.versions_changed.emit(versions_of(messages, shown))
+
+    @Slot()
+    def stop(self) -> None:
+        """Stop the open chat's answer, or else the one that runs; what is written of it is kept."""
+        answer = self._answers.of(self._open) or self._answers.running
+        if answer is not None:
+            self._answers.stop(answer)
+
+    def _answer_goes_on(self) -> None:
+        """The open chat is being answered again: what kept it from that is over."""
+        self.problems.solve("answer", "attachment", chat=self._open or "")
+
+    def _send_again(self) -> None:
+        """Answer the last question of the open chat anew."""
+        chat = self._open
+        if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
+            return
+        self._answer_goes_on()
+        self._turns.send_again(chat)
+        self._wake()
+        self._tell_status()
+
+    def _answer_here(self) -> None:
+        """Have this PC answer the open chat, and its last question now."""
+        if self._open is None or not self.set_place(None):
+            return
+        self._send_again()
+
+    # -------------------------------------------------------------- chats
+
+    @Slot()
+    def new_chat(self) -> None:
+        self._show_chat(None)
+        self._tell_status()
+
+    def _show_chat(self, conversation: Conversation | None) -> None:
+        self._open, self._wanted = (conversation.id if conversation else None), None
+        shown = (self._memory.branch_of(conversation.id) if conversation else None) or []
+        self.choices.show(conversation)
+        self._tell_versions(shown)
+        self.conversation_opened.emit(conversation, shown)
+        self.next.show(self._open or "")
+        self.problems.show_chat(self._open or "")
+
+    @Slot(str)
+    def open(self, conversation_id: str) -> None:
+        """Show a chat from its end."""
+        conversation = self._memory.conversation(conversation_id)
+        if conversation is None:
+            return
+        self._wanted = conversation_id
+        if self._memory.messages(conversation_id) is None:
+            self._memory.read(conversation_id, partial(self._open_read, conversation_id))
+            return
+        self._show_chat(conversation)
+        self._tell_status()
+        at, self._wanted_message = self._wanted_message, ""
+        if at:
+            self._go_to(conversation_id, at)
+
+    def _open_read(self, conversation_id: str) -> None:
+        if self._wanted == conversation_id:
+            self.open(conversation_id)
+
+    @Slot(str, str)
+    def open_at(self, conversation_id: str, message_id: str) -> None:
+        """Open a chat, on the branch with that message, and bring it into view."""
+        self._wanted_message = message_id
+        if conversation_id == self._open:
+            self._wanted_message = ""
+            self._go_to(conversation_id, message_id)
+        else:
+            self.open(conversation_id)
+
+    def _go_to(self, conversation_id: str, message_id: str) -> None:
+        if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):
+            return
+        if all(message.id != message_id for message in self._memory.branch_of(conversation_id) or []):
+            self._memory.set_leaf(conversation_id, message_id)
+            self._branch_changed(conversation_id, message_id)
+        self.message_wanted.emit(message_id)
+
+    def _reopen_last(self) -> None:
+        if self._open is None and self._wanted is None:
+            self.open(self._settings.last_conversation)
+
+    @Slot(str, str)
+    def rename(self, conversation_id: str, title: str) -> None:
+        title = " ".join(title.split())
+        conversation = self._memory.conversation(conversation_id)
+        if conversation is None or not title or title == conversation.title:
+            return
+        self._memory.rename(conversation_id, title)
+        if conversation_id == self._open:
+            self.title_changed.emit(title)
+
+    @Slot(str)
+    def delete(self, conversation_id: str) -> None:
+        """Put a chat into the bin. An answer that is on its way into it is stopped."""
+        if self._memory.conversation(conversation_id) is None:
+            return
+        if (answer := self._answers.of(conversation_id)) is not None:
+            self._answers.stop(answer)
+        was_open = conversation_id in (self._open, self._wanted)
+        self._memory.delete(conversation_id)
+        self.problems.forget_chat(conversation_id)
+        if was_open:
+            self.new_chat()
+        self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))
+
+    def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
+        if self._memory.restore(conversation_id) and reopen and self._open is None:
+            self.open(conversation_id)
+
+    @Slot(str)
+    def search(self, text: str) -> None:
+        """Search all chats; an empty text ends the search."""
+        self._search = text = text.strip()
+        if text:
+            self._memory.search(text, partial(self._found, text))
+        else:
+            self.search_results.emit("", None)
+
+    def _found(self, text: str, hits: list[SearchHit]) -> None:
+        if self._search == text:
+            self.search_results.emit(text, hits)
+
+    # -------------------------------------------------------------- settings, remedies, end
+
+    @Slot(AppSettings)
+    def settings_changed(self, settings: AppSettings) -> None:
+        """Sampling counts from the next answer on; what concerns the engine loads the model again."""
+        before, self._settings = self._settings, settings
+        self.switch.settings = settings
+        is_off = self._engine.status.phase is Phase.OFF
+        if settings.engine_location != before.engine_location:
+            self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
+            self._engine.move(settings.engine_location)
+            if is_off:
+                self._engine.unload()
+            else:
+                self.load_model()
+        elif is_off:
+            pass  # it counts from the next load on
+        elif settings.device != before.device:
+            self.load_model()
+        elif settings.engine() != before.engine():
+            self.switch.load_soon()
+        elif settings.mode != before.mode:
+            self._tell_what_sparse_becomes()
+
+    def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
+        self._has_predictors = info.has_predictors
+        if info.card_notes:
+            self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
+        self._tell_what_sparse_becomes()
+
+    def _tell_what_sparse_becomes(self) -> None:
+        """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
+        if self._settings.mode == "sparse" and not self._has_predictors:
+            name = self._engine.status.model or tr("This model")
+            self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
+
+    # -------------------------------------------------------------- the model
+
+    @property
+    def model(self) -> str:
+        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        return self.switch.model
+
+    @property
+    def status(self) -> EngineStatus:
+        """The engine at this moment."""
+        return self._engine.status
+
+    def learn_names(self, names: Mapping[str, str]) -> None:
+        """What models are called, by id or path."""
+        self.switch.learn_names(names)
+
+    @Slot(str)
+    def use_model(self, model: str) -> None:
+        """Load this model in place of the one that is there, after the answer that runs. Every chat stays."""
+        self.switch.use(model)
+
+    @Slot()
+    def load_model(self) -> None:
+        """Load the model that is wanted, with what is set and remembered for it now."""
+        self.switch.load()
+
+    @Slot()
+    def load_last(self) -> None:
+        """Bring back the model that was there last."""
+        self.switch.load_last()
+
+    @Slot()
+    def unload(self) -> None:
+        """Give the model's memory back, after the answer that runs. Every chat stays."""
+        self.switch.unload()
+
+    @Slot()
+    def cancel_load(self) -> None:
+        """End the load that is under way; no model is loaded then."""
+        self.switch.cancel_load()
+
+    @Slot(str)
+    def remedy(self, action: str) -> None:
+        """Do what a banner's button offers."""
+        match action:
+            case Action.RETRY_LOAD | Action.RESTART_ENGINE | Action.LOAD_STARTER:
+                self.problems.solve("engine")
+                if action == Action.LOAD_STARTER:
+                    self.switch.wanted = STARTER
+                if action == Action.RESTART_ENGINE:
+                    self._restart_engine()
+                self.load_model()
+            case _ if action == LOAD_LAST:
+                self.load_last()
+            case Action.ANSWER_HERE:
+                self._answer_here()
+            case Action.SEND_AGAIN:
+                self.problems.solve("engine")
+                self._send_again()
+            case Action.NEW_CHAT:
+                self._answer_goes_on()
+                self.new_chat()
+            case Action.RETRY_SAVE:
+                self._memory.retry_now()
+            case Action.REPAIR_CHATS | Action.REOPEN_CHATS:
+                self._memory.repair()
+            case _:
+                self.window_action.emit(action)
+
+    def close(self) -> None:
+        """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
+        self.switch.stop()
+        self.next.end()
+        self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
+        self._memory.end()
+
+    # -------------------------------------------------------------- what happens
+
+    def _tell_conversations(self) -> None:
+        self.conversations_changed.emit(self._memory.conversations())
+
+    def _tell_status(self) -> None:
+        self.status_changed.emit(self._engine.status)
+        self.chat_status_changed.emit(self._chat_status())
+
+    def _chat_status(self) -> EngineStatus:
+        answer = self._answers.of(self._open)
+        place = answer.place if answer is not None else self.place
+        if place is not None:
+            return self._status_elsewhere(place)
+        status = self._engine.status
+        if status.phase in (Phase.OFF, Phase.FAILED):
+            status = replace(status, can_load=self.switch.name_to_bring_back)
+        if answer is not None and answer is self._answers.running:
+            return status
+        if answer is not None:  # it waits: for the engine, or for another chat's answer
+            can_think = status.answering or status.phase is Phase.READY
+            return replace(status, phase=Phase.THINKING if can_think else status.phase, queued=True)
+        messages = (self._memory.branch_of(self._open) if self._open else None) or []
+        stats = next((m.stats for m in reversed(messages) if m.stats), {})
+        return replace(
+            status,
+            phase=Phase.READY if status.answering else status.phase,
+            tok_s=stats.get("decode_tok_s"),
+            tokens=stats.get("tokens", 0),
+            context_used=stats.get("context_used"),
+            left_out=stats.get("dropped_messages") or 0,
+            gpu_share=stats.get("gpu_neuron_load") if status.card else None,
+        )
+
+    def _status_elsewhere(self, place: Place) -> EngineStatus:
+        """The same for a chat that is sent to a server: what the engine does is nothing to it."""
+        server, answer = place.server, self._answers.of(self._open)
+        if answer is not None and answer is self._answers.running and self._remote is not None:
+            return self._remote.status
+        status = EngineStatus(
+            Phase.READY, place.model, server=server.name, host=server.host, server_here=server.is_here
+        )
+        if answer is not None:
+            return replace(status, phase=Phase.THINKING, queued=True)
+        shown = (self._memory.branch_of(self._open) if self._open else None) or []
+        stats = next((m.stats for m in reversed(shown) if m.stats and m.stats.get("server") == server.name), {})
+        return replace(status, tok_s=stats.get("decode_tok_s"), tokens=stats.get("tokens") or 0)
+
+    def _answer_grew(self, answer: Answer, text: str) -> None:
+        self._memory.update(answer.conversation_id, answer.message)
+        if answer.conversation_id == self._open:
+            self.text_appended.emit(answer.message.id, text)
+
+    def _answer_ended(self, answer: Answer, result: protocol.GenerationResult | None) -> None:
+        self._memory.update(answer.conversation_id, answer.message)
+        if answer.conversation_id == self._open:
+            if result is not None and result.dropped_messages:
+                self.messages_dropped.emit(answer.message.id, result.dropped_messages)
+            self.message_finished.emit(answer.message)
+        self._tell_status()
+
+    def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
+        chat, elsewhere = answer.conversation_id, answer.place
+        if isinstance(why, EngineDied):
+            self._cut_short = chat  # _engine_died follows
+            return
+        message = (
+            self._describe(why, "answer")
+            if elsewhere is None
+            else describe(why, during="answer", model=elsewhere.server.name)
+        )
+        self.problems.tell("answer", message, chat)
+        if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
+            self._engine.restart()
+            self.load_model()
+
+    def _load_failed(self, failed: protocol.Failed) -> None:
+        self.problems.tell("engine", self.switch.with_way_back(self._describe(failed, "load")))
+
+    def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
+        name = self._engine.status.model or self.switch.name
+        return describe(failed, during=during, model=name, is_starter=self.switch.wanted == STARTER)
+
+    def _engine_died(self, died: EngineDied) -> None:
+        message = describe_engine_death(died.reason, died.restarting, died.details)
+        chat, self._cut_short = self._cut_short, ""
+        self._gave_up = not died.restarting
+        if died.restarting and chat:  # until the question is sent again
+            self.problems.tell("answer", message, chat)
+            return
+        if died.restarting:  # nothing was lost, so there is nothing to send again
+            message = replace(message, remedy="", remedy_action="")
+        self.problems.tell("engine", message)
+
+    def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
+        self._answers.allow_all()
+        self.problems.tell("store", describe(error))

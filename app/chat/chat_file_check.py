@@ -1,0 +1,231 @@
+"""A file of chats, checked value by value: anyone's JSON becomes chats, or a sentence that says what is wrong with it.
+
+Knows nothing of files and of the database.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.clients.servers import CHOICE
+from app.translation import tr
+from engine.service.protocol import GenerationResult
+
+FORMAT = "hearth-chats"
+VERSION = 1
+
+# Far above what a person writes and far below what would hurt.
+MOST_CHATS = 100_000
+MOST_MESSAGES = 200_000  # of one chat
+MOST_BRACKETS = 8_000_000  # in a file, strings included: each may become an object of 64 bytes
+LONGEST_TEXT = 16 << 20  # characters of a message or an attachment
+LONGEST_TITLE = 40_000
+MOST_ATTACHMENTS = 200
+MOST_PAGES = 1_000_000
+LONGEST_PLAIN = 1 << 20  # characters of what is chosen for a chat, or of an answer's statistics, as JSON
+DEEPEST_PLAIN = 16
+LAST_TIME = 253_402_214_400.0  # the last day of the year 9999, behind which dates cannot be shown
+
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NUMBER = {"int", "float", "int | None", "float | None"}
+NOT_IN_FILES = (CHOICE,)  # that a chat is sent elsewhere is chosen in the window, never by a file
+_STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
+
+
+class ChatFileError(Exception):
+    """A file of chats that cannot be read. The message is a sentence for a person."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+def parsed(data: bytes) -> list[WholeChat]:
+    """The chats of a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
+    if data.count(b"{") + data.count(b"[") > MOST_BRACKETS:
+        raise ChatFileError(tr("This file holds more values than Hearth reads."))
+    try:
+        file = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise ChatFileError(tr("This file is not a text in UTF-8.")) from None
+    except (ValueError, RecursionError):
+        raise ChatFileError(tr("This file is not JSON, or it is cut off.")) from None
+    if not isinstance(file, dict) or file.get("format") != FORMAT:
+        raise ChatFileError(tr("This file does not hold chats that Hearth exported."))
+    version = file.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise ChatFileError(tr("This file was written by a later version of Hearth."))
+    _check(version == VERSION, tr("the file"), tr("the version"))
+    chats = _list(file, "chats", MOST_CHATS, tr("the file"))
+    found = [_chat(chat, tr("chat {number}", number=number)) for number, chat in enumerate(chats, 1)]
+    _check_unique([c.conversation.id for c in found], tr("the file"))
+    _check_unique([m.id for c in found for m in c.messages], tr("the file"))
+    return found
+
+
+def _chat(values: Any, where: str) -> WholeChat:
+    _check(isinstance(values, dict), where, tr("the chat itself"))
+    messages: list[Message] = []
+    known = {""}
+    for number, one in enumerate(_list(values, "messages", MOST_MESSAGES, where), 1):
+        message = _message(one, tr("{where}, message {number}", where=where, number=number))
+        # A parent stands before its children, so that no way leads round in a circle.
+        _check(
+            message.parent in known and message.id not in known,
+            tr("{where}, message {number}", where=where, number=number),
+            tr("the parent"),
+        )
+        known.add(message.id)
+        messages.append(message)
+    leaf = _text(values, "leaf", 64, where, "")
+    _check(leaf in known, where, tr("the leaf"))
+    pinned = values.get("pinned", False)
+    _check(isinstance(pinned, bool), where, "pinned")
+    choices = _plain(values.get("choices", {}), where, tr("the choices"))
+    for name in NOT_IN_FILES:
+        choices.pop(name, None)
+    conversation = Conversation(
+        _id(values, where), _text(values, "title", LONGEST_TITLE, where, ""), _time(values, "created_at", where),
+        _time(values, "updated_at", where), pinned, _text(values, "folder", LONGEST_TITLE, where, ""), leaf,
+        choices=choices,
+    )  # fmt: skip
+    return WholeChat(conversation, tuple(messages))
+
+
+def _message(values: Any, where: str) -> Message:
+    _check(isinstance(values, dict), where, tr("the message itself"))
+    role, state = values.get("role"), values.get("state", "complete")
+    _check(isinstance(role, str) and role in set(Role), where, tr("the role"))
+    _check(isinstance(state, str) and state in set(MessageState), where, tr("the state"))
+    state = MessageState(state)
+    attachments = _list(values, "attachments", MOST_ATTACHMENTS, where) if "attachments" in values else []
+    stats = None
+    if values.get("stats") is not None:
+        stats = _plain(values["stats"], where, tr("the statistics"))
+        for name, value in stats.items():
+            _check(_is_statistic(name, value), where, tr("the statistic {name}", name=name[:40]))
+        stats.pop("server_here", None)  # true on the PC that wrote the file; unknown on this one
+    return Message(
+        Role(role), _text(values, "text", LONGEST_TEXT, where), _id(values, where), _time(values, "created_at", where),
+        MessageState.INTERRUPTED if state is MessageState.WRITING else state, stats,
+        _text(values, "parent", 64, where, ""),
+        tuple(_attachment(one, tr("{where}, attachment {number}", where=where, number=number))
+              for number, one in enumerate(attachments, 1)),
+    )  # fmt: skip
+
+
+def _attachment(values: Any, where: str) -> Attachment:
+    _check(isinstance(values, dict), where, tr("the attachment itself"))
+    kind, n_pages = values.get("kind"), values.get("n_pages", 0)
+    _check(isinstance(kind, str) and kind in {"pasted", "text", "pdf"}, where, tr("the kind"))
+    _check(
+        isinstance(n_pages, int) and n_pages is not True and 0 <= n_pages <= MOST_PAGES,
+        where,
+        tr("the number of pages"),
+    )
+    name, text = _text(values, "name", LONGEST_TITLE, where), _text(values, "text", LONGEST_TEXT, where)
+    return Attachment(name, text, kind, n_pages)
+
+
+def _is_statistic(name: str, value: Any) -> bool:
+    """What shows an answer's statistics trusts their types."""
+    match _STATS.get(name):
+        case None:
+            return True  # of a later version, or measured by the window
+        case "str":
+            return isinstance(value, str)
+        case "bool":
+            return isinstance(value, bool)
+        case kind if kind in _NUMBER:
+            return (value is None and kind.endswith("None")) or (_is_finite(value))
+        case _:
+            return True
+
+
+# ------------------------------------------------------------------ single values
+
+
+def _check(is_right: bool, where: str, what: str) -> None:
+    if not is_right:
+        raise ChatFileError(
+            tr("This file is damaged: in {where}, {what} is not what it should be.", where=where, what=what)
+        )
+
+
+def _refuse_constant(word: str) -> float:
+    raise ValueError(word)  # NaN and Infinity are no JSON
+
+
+def _check_unique(ids: list[str], where: str) -> None:
+    _check(len(set(ids)) == len(ids), where, tr("an id that two share"))
+
+
+def _list(values: dict[str, Any], name: str, most: int, where: str) -> list[Any]:
+    found = values.get(name)
+    _check(isinstance(found, list) and len(found) <= most, where, name)
+    return found  # type: ignore[return-value]  # just checked
+
+
+def _text(values: dict[str, Any], name: str, longest: int, where: str, default: str | None = None) -> str:
+    found = values.get(name, default)
+    _check(isinstance(found, str) and len(found) <= longest and _is_utf8(found), where, name)
+    return str(found)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether no half of a character stands in it, which no file and no database can hold."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _id(values: dict[str, Any], where: str) -> str:
+    found = _text(values, "id", 64, where)
+    _check(_ID.fullmatch(found) is not None, where, tr("the id"))
+    return found
+
+
+def _time(values: dict[str, Any], name: str, where: str) -> float:
+    found = values.get(name)
+    _check(_is_finite(found) and 0 <= float(found or 0) <= LAST_TIME, where, name)
+    return float(found or 0)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a database and a line of text can hold."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _plain(values: Any, where: str, what: str) -> dict[str, Any]:
+    """A dictionary of plain values, neither deep nor large."""
+    _check(isinstance(values, dict) and _depth_is_fine(values, DEEPEST_PLAIN), where, what)
+    _check(all(_is_utf8(text) for text in _texts(values)), where, what)
+    _check(len(json.dumps(values, ensure_ascii=False)) <= LONGEST_PLAIN, where, what)
+    return dict(values)
+
+
+def _depth_is_fine(value: Any, left: int) -> bool:
+    if isinstance(value, dict | list):
+        return left > 0 and all(
+            _depth_is_fine(one, left - 1) for one in (value.values() if isinstance(value, dict) else value)
+        )
+    return isinstance(value, str | bool | None) or _is_finite(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for name, one in value.items():
+                yield name
+                yield from _texts(one)
+        case list():
+            for one in value:
+                yield from _texts(one)

@@ -1,0 +1,205 @@
+"""Chats as files that leave Hearth and come back: JSON with everything, Markdown to read.
+
+What was written as JSON and read again is written with the same bytes. What is read is checked in
+app/chat/chat_file_check.py. Knows no Qt and no database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from app.chat.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
+from app.chat.conversation import Attachment, Message, MessageState, Role, WholeChat, branch
+from app.translation import noted, tr, tr_n
+
+__all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
+
+MOST_FILE_BYTES = 128 << 20
+UNTITLED = noted("New chat")
+_LONGEST_NAME = 80  # characters of a file's name: at most 240 bytes, and every file system takes 255
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names that Windows keeps for itself
+_STATES = {
+    MessageState.CANCELLED: noted("Stopped"), MessageState.LENGTH: noted("Cut off at the limit"),
+    MessageState.FAILED: noted("Not finished"), MessageState.INTERRUPTED: noted("Interrupted"),
+    MessageState.WRITING: noted("Interrupted"),
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def read_json(path: Path) -> list[WholeChat]:
+    """The chats of a file. Raises ChatFileError, and OSError where the file cannot be read."""
+    with path.open("rb") as file:
+        data = file.read(MOST_FILE_BYTES + 1)
+    if len(data) > MOST_FILE_BYTES:
+        raise ChatFileError(
+            tr(
+                "This file is larger than {most} MiB, which Hearth does not read.",
+                most=MOST_FILE_BYTES >> 20,
+            )
+        )
+    return parsed(data)
+
+
+def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
+    """Writes chats into one file, complete or not at all; returns how many. Raises OSError."""
+    written = 0
+    with _replacing(path) as file:
+        file.write(f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [')
+        for chat in chats:
+            file.write("\n" if not written else ",\n")
+            json.dump(plain(chat), file, ensure_ascii=False, indent=1, allow_nan=False)
+            written += 1
+        file.write("\n]}\n")
+    return written
+
+
+def plain(chat: WholeChat) -> dict[str, Any]:
+    """A chat as JSON values. The draft is not among them: it was not sent."""
+    c = chat.conversation
+    choices = {name: value for name, value in c.choices.items() if name not in NOT_IN_FILES}
+    leaf = c.leaf if any(message.id == c.leaf for message in chat.messages) else ""
+    values = {
+        "id": c.id, "title": c.title, "created_at": float(c.created_at), "updated_at": float(c.updated_at),
+        "pinned": c.pinned, "folder": c.folder, "leaf": leaf, "choices": choices,
+        "messages": [_plain_message(m) for m in chat.messages],
+    }  # fmt: skip
+    return dict(_storable(values))
+
+
+def _plain_message(m: Message) -> dict[str, Any]:
+    state = MessageState.INTERRUPTED if m.state is MessageState.WRITING else m.state
+    values: dict[str, Any] = {
+        "id": m.id, "parent": m.parent, "role": str(m.role), "created_at": float(m.created_at),
+        "state": str(state), "text": m.text,
+    }  # fmt: skip
+    if m.attachments:
+        values["attachments"] = [asdict(one) for one in m.attachments]
+    if m.stats is not None:
+        values["stats"] = m.stats
+    return values
+
+
+def _storable(value: Any) -> Any:
+    """The value with a replacement for what neither UTF-8 nor JSON can hold: halves of characters, endless numbers."""
+    match value:
+        case dict():
+            return {_storable(str(name)): _storable(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_storable(one) for one in value]
+        case str() if not value.isascii():
+            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case float() if not math.isfinite(value):
+            return None
+    return value
+
+
+# ------------------------------------------------------------------ Markdown
+
+
+def write_markdown(path: Path, chat: WholeChat) -> None:
+    """Writes the branch of a chat that is shown, to be read. Raises OSError."""
+    with _replacing(path) as file:
+        for part in _markdown(chat):
+            file.write(_storable(part))
+
+
+def write_markdown_folder(folder: Path, chats: Iterable[WholeChat]) -> int:
+    """Writes every chat into a file of its own, those in a folder into one of that name; returns how many.
+
+    Nothing that is there is written over: a name that is taken gets a number. Raises OSError.
+    """
+    written = 0
+    for chat in chats:
+        c = chat.conversation
+        place = folder / file_name(c.folder) if c.folder else folder
+        place.mkdir(parents=True, exist_ok=True)
+        name, number = file_name(c.title), 1
+        path = place / f"{name}.md"
+        while path.exists():
+            number += 1
+            path = place / f"{name} ({number}).md"
+        write_markdown(path, chat)
+        written += 1
+    return written
+
+
+def file_name(title: str) -> str:
+    """A name for a file, without its ending, that every system takes: after a chat's title."""
+    title = unicodedata.normalize("NFC", _storable(title))
+    kept = "".join(
+        " " if letter in '<>:"/\\|?*' or unicodedata.category(letter)[0] == "C" else letter for letter in title
+    )
+    name = " ".join(kept.split())[:_LONGEST_NAME].strip(" .")
+    while len(name.encode()) > 3 * _LONGEST_NAME:  # emoji take four bytes
+        name = name[:-1].strip(" .")
+    if _RESERVED.fullmatch(name.split(".")[0].strip()):
+        name = f"_{name}"
+    return name or tr(UNTITLED)
+
+
+def _markdown(chat: WholeChat) -> Iterator[str]:
+    title = " ".join(chat.conversation.title.split()) or tr(UNTITLED)
+    yield f"# {title}\n\n*{_day(chat.conversation.created_at)}*\n"
+    for message in branch(chat.messages, chat.conversation.leaf):
+        yield f"\n## {_speaker(message)}\n"
+        for attachment in message.attachments:
+            yield from _attached(attachment)
+        if text := message.text.strip("\n"):
+            yield f"\n{text}\n"
+        if words := _STATES.get(message.state):
+            yield f"\n*{tr(words)}*\n"
+
+
+def _speaker(message: Message) -> str:
+    if message.role is Role.USER:
+        return tr("You")
+    if message.role is Role.SYSTEM:
+        return tr("Instructions")
+    model = (message.stats or {}).get("model")
+    return " ".join(model.split()) if isinstance(model, str) and model.strip() else tr("Answer")
+
+
+def _attached(attachment: Attachment) -> Iterator[str]:
+    n = attachment.n_pages
+    pages = f" ({tr_n('{n} page', '{n} pages', n)})" if n else ""
+    longest = max(map(len, re.findall("`+", attachment.text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    end = "" if attachment.text.endswith("\n") else "\n"
+    yield f"\n**{' '.join(attachment.name.split())}**{pages}\n\n{fence}\n{attachment.text}{end}{fence}\n"
+
+
+def _day(seconds: float) -> str:
+    try:
+        day = datetime.fromtimestamp(seconds).astimezone()
+    except (OverflowError, OSError, ValueError):  # a clock far off; Windows refuses more than others
+        return "–"
+    return f"{day:%Y-%m-%d}"
+
+
+# ------------------------------------------------------------------ writing
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A text file that takes its name when it is complete; what had the name before stays until then."""
+    unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.part")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,454 @@
+"""Every chat that was touched since the start, in memory; the store follows in the background and is never waited for.
+
+It decides what to keep and how to save it. What is said in a chat is decided elsewhere, and it shows nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.chat.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.conversation import (
+    BinnedChat,
+    Conversation,
+    Message,
+    MessageState,
+    SearchHit,
+    TakenOut,
+    Unsent,
+    WholeChat,
+    branch,
+    newest_leaf,
+    put_in,
+    take_out,
+)
+from app.chat.store import RescueReport, Store, StoreError
+from app.clients.operations import Operations
+
+log = logging.getLogger(__name__)
+
+SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
+INDEX_AFTER_MS = 4000  # the search's index grows when nothing was said for so long
+INDEX_STEP_MS = 100  # and leaves so much time between its steps
+BIN_DAYS = 30  # so long a deleted chat can be restored
+
+OpenStore = Callable[[], tuple[Store, RescueReport | None]]
+
+
+class ChatMemory(QObject):
+    """Conversations and messages, newest state first in memory, then in the store. All methods come back at once.
+
+    saves and reads are two queues, so that a save that a full disk holds up keeps nobody from reading an old chat.
+    """
+
+    opened = Signal()  # the store's chats are there
+    changed = Signal()  # the list of conversations
+    trouble = Signal(object)  # StoreError or RescueReport, for a banner
+    solved = Signal()  # saves are through again
+
+    def __init__(self, open_store: OpenStore, saves: Operations, reads: Operations) -> None:
+        super().__init__()
+        self._open_store = open_store
+        self._saves, self._reads = saves, reads
+        self._store: Store | None = None  # set in the thread of `saves`, before any other work there
+        self._conversations: dict[str, Conversation] = {}
+        self._bin: dict[str, BinnedChat] = {}  # what was deleted since the start, and all of it once it is read
+        self._erased: set[str] = set()
+        self._chats: dict[str, list[Message]] = {}
+        self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
+        self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
+        self._new_draft: str | None = None  # of the chat that is not begun; None: not read yet
+        self._removed: dict[str, TakenOut] = {}
+        self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
+        self._repaired = False
+        self.is_sound: bool | None = None  # whether the file was opened whole; None: it is still being opened
+        self.is_stalled = False
+        self._started_at = time.time()
+        self._ending = False
+        self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
+        self._timer.timeout.connect(self._save_growing)
+        self._index_timer = QTimer(self, singleShot=True)
+        self._index_timer.timeout.connect(self._grow_index)
+        saves.stalled.connect(self._stalled)
+        saves.resumed.connect(self._resumed)
+
+    # -------------------------------------------------------------- opening
+
+    def open(self) -> None:
+        """Open the store in the background; `opened` follows, with `trouble` where there was some."""
+        self._saves.run("open the chats", self._read_store, self._is_open, self._is_not_open)
+
+    def _is_not_open(self, error: BaseException) -> None:
+        self.is_sound = False
+        self.trouble.emit(error)
+
+    def _read_store(self) -> tuple[RescueReport | None, list[Conversation], str]:
+        self._store, report = self._open_store()
+        with contextlib.suppress(StoreError):  # the next start marks them, and `read` shows them as interrupted
+            self._store.mark_interrupted()
+        return report, self._store.conversations(), self._store.draft()
+
+    def _is_open(self, result: tuple[RescueReport | None, list[Conversation], str]) -> None:
+        report, conversations, draft = result
+        if self._ending:
+            return
+        self._conversations = {c.id: c for c in conversations} | self._conversations
+        self._new_draft = draft if self._new_draft is None else self._new_draft
+        self.is_sound = report is None
+        self._take(report)
+        bin_begins = self._started_at - BIN_DAYS * 24 * 3600
+        self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
+        self._index_timer.start(INDEX_AFTER_MS)
+        self.changed.emit()
+        self.opened.emit()
+
+    def repair(self) -> None:
+        """Open the file anew and write everything that is in memory into it."""
+        self._saves.run("repair the chats", lambda: self._stored.repair(), self._is_repaired, self._not_repaired)
+
+    def _take(self, report: RescueReport | None) -> None:
+        self._report = report
+        if report is not None:
+            self.trouble.emit(report)
+
+    def _not_repaired(self, error: BaseException) -> None:
+        self.trouble.emit(self._report if self._report is not None and self._report.in_memory else error)
+
+    def _is_repaired(self, report: RescueReport | None) -> None:
+        self.solved.emit()
+        self._take(report)
+        for conversation_id, messages in self._chats.items():
+            if conversation := self._conversations.get(conversation_id):
+                self._keep("save the chat", partial(self._save_head, conversation))
+                for message in messages:
+                    self._keep("save the message", partial(self._append, conversation_id, message))
+                self._keep("save the chat", partial(self._save_head, conversation))  # appending has moved its leaf
+
+    # -------------------------------------------------------------- conversations
+
+    def conversations(self) -> list[Conversation]:
+        """The newest first."""
+        return sorted(self._conversations.values(), key=lambda c: c.updated_at, reverse=True)
+
+    def conversation(self, conversation_id: str | None) -> Conversation | None:
+        return self._conversations.get(conversation_id or "")
+
+    def add(self, conversation: Conversation) -> None:
+        self._conversations[conversation.id] = conversation
+        self._chats[conversation.id] = []
+        self._keep("save the chat", partial(self._save_head, conversation))
+
+    def rename(self, conversation_id: str, title: str) -> None:
+        self._set_head(conversation_id, title=title)
+
+    def set_pinned(self, conversation_id: str, pinned: bool) -> None:
+        self._set_head(conversation_id, pinned=pinned)
+
+    def set_folder(self, conversation_id: str, folder: str) -> None:
+        """Put a chat into the folder of that name; an empty one takes it out."""
+        self._set_head(conversation_id, folder=folder)
+
+    def set_folders(self, folders: Mapping[str, str]) -> None:
+        """Put many chats into folders at once, by their ids."""
+        for conversation_id, folder in folders.items():
+            conversation = replace(self._conversations[conversation_id], folder=folder)
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
+        self.changed.emit()
+
+    def set_choices(self, conversation_id: str, choices: dict[str, Any]) -> None:
+        """What is chosen for this chat alone, in place of what was chosen before."""
+        self._set_head(conversation_id, choices=choices)
+
+    def set_leaf(self, conversation_id: str, message_id: str) -> None:
+        """Show the branch through that message from now on, down to its newest message."""
+        leaf = newest_leaf(self._chats.get(conversation_id, []), message_id)
+        self._set_head(conversation_id, leaf=leaf)
+
+    def draft(self, conversation_id: str) -> str:
+        """What stands in a chat's composer; of the chat that is not begun where the id is empty."""
+        conversation = self._conversations.get(conversation_id)
+        return conversation.draft if conversation else "" if conversation_id else self._new_draft or ""
+
+    def set_draft(self, conversation_id: str, text: str) -> None:
+        """What stands in a chat's composer from now on; saved within SAVE_EVERY_MS, and not told by `changed`."""
+        if text == self.draft(conversation_id):
+            return
+        if conversation := self._conversations.get(conversation_id):
+            self._conversations[conversation_id] = replace(conversation, draft=text)
+        elif not conversation_id:
+            self._new_draft = text
+        self._drafted.add(conversation_id)
+        self._save_soon()
+
+    def _set_head(self, conversation_id: str, **fields: Any) -> None:
+        before = self._conversations[conversation_id]
+        conversation = replace(before, **fields)
+        if conversation != before:
+            self._conversations[conversation_id] = conversation
+            self._keep("save the chat", partial(self._save_head, conversation))
+            self.changed.emit()
+
+    def set_queued(self, conversation_id: str, queued: Unsent | None) -> None:
+        """The message that is sent when the answer being written ends; None: there is none."""
+        self._set_head(conversation_id, queued=queued)
+
+    # -------------------------------------------------------------- the bin
+
+    def delete(self, conversation_id: str) -> None:
+        """Put a chat into the bin. The first start after BIN_DAYS removes it for good."""
+        self._save_drafts()
+        self._bin[conversation_id] = BinnedChat(self._conversations.pop(conversation_id), time.time())
+        self._keep("delete a chat", lambda: self._stored.delete(conversation_id))
+        self.changed.emit()
+
+    def restore(self, conversation_id: str) -> bool:
+        """Take a chat out of the bin; False where it is not in there."""
+        binned = self._bin.pop(conversation_id, None)
+        if binned is None:
+            return False
+        self._conversations[conversation_id] = binned.conversation
+        self._keep("bring a chat back", lambda: self._stored.restore(conversation_id))
+        self.changed.emit()
+        return True
+
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Remove chats in the bin for good."""
+        gone = [one for one in conversation_ids if self._bin.pop(one, None) is not None]
+        self._erased.update(gone)
+        for one in gone:
+            self._chats.pop(one, None)
+        self._keep("erase deleted chats", lambda: self._stored.erase(gone))
+
+    def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
+        """Read what is in the bin, those deleted last first."""
+
+        def take(stored: list[BinnedChat]) -> None:
+            gone = self._conversations.keys() | self._erased  # saved later than it was read
+            self._bin = {b.conversation.id: b for b in stored if b.conversation.id not in gone} | self._bin
+            then(sorted(self._bin.values(), key=lambda binned: binned.deleted_at, reverse=True))
+
+        self._reads.run("read the bin", lambda: self._stored.binned(), take, self.trouble.emit)
+
+    # -------------------------------------------------------------- files
+
+    def export_chats(
+        self,
+        path: Path,
+        conversation_ids: Sequence[str] | None,
+        then: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Write chats, or all of them, oldest first: into one JSON file where the path ends in .json, one chat into a
+        Markdown file where it ends in .md, else into a folder of Markdown files. `then` is told how many; `failed` gets
+        an OSError or a StoreError."""
+        wanted = set(self._conversations if conversation_ids is None else conversation_ids)
+        heads = sorted((c for c in self._conversations.values() if c.id in wanted), key=lambda c: (c.created_at, c.id))
+        here = {c.id: WholeChat(c, tuple(self._chats[c.id])) for c in heads if c.id in self._chats}
+
+        def write() -> int:
+            chats = (here.get(c.id) or WholeChat(c, tuple(self._stored.messages(c.id))) for c in heads)
+            if path.suffix.lower() == ".json":
+                return write_json(path, chats)
+            if path.suffix.lower() != ".md":
+                return write_markdown_folder(path, chats)
+            for chat in chats:
+                write_markdown(path, chat)
+            return len(heads)
+
+        self._reads.run("export chats", write, then, failed)
+
+    def import_chats(
+        self, path: Path, then: Callable[[list[Conversation], int], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Take in the chats of a JSON file, all or none. `then` is told which came in and how many were here already;
+        `failed` gets a ChatFileError, an OSError or a StoreError."""
+
+        def store(chats: list[WholeChat]) -> None:
+            def taken(added: list[Conversation]) -> None:
+                self._conversations |= {c.id: c for c in added}
+                if added:
+                    self.changed.emit()
+                    self._index_timer.start(INDEX_AFTER_MS)
+                then(added, len(chats) - len(added))
+
+            if not self._ending:
+                self._saves.run("take in chats from a file", lambda: self._stored.add_chats(chats), taken, failed)
+
+        self._reads.run("read a file of chats", lambda: read_json(path), store, failed)
+
+    # -------------------------------------------------------------- search
+
+    def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
+        if self._store is not None and not self._ending:  # what was just typed may ask while the window closes
+            self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
+
+    def _grow_index(self) -> None:
+        def next_step(there_is_more: bool) -> None:
+            if there_is_more and not self._index_timer.isActive() and not self._ending:
+                self._index_timer.start(INDEX_STEP_MS)
+
+        def leave_it(error: BaseException) -> None:  # it is only slower to search without; the next answer tries again
+            log.info("the search's index does not grow: %s", error)
+
+        if not self._ending:
+            self._reads.run("take in words to search for", lambda: self._stored.grow_index(), next_step, leave_it)
+
+    # -------------------------------------------------------------- messages
+
+    def messages(self, conversation_id: str) -> list[Message] | None:
+        """All messages of a chat that is in memory, of every branch, else None: then `read` it."""
+        return self._chats.get(conversation_id)
+
+    def branch_of(self, conversation_id: str) -> list[Message] | None:
+        """The messages that are shown of a chat that is in memory, else None: then `read` it."""
+        messages = self._chats.get(conversation_id)
+        conversation = self._conversations.get(conversation_id)
+        return None if messages is None else branch(messages, conversation.leaf if conversation else "")
+
+    def read(self, conversation_id: str, then: Callable[[], None]) -> None:
+        def take(messages: list[Message]) -> None:
+            # Whatever is being written in the file was interrupted: what we write ourselves is in memory.
+            self._chats.setdefault(conversation_id, [
+                replace(m, state=MessageState.INTERRUPTED) if m.state is MessageState.WRITING else m for m in messages
+            ])  # fmt: skip
+            then()
+
+        self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
+
+    def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
+        """Add a message behind its parent and show its branch; `then` is called when it is stored."""
+        self._chats[conversation_id].append(message)
+        conversation = self._conversations[conversation_id]
+        self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at, leaf=message.id)
+        self._keep("save the message", partial(self._append, conversation_id, message), lambda _: then())
+        self.changed.emit()
+
+    def update(self, conversation_id: str, message: Message) -> None:
+        """Put a newer state in a message's place. One that is being written is saved every SAVE_EVERY_MS."""
+        messages = self._chats[conversation_id]
+        messages[_place(messages, message.id)] = message
+        if message.state is MessageState.WRITING:
+            self._growing[message.id] = message
+            self._save_soon()
+        else:
+            self._growing.pop(message.id, None)
+            self._keep("save the answer", lambda: self._stored.update_message(message))
+            self._index_timer.start(INDEX_AFTER_MS)
+
+    def remove(self, conversation_id: str, message_id: str) -> None:
+        """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
+        for good."""
+        leaf = self._conversations[conversation_id].leaf
+        left, removed = take_out(self._chats[conversation_id], message_id, leaf)
+        self._chats[conversation_id], self._removed[message_id] = left, removed
+        self._growing.pop(message_id, None)
+        self._keep("remove a message", lambda: self._stored.remove_message(message_id))
+        if leaf == message_id:
+            parent = removed.message.parent
+            self._set_head(conversation_id, leaf=parent and newest_leaf(left, parent))
+
+    def put_back(self, conversation_id: str, message_id: str) -> bool:
+        """Undo `remove`; False where there is nothing to undo."""
+        removed = self._removed.pop(message_id, None)
+        messages = self._chats.get(conversation_id)
+        if removed is None or messages is None or conversation_id not in self._conversations:
+            return False
+        parent = removed.message.parent
+        while parent in self._removed:  # it was taken out after this one and is not back yet
+            parent = self._removed[parent].message.parent
+        back = self._chats[conversation_id] = put_in(messages, removed, parent)
+        followers = [m.id for m in back if m.parent == message_id]
+        self._keep("bring a message back", lambda: self._stored.put_back(message_id, parent, followers))
+        self._set_head(conversation_id, leaf=removed.leaf)
+        return True
+
+    def _save_soon(self) -> None:
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _save_growing(self) -> None:
+        # While a save waits for room on the disk, another copy of the same message behind it would only pile up.
+        if "save what is written" in self._saves.waiting():
+            self._timer.start()
+            return
+        growing, self._growing = self._growing, {}
+        for message in growing.values():
+            self._keep("save what is written", partial(self._update, message))
+        self._save_drafts()
+
+    def _save_drafts(self) -> None:
+        drafted, self._drafted = self._drafted, set()
+        for conversation_id in drafted:
+            if conversation := self.conversation(conversation_id):
+                self._keep("save what is written", partial(self._save_head, conversation))
+            elif not conversation_id:
+                draft = self._new_draft or ""
+                self._keep("save what is written", partial(self._save_draft, draft))
+
+    # -------------------------------------------------------------- saving
+
+    @property
+    def _stored(self) -> Store:
+        if self._store is None:
+            raise RuntimeError("The chats could not be opened, so nothing can be saved.")
+        return self._store
+
+    def _save_head(self, conversation: Conversation) -> None:
+        self._stored.save_conversation(conversation)
+
+    def _save_draft(self, text: str) -> None:
+        self._stored.save_draft(text)
+
+    def _append(self, conversation_id: str, message: Message) -> None:
+        self._stored.append(conversation_id, message)
+
+    def _update(self, message: Message) -> None:
+        self._stored.update_message(message)
+
+    def _keep(self, name: str, work: Callable[[], object], then: Callable[[object], None] | None = None) -> None:
+        self._saves.keep_trying(name, work, then, self._lost)
+
+    def _lost(self, error: BaseException) -> None:
+        """A save that no waiting helps. A file that was damaged under our hands is rescued once and written again."""
+        log.info("a chat could not be saved: %s", error)
+        self.trouble.emit(error)
+        if isinstance(error, StoreError) and error.kind == "damaged" and not (self._repaired or self._ending):
+            self._repaired = True
+            self.repair()
+
+    def _stalled(self, error: StoreError) -> None:
+        self.is_stalled = True
+        self.trouble.emit(error)
+
+    def _resumed(self) -> None:
+        self.is_stalled = False
+        self.solved.emit()
+
+    def end(self) -> None:
+        """Hand over what waits for its turn and begin nothing new: the queues are about to be closed."""
+        self._save_drafts()
+        self._index_timer.stop()
+        self._ending = True
+
+    def close(self) -> None:
+        """Close the file; after both queues have ended."""
+        if self._store is not None:
+            self._store.close()
+
+    def retry_now(self) -> None:
+        self._saves.retry_now()
+
+
+def _place(messages: list[Message], message_id: str) -> int:
+    """Where a message stands, looked for from the end: that is where things happen."""
+    return next(i for i in range(len(messages) - 1, -1, -1) if messages[i].id == message_id)

@@ -1,0 +1,139 @@
+"""How chats are kept in order: pinned, put into folders, written to files and read from them, taken out of the bin;
+every act on the list with the way back.
+
+What is said in a chat is the chat controller's. It shows nothing: words for a note are a signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QSignalBlocker, Signal
+
+from app.chat.chat_memory import ChatMemory
+from app.chat.conversation import BinnedChat, Conversation
+from app.translation import figure, tr, tr_n
+from app.user_messages import UserMessage, describe
+
+
+class ChatShelf(QObject):
+    """All methods come back at once; the list of chats follows by the memory's `changed`."""
+
+    toast = Signal(str, object)  # words, and a callable that undoes it, or None
+    problem = Signal(str, UserMessage)  # "import" or "export", and why it was not done
+    solved = Signal(str)  # this was done now
+
+    def __init__(self, memory: ChatMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def place(self, conversation_id: str, pinned: bool, folder: str) -> None:
+        """Pin a chat or not, and put it into a folder; an empty one is none."""
+        chat = self._memory.conversation(conversation_id)
+        if chat is None or (chat.pinned, chat.folder) == (pinned, folder):
+            return
+        if folder != chat.folder:
+            words = (
+                tr("Moved to “{folder}”", folder=folder)
+                if folder
+                else tr("Taken out of “{folder}”", folder=chat.folder)
+            )
+        else:
+            words = tr("Chat pinned") if pinned else tr("Chat unpinned")
+        self._put(conversation_id, pinned, folder)
+        self.toast.emit(words, partial(self._put, conversation_id, chat.pinned, chat.folder))
+
+    def _put(self, conversation_id: str, pinned: bool, folder: str) -> None:
+        if self._memory.conversation(conversation_id) is not None:
+            self._memory.set_pinned(conversation_id, pinned)
+            self._memory.set_folder(conversation_id, folder)
+
+    def rename_folder(self, name: str, new_name: str) -> None:
+        """Give a folder another name; where there is one of that name, both become one."""
+        new_name = " ".join(new_name.split())
+        moved = [c for c in self._memory.conversations() if c.folder == name]
+        if not moved or not new_name or new_name == name:
+            return
+        merges = any(c.folder == new_name for c in self._memory.conversations())
+        before = {c.id: c.folder for c in moved}
+        self._memory.set_folders(dict.fromkeys(before, new_name))
+        if merges:
+            self.toast.emit(
+                tr("Moved into “{folder}”, which was there already", folder=new_name),
+                partial(self._put_back, before),
+            )
+
+    def take_out(self, name: str) -> None:
+        """Take every chat out of a folder; it is gone then."""
+        before = {c.id: c.folder for c in self._memory.conversations() if c.folder == name}
+        if before:
+            self._memory.set_folders(dict.fromkeys(before, ""))
+            self.toast.emit(
+                tr("Taken out of “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
+                partial(self._put_back, before),
+            )
+
+    # -------------------------------------------------------------- the bin
+
+    def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
+        """Call back with the deleted chats that can still be restored, those deleted last first."""
+        self._memory.read_bin(then)
+
+    def restore(self, conversation_id: str) -> None:
+        """Put a deleted chat back into the list."""
+        if self._memory.restore(conversation_id):
+            self.toast.emit(tr("Chat restored"), None)
+
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Remove deleted chats for good."""
+        self._memory.erase(conversation_ids)
+
+    # -------------------------------------------------------------- files
+
+    def export_chats(self, path: Path, conversation_ids: Sequence[str] | None = None) -> None:
+        """Write chats, or all of them: JSON into .json, one chat as Markdown into .md, else Markdown into a folder."""
+        self._memory.export_chats(
+            path, conversation_ids, partial(self._exported, path), partial(self._not_done, "export")
+        )
+
+    def _exported(self, path: Path, count: int) -> None:
+        self.solved.emit("export")
+        self.toast.emit(
+            tr_n("{n} chat exported to {name}", "{n} chats exported to {name}", count, n=figure(count), name=path.name),
+            None,
+        )
+
+    def import_chats(self, path: Path) -> None:
+        """Read the chats of a JSON file, all or none of them."""
+        self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
+
+    def _imported(self, added: list[Conversation], known: int) -> None:
+        self.solved.emit("import")
+        if not added:
+            here = tr_n("{n} chat was here already", "{n} chats were here already", known, n=figure(known))
+            self.toast.emit(here if known else tr("There is no chat in this file"), None)
+            return
+        words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
+        if known:
+            words += ", " + tr_n("{n} was here already", "{n} were here already", known)
+        self.toast.emit(words, partial(self._delete, [chat.id for chat in added]))
+
+    def _delete(self, conversation_ids: Sequence[str]) -> None:
+        with QSignalBlocker(self._memory):  # the list is told once, not for each of thousands
+            for conversation_id in conversation_ids:
+                if self._memory.conversation(conversation_id) is not None:
+                    self._memory.delete(conversation_id)
+        self._memory.changed.emit()
+
+    def _not_done(self, during: str, error: BaseException) -> None:
+        self.problem.emit(during, describe(error, during=during))
+
+    def _put_back(self, folders: Mapping[str, str]) -> None:
+        known = {key: folder for key, folder in folders.items() if self._memory.conversation(key) is not None}
+        self._memory.set_folders(known)
+
+
+def _chats(count: int) -> str:
+    return tr_n("{n} chat", "{n} chats", count, n=figure(count))

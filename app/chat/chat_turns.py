@@ -1,0 +1,215 @@
+"""What a person does with the messages of a chat: ask, ask otherwise, have it answered anew, go on, delete.
+
+A chat is a tree: what is asked or answered anew stands beside what was there, and nothing is lost. It hands answers
+to app/chat/answer_queue.py and messages to app/chat/chat_memory.py. It knows neither which chat is open nor what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from PySide6.QtCore import QObject, Signal
+
+from app.chat.answer_queue import Answer, AnswerQueue
+from app.chat.chat_memory import ChatMemory
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
+from app.chat.message_act import MessageAct, can_continue
+from app.chat.thinking import ThoughtClock
+from app.clients.asking import AnswerRequest, Asking, request_for
+from app.clients.servers import Place
+from app.translation import figure, noted, tr, tr_n
+
+STILL_ANSWERING = noted("Still answering: stop it first, or wait")
+
+
+def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
+    """For every shown message of which there are several: which this is, from 1, and how many. Cost: linear."""
+    families: dict[tuple[str, Role], list[str]] = {}
+    for message in messages:
+        families.setdefault((message.parent, message.role), []).append(message.id)
+    versions = {}
+    for message in shown:
+        family = families.get((message.parent, message.role), [])
+        if len(family) > 1:
+            versions[message.id] = (family.index(message.id) + 1, len(family))
+    return versions
+
+
+class ChatTurns(QObject):
+    """Every method comes back at once; what happens is a signal with the chat's id first."""
+
+    added = Signal(str, object)  # a message stands at the end of what is shown
+    resumed = Signal(str, object)  # this answer is being written on
+    branch_changed = Signal(str, str)  # another branch is shown; id of the message to keep in view, or "": the end
+    said = Signal(str, object)  # words for a note, and what undoes it
+
+    def __init__(self, memory: ChatMemory, answers: AnswerQueue) -> None:
+        super().__init__()
+        self._memory = memory
+        self._answers = answers
+        self.asking_of: Callable[[Conversation | None], Asking] = lambda conversation: Asking()
+        self.words_of: Callable[[Message], str] = lambda message: message.text
+
+    # -------------------------------------------------------------- asking
+
+    def ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+        """A new question at the end of what is shown."""
+        shown = self._memory.branch_of(chat)
+        self._question(chat, Message(Role.USER, text, parent=shown[-1].id if shown else "", attachments=attachments))
+
+    def _question(self, chat: str, question: Message) -> None:
+        answer = self._new_answer(chat, question)
+        self._memory.append(chat, question, partial(self._question_stored, answer))
+        self.added.emit(chat, question)
+        self._begin(answer)
+
+    def _new_answer(self, chat: str, question: Message) -> Answer:
+        place = self._place_of(chat)
+        # Who answers is stored with the first word, so that it is known also after a crash.
+        who = place.figures if place is not None else None
+        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=question.id)
+        return Answer(chat, message, lambda: self.request(chat, question), place=place)
+
+    def _place_of(self, chat: str) -> Place | None:
+        """The server that a chat is sent to as things stand now; None: none."""
+        return self.asking_of(self._memory.conversation(chat)).place
+
+    def request(self, chat: str, question: Message) -> AnswerRequest:
+        """What is asked for a question of a chat, as things stand now."""
+        way = branch(self._memory.messages(chat) or [question], question.id)
+        return request_for(way, question.id, self.asking_of(self._memory.conversation(chat)), self.words_of)
+
+    def _question_stored(self, answer: Answer) -> None:
+        answer.may_start = True
+        self._answers.advance()
+
+    def _begin(self, answer: Answer) -> None:
+        self._memory.append(answer.conversation_id, answer.message)
+        self.added.emit(answer.conversation_id, answer.message)
+        answer.may_start = answer.may_start or self._memory.is_stalled
+        self._answers.add(answer)
+
+    def send_again(self, chat: str) -> None:
+        """Answer the last question anew. An attempt with words in it stays; an empty one goes."""
+        shown = self._memory.branch_of(chat)
+        question = next((m for m in reversed(shown or []) if m.role is Role.USER), None)
+        if not shown or question is None or self._answers.of(chat) is not None:
+            return
+        self._answer_anew(chat, question, shown[-1])
+
+    def _answer_anew(self, chat: str, question: Message, attempt: Message) -> None:
+        if attempt.role is Role.ASSISTANT and not attempt.text.strip():
+            self._memory.remove(chat, attempt.id)
+        answer = self._new_answer(chat, question)
+        answer.may_start = True
+        self._memory.append(chat, answer.message)
+        self.branch_changed.emit(chat, "")
+        self._answers.add(answer)
+
+    # -------------------------------------------------------------- acts on one message
+
+    def act(self, chat: str, act: MessageAct) -> None:
+        """Do what was asked for a message of a chat that is in memory."""
+        message = next((m for m in self._memory.messages(chat) or [] if m.id == act.message_id), None)
+        if message is None:
+            return
+        if act.act == "switch":
+            self._switch(chat, message, act.step)
+        elif self._answers.of(chat) is not None:
+            self.said.emit(tr(STILL_ANSWERING), None)
+        elif act.act == "edit":
+            self._edit(chat, message, act.text.strip())
+        elif act.act == "regenerate":
+            self._regenerate(chat, message)
+        elif act.act == "continue":
+            self._continue(chat, message)
+        else:
+            self._delete(chat, message)
+
+    def _edit(self, chat: str, message: Message, text: str) -> None:
+        """Another version of a question, answered anew; the old one and what followed it stay beside it."""
+        if not text or message.role is not Role.USER:
+            return
+        version = Message(Role.USER, text, parent=message.parent, attachments=message.attachments)
+        answer = self._new_answer(chat, version)
+        self._memory.append(chat, version, partial(self._question_stored, answer))
+        self._memory.append(chat, answer.message)
+        self.branch_changed.emit(chat, "")
+        answer.may_start = answer.may_start or self._memory.is_stalled
+        self._answers.add(answer)
+
+    def _regenerate(self, chat: str, message: Message) -> None:
+        question = next((m for m in self._memory.messages(chat) or [] if m.id == message.parent), None)
+        if message.role is Role.ASSISTANT and question is not None and question.role is Role.USER:
+            self._answer_anew(chat, question, message)
+
+    def _continue(self, chat: str, message: Message) -> None:
+        """Have this PC write on what it began, wherever the chat is sent by now."""
+        shown = self._memory.branch_of(chat) or []
+        if not can_continue(message) or not shown or shown[-1].id != message.id:
+            return
+        stats = message.stats or {}
+
+        def request() -> AnswerRequest:
+            question = next((m for m in reversed(shown) if m.role is Role.USER), message)
+            asked = self.request(chat, question)
+            said = [*asked.messages, {"role": str(Role.ASSISTANT), "content": message.text}]
+            return replace(asked, messages=said, continues=True)
+
+        thoughts = ThoughtClock(message.text, float(stats.get("thought_s") or 0), int(stats.get("thought_tokens") or 0))
+        writing = replace(message, state=MessageState.WRITING)
+        answer = Answer(chat, writing, request, may_start=True, thoughts=thoughts, before=message.stats)
+        self._memory.update(chat, writing)
+        self.resumed.emit(chat, writing)
+        self._answers.add(answer)
+
+    def _switch(self, chat: str, message: Message, step: int) -> None:
+        family = siblings(self._memory.messages(chat) or [], message.id)
+        place = family.index(message.id) + step
+        if 0 <= place < len(family) and step:
+            self._memory.set_leaf(chat, family[place])
+            self.branch_changed.emit(chat, family[place])
+
+    # -------------------------------------------------------------- deleting
+
+    def _delete(self, chat: str, message: Message) -> None:
+        """Take out a question with its answers, or an answer. What follows stays and moves up; only where another
+        version takes the place of an answer does what followed this one go with it."""
+        messages = self._memory.messages(chat) or []
+        others = [one for one in siblings(messages, message.id) if one != message.id]
+        leaf = ""
+        if message.role is Role.USER:
+            going = [m for m in messages if m.parent == message.id and m.role is Role.ASSISTANT]
+            words = tr("Question and answer deleted") if going else tr("Message deleted")
+            going = [*going, message]
+        elif others:
+            going = _below(messages, message)[::-1]
+            words, leaf = tr("Answer deleted"), others[-1]
+            if len(going) > 1:
+                words = tr_n("{n} message deleted", "{n} messages deleted", len(going), n=figure(len(going)))
+        else:
+            going, words = [message], tr("Answer deleted")
+        for gone in going:
+            self._memory.remove(chat, gone.id)
+        if leaf:
+            self._memory.set_leaf(chat, leaf)
+        self.branch_changed.emit(chat, leaf or message.parent)
+        self.said.emit(words, partial(self._undo_delete, chat, [m.id for m in going], message.id))
+
+    def _undo_delete(self, chat: str, ids: list[str], keep: str) -> None:
+        back = [self._memory.put_back(chat, message_id) for message_id in reversed(ids)]
+        if any(back):  # the branch that was shown is shown again
+            self.branch_changed.emit(chat, keep)
+
+
+def _below(messages: Sequence[Message], message: Message) -> list[Message]:
+    """A message and everything that follows it, on every branch."""
+    ids = {message.id}
+    found = [message]
+    for one in messages:
+        if one.parent in ids and one.id not in ids:
+            ids.add(one.id)
+            found.append(one)
+    return found

@@ -1,0 +1,188 @@
+"""What is attached to the message that is being written: read in the background, measured, and taken along at the end.
+
+It shows nothing and counts no tokens: whoever asks the engine tells it how much of each text there is room for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, Signal, Slot
+
+from app.chat import attachments
+from app.chat.attachments import MOST_FILES, AttachmentError
+from app.chat.conversation import Attachment, new_id
+from app.translation import tr
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How many tokens a text has, and how much of it the model that is loaded has room for."""
+
+    tokens: int
+    kept_tokens: int
+    kept_chars: int
+
+
+@dataclass(frozen=True)
+class Attached:
+    """One of them. attachment: None while it is read; measure: None until it is known."""
+
+    id: str
+    name: str
+    attachment: Attachment | None = None
+    measure: Measure | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anything of it goes along; also while that is not known."""
+        return self.measure is None or self.measure.kept_chars > 0
+
+    def as_sent(self) -> Attachment | None:
+        """What goes along: the beginning that there is room for."""
+        if self.attachment is None or self.measure is None:
+            return self.attachment
+        m = self.measure
+        return attachments.cut(self.attachment, m.kept_chars, m.kept_tokens, m.tokens)
+
+
+class DraftAttachments(QObject):
+    """Read by threads of their own; everything else happens on the main thread."""
+
+    changed = Signal()  # which there are, or what is known of one
+    refused = Signal(str, str)  # one sentence on why one cannot go along, and the chat ("": a new one)
+    added = Signal(str)  # one more goes along in this chat
+    _read = Signal(str, object)  # id, Attachment or AttachmentError
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._items: dict[str, Attached] = {}
+        self._others: dict[str, dict[str, Attached]] = {}  # of drafts that are not shown, by chat
+        self._chat = ""
+        self._read.connect(self._is_read, Qt.ConnectionType.QueuedConnection)
+
+    @property
+    def items(self) -> list[Attached]:
+        """In the order in which they came."""
+        return list(self._items.values())
+
+    @property
+    def is_reading(self) -> bool:
+        return any(item.attachment is None for item in self._items.values())
+
+    @property
+    def texts(self) -> list[str]:
+        """Of those that are read, whole."""
+        return [item.attachment.text for item in self._items.values() if item.attachment is not None]
+
+    def add_files(self, paths: Sequence[Path]) -> None:
+        """Read files in the background."""
+        for path in paths:
+            if self._has_room(attachments.display_name(path)):
+                item = Attached(new_id(), attachments.display_name(path))
+                self._items[item.id] = item
+                threading.Thread(target=self._read_file, args=(item.id, path), name="attachment", daemon=True).start()
+        self.changed.emit()
+
+    def add_paste(self, text: str) -> bool:
+        """Attach a long paste; False where there is no place for it, so that it stays where it was pasted."""
+        try:
+            attachment = attachments.pasted(text)
+        except AttachmentError:
+            return False
+        if not self._has_room(attachment.name):
+            return False
+        item = Attached(new_id(), attachment.name, attachment)
+        self._items[item.id] = item
+        self.changed.emit()
+        return True
+
+    def remove(self, item_id: str) -> None:
+        """Take one away; what is still being read is given up."""
+        if self._items.pop(item_id, None) is not None:
+            self.changed.emit()
+
+    def measure(self, texts: Sequence[str], measures: Sequence[Measure]) -> None:
+        """What is known of these texts now; ignored where others are attached by now."""
+        read = [item for item in self._items.values() if item.attachment is not None]
+        if [item.attachment.text for item in read if item.attachment is not None] != list(texts):
+            return
+        before = dict(self._items)
+        for item, measure in zip(read, measures, strict=True):
+            self._items[item.id] = Attached(item.id, item.name, item.attachment, measure)
+        if before != self._items:
+            self.changed.emit()
+
+    def take(self) -> tuple[Attachment, ...]:
+        """What goes along with the message; nothing is attached any more."""
+        sent = tuple(kept for item in self._items.values() if (kept := item.as_sent()) is not None)
+        self._items.clear()
+        self.changed.emit()
+        return sent
+
+    def take_whole(self) -> tuple[Attachment, ...]:
+        """What is attached, before the context's room for it counts; nothing is attached any more."""
+        whole = tuple(item.attachment for item in self._items.values() if item.attachment is not None)
+        self._items.clear()
+        self.changed.emit()
+        return whole
+
+    def give_back(self, given: Sequence[Attachment]) -> None:
+        """Attach what was taken and not sent. It stands before what has been attached since."""
+        since, self._items = self._items, {}
+        for attachment in given:
+            item = Attached(new_id(), attachment.name, attachment)
+            self._items[item.id] = item
+        self._items |= since
+        self.changed.emit()
+
+    def switch(self, chat: str) -> None:
+        """Another chat's draft is written now; what was attached to the one before waits for it."""
+        if chat != self._chat:
+            self._others[self._chat] = self._items
+            self._chat, self._items = chat, self._others.pop(chat, {})
+            self.changed.emit()
+
+    def _has_room(self, name: str) -> bool:
+        if len(self._items) < MOST_FILES:
+            return True
+        words = tr("{name} is not attached: {most} go along with one message.", name=name, most=MOST_FILES)
+        self.refused.emit(words, self._chat)
+        return False
+
+    # -------------------------------------------------------------- the threads
+
+    def _read_file(self, item_id: str, path: Path) -> None:
+        result: Attachment | AttachmentError
+        try:
+            result = attachments.read(path, self._is_gone(item_id))
+        except AttachmentError as error:
+            result = error
+        except Exception as error:  # noqa: BLE001 - a file that breaks its reader is refused like any other
+            result = AttachmentError(
+                tr("{name} could not be read: {why}.", name=attachments.display_name(path), why=error)
+            )
+        with contextlib.suppress(RuntimeError):  # the window is gone
+            self._read.emit(item_id, result)
+
+    def _is_gone(self, item_id: str) -> Callable[[], bool]:
+        return lambda: not any(item_id in items for items in [self._items, *self._others.values()])
+
+    @Slot(str, object)
+    def _is_read(self, item_id: str, result: Attachment | AttachmentError) -> None:
+        drafts = {self._chat: self._items, **self._others}
+        chat = next((chat for chat, items in drafts.items() if item_id in items), None)
+        if chat is None:
+            return
+        items = drafts[chat]
+        if isinstance(result, AttachmentError):
+            del items[item_id]
+            self.refused.emit(result.message, chat)
+        else:
+            items[item_id] = Attached(item_id, items[item_id].name, result)
+            self.added.emit(chat)
+        self.changed.emit()

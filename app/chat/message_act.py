@@ -1,0 +1,32 @@
+"""What a person can do with one message of a chat, as plain data from the page to whoever does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from app.chat.conversation import Message, MessageState, Role
+
+_CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
+
+Act = Literal["edit", "regenerate", "continue", "delete", "switch"]
+
+
+@dataclass(frozen=True)
+class MessageAct:
+    """One act. text: what an edited message says now; step: to which version to switch, counted from this one."""
+
+    act: Act
+    message_id: str
+    text: str = ""
+    step: int = 0
+
+
+def can_continue(message: Message) -> bool:
+    """Whether an answer ended before its end, with words that can be written on.
+
+    A server's answer cannot: its API has no agreed way to ask for that, and many would begin the answer anew.
+    """
+    if (message.stats or {}).get("server"):
+        return False
+    return message.role is Role.ASSISTANT and message.state in _CUT and bool(message.text.strip())

@@ -1,0 +1,414 @@
+"""The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
+
+Synchronous and without Qt; app/clients/operations.py runs it in the background. The file itself is app/chat/store_file.py, its
+rescue app/chat/store_rescue.py, what finds text in it app/chat/store_search.py. A killed program loses nothing that a call had
+returned from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from app.chat.chat_files import plain
+from app.chat.conversation import (
+    Attachment,
+    BinnedChat,
+    Conversation,
+    Message,
+    MessageState,
+    Role,
+    SearchHit,
+    Unsent,
+    WholeChat,
+)
+from app.chat.store_file import StoreError, StoreErrorKind, failures, open_file
+from app.chat.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
+from app.chat.store_search import SearchIndex, fold, marks_in, snippet
+
+__all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
+
+_HEAD = "id, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued"
+_PUT_HEAD = f"INSERT INTO conversation ({_HEAD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
+
+
+class Store:
+    """Conversations and messages on disk (or in memory, when `in_memory` says so). May be called from any thread."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, in_memory: bool = False) -> None:
+        self._lock = threading.RLock()
+        self.path = path
+        self._adopt(db, in_memory)
+
+    def _adopt(self, db: sqlite3.Connection, in_memory: bool) -> None:
+        self._db = db
+        self.in_memory = in_memory
+        self._index = SearchIndex(db)
+
+    # -------------------------------------------------------------- opening
+
+    @classmethod
+    def open(cls, path: Path) -> Store:
+        """The store of that file, made where there is none. Raises StoreError."""
+        return cls(open_file(path), path)
+
+    @classmethod
+    def rescue(cls, path: Path) -> tuple[Store, RescueReport | None]:
+        """A usable store, whatever the file is like, and what was wrong with it.
+
+        A damaged file is kept aside and what can be read of it copied over. Where nothing can be written, the store
+        lives in memory and holds what can be read. Cost: reads the whole file once.
+        """
+        try:
+            db, report = open_or_restore(path)
+            return cls(db, path), report
+        except StoreError as error:
+            db, memory_report = open_in_memory(path, error)
+            return cls(db, path, in_memory=True), memory_report
+
+    def repair(self) -> RescueReport | None:
+        """After a StoreError of kind damaged: puts what can be read into a new file and keeps the old one aside.
+
+        A store in memory is brought back onto the disk instead, with all that it holds; raises StoreError when that
+        is not possible yet, and the store then stays as it was.
+        """
+        with self._lock:
+            report: RescueReport | None
+            if self.in_memory:
+                db, report = open_or_restore(self.path)
+                try:
+                    with failures(self.path):
+                        SearchIndex(db).drop()  # it is made for the texts that are written over now
+                        copy_rows(self._db, db)
+                except BaseException:
+                    db.close()
+                    raise
+                self._db.close()
+            else:
+                self._db.close()
+                try:
+                    db, report = restore(self.path, StoreError("damaged", "Met while it was read.", self.path))
+                except StoreError as error:
+                    db, report = open_in_memory(self.path, error)
+            self._adopt(db, in_memory=report is not None and report.in_memory)
+            return report
+
+    def close(self) -> None:
+        """Closes the file. May be called twice."""
+        with self._lock, failures(self.path):
+            self._db.close()
+
+    # -------------------------------------------------------------- conversations
+
+    def conversations(self) -> list[Conversation]:
+        """All that are not deleted, the newest first."""
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT {_HEAD} FROM conversation WHERE deleted_at IS NULL ORDER BY updated_at DESC, rowid DESC"
+            ).fetchall()
+        return [_conversation(row) for row in rows]
+
+    def conversation(self, conversation_id: str) -> Conversation | None:
+        """One that is not deleted, or None."""
+        with self._reading() as db:
+            row = db.execute(
+                f"SELECT {_HEAD} FROM conversation WHERE id = ? AND deleted_at IS NULL", (conversation_id,)
+            ).fetchone()
+        return _conversation(row) if row else None
+
+    def save_conversation(self, conversation: Conversation) -> None:
+        """Adds the conversation, or writes all of its head anew."""
+        with self._transaction() as db:
+            db.execute(
+                f"{_PUT_HEAD} ON CONFLICT (id) DO UPDATE SET "
+                "title = excluded.title, updated_at = excluded.updated_at, pinned = excluded.pinned, "
+                "folder = excluded.folder, leaf = excluded.leaf, draft = excluded.draft, choices = excluded.choices, "
+                "queued = excluded.queued",
+                _head_row(conversation),
+            )
+
+    def add_chats(self, chats: Sequence[WholeChat]) -> list[Conversation]:
+        """Takes in chats that came from a file, all or none; returns those that were not there already.
+
+        Where one of the same id is here with other content, or one of its messages is in another chat, the one from
+        the file comes in as a copy under new ids.
+        """
+        added: list[Conversation] = []
+        with self._transaction() as db:
+            for chat in chats:
+                there = self._whole_chat(chat.conversation.id)
+                if there is not None and plain(there) == plain(chat):
+                    continue
+                taken = self._is_taken("conversation", chat.conversation.id) or any(
+                    self._is_taken("message", message.id) for message in chat.messages
+                )
+                new = chat.with_new_ids() if taken else chat
+                db.execute(_PUT_HEAD, _head_row(new.conversation))
+                db.executemany(
+                    f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
+                    "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, :position)",
+                    [_row(m) | {"chat": new.conversation.id, "position": at} for at, m in enumerate(new.messages)],
+                )
+                added.append(new.conversation)
+        return added
+
+    def _is_taken(self, table: str, id_: str) -> bool:
+        return self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id_,)).fetchone() is not None
+
+    def whole_chat(self, conversation_id: str) -> WholeChat | None:
+        """A chat with all its messages, or None where it is deleted."""
+        with self._reading():
+            return self._whole_chat(conversation_id)
+
+    def _whole_chat(self, conversation_id: str) -> WholeChat | None:
+        conversation = self.conversation(conversation_id)
+        return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
+
+    def delete(self, conversation_id: str) -> None:
+        """Puts a conversation into the bin, until it is restored, erased or purged."""
+        with self._transaction() as db:
+            db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
+
+    def binned(self) -> list[BinnedChat]:
+        """The conversations in the bin, those deleted last first."""
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT deleted_at, {_HEAD} FROM conversation WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC"
+            ).fetchall()
+        return [BinnedChat(_conversation(head), deleted_at) for deleted_at, *head in rows]
+
+    def restore(self, conversation_id: str) -> None:
+        """Undoes `delete`."""
+        with self._transaction() as db:
+            db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
+
+    def erase(self, conversation_ids: Sequence[str]) -> None:
+        """Removes conversations in the bin for good."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE conversation SET deleted_at = 0 WHERE id = ? AND deleted_at IS NOT NULL",
+                [(one,) for one in conversation_ids],
+            )
+        self.purge_deleted(0.0, 1.0)
+
+    def purge_deleted(self, messages_before: float, chats_before: float) -> int:
+        """Removes for good what was deleted before these times, chats with all their messages; returns how many chats.
+
+        A message that was deleted at a time that is yet to come goes too: nobody can put it back. A chat stays,
+        because a clock that was set back must not empty the bin. Units: seconds since the epoch.
+        """
+        old = "deleted_at IS NOT NULL AND (deleted_at < ? OR deleted_at > ?)"  # so that the indexes are used
+        gone = "deleted_at IS NOT NULL AND deleted_at < ?"
+        messages, chats = (messages_before, time.time()), (chats_before,)
+        words = (
+            f"message.rowid IN (SELECT rowid FROM message WHERE {old} UNION ALL SELECT rowid FROM message "
+            f"WHERE conversation_id IN (SELECT id FROM conversation WHERE {gone}))"
+        )
+        while True:
+            with self._transaction() as db:
+                if not self._index.forget(words, messages + chats):
+                    db.execute(f"DELETE FROM message WHERE {old}", messages)
+                    return db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
+            time.sleep(0.01)  # let others to the file between the steps
+
+    def draft(self) -> str:
+        """What was typed for a chat that is not begun."""
+        with self._reading() as db:
+            row = db.execute("SELECT text FROM note WHERE name = 'draft'").fetchone()
+        return str(row[0]) if row else ""
+
+    def save_draft(self, text: str) -> None:
+        """Keeps what is typed for a chat that is not begun."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO note (name, text) VALUES ('draft', ?)", (_storable(text),))
+
+    # -------------------------------------------------------------- messages
+
+    def messages(self, conversation_id: str) -> list[Message]:
+        """All messages of a conversation, of every branch, in the order in which they came."""
+        with self._reading() as db:
+            rows = db.execute(
+                f"SELECT {_MESSAGE} FROM message WHERE conversation_id = ? AND deleted_at IS NULL ORDER BY position",
+                (conversation_id,),
+            ).fetchall()
+        found: list[Message] = []
+        for row in rows:
+            found.append(self._message(row, found[-1].id if found else ""))
+        return found
+
+    def append(self, conversation_id: str, message: Message) -> None:
+        """Adds a message at the end, makes its branch the shown one and its conversation the newest.
+
+        The same message again is written over its first self, so that a failed act can be repeated as a whole.
+        """
+        with self._transaction() as db:
+            self._index.forget("message.id = ?", (message.id,))
+            db.execute(
+                f"INSERT INTO message ({_MESSAGE}, conversation_id, position) VALUES "
+                "(:id, :role, :text, :created_at, :state, :stats, :parent, :attachments, :chat, "
+                "(SELECT coalesce(max(position), -1) + 1 FROM message WHERE conversation_id = :chat)) "
+                "ON CONFLICT (id) DO UPDATE SET text = excluded.text, state = excluded.state, stats = excluded.stats, "
+                "parent = excluded.parent, attachments = excluded.attachments",
+                _row(message) | {"chat": conversation_id},
+            )
+            db.execute(
+                "UPDATE conversation SET updated_at = max(updated_at, ?), leaf = ? WHERE id = ?",
+                (message.created_at, message.id, conversation_id),
+            )
+
+    def update_message(self, message: Message) -> bool:
+        """Writes text, state and statistics of a stored message; False where it is no longer there."""
+        with self._transaction() as db:
+            self._index.forget("message.id = ?", (message.id,))
+            changed = db.execute(
+                "UPDATE message SET text = ?, state = ?, stats = ? WHERE id = ?",
+                (_storable(message.text), message.state, _json(message.stats), message.id),
+            ).rowcount
+        return changed > 0
+
+    def remove_message(self, message_id: str) -> None:
+        """Hides a message until it is put back or purged. What followed it follows the one before it then."""
+        with self._transaction() as db:
+            gone = db.execute(
+                "SELECT conversation_id, coalesce(parent, (SELECT id FROM message AS one WHERE one.conversation_id = "
+                "message.conversation_id AND one.position < message.position AND one.deleted_at IS NULL "
+                "ORDER BY one.position DESC LIMIT 1), '') FROM message WHERE id = ?",
+                (message_id,),
+            ).fetchone()
+            if gone is None:
+                return
+            db.execute(
+                "UPDATE message SET parent = ? WHERE conversation_id = ? AND parent = ? AND deleted_at IS NULL",
+                (gone[1], gone[0], message_id),
+            )
+            db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
+
+    def put_back(self, message_id: str, parent: str, followers: Sequence[str]) -> None:
+        """Undoes `remove_message`: the message stands behind its parent and before its followers again."""
+        with self._transaction() as db:
+            db.execute("UPDATE message SET deleted_at = NULL, parent = ? WHERE id = ?", (parent, message_id))
+            db.executemany("UPDATE message SET parent = ? WHERE id = ?", [(message_id, one) for one in followers])
+
+    def mark_interrupted(self) -> int:
+        """Marks what was being written when the program ended; for the start of the program. Returns how many."""
+        with self._transaction() as db:
+            return db.execute(
+                "UPDATE message SET state = ? WHERE state = ?", (MessageState.INTERRUPTED, MessageState.WRITING)
+            ).rowcount
+
+    # -------------------------------------------------------------- search
+
+    def search(self, text: str, limit: int = 100) -> list[SearchHit]:
+        """Conversations that hold the text in their title or in a message, upper or lower case, the newest first.
+
+        One hit a conversation; its snippet is from the newest message that holds the text, and empty where only the
+        title does. Attachments count as said in their message. Cost: 30 ms where the index knows all of 60,000
+        messages; what it does not know is read, and one or two letters are looked for in everything: 0.12 s at most.
+        """
+        needle = fold(text.strip())
+        if not needle:
+            return []
+        with self._reading():
+            rows = self._index.find(needle, limit, _HEAD)
+        return [_hit(row, needle) for row in rows]
+
+    def grow_index(self) -> bool:
+        """Takes some more messages into the search's index; True when there may be more. Cost: about 25 ms."""
+        try:
+            with self._transaction():
+                return self._index.grow()
+        except BaseException:
+            self._index = SearchIndex(self._db)  # what it believes to have made is taken back
+            raise
+
+    # -------------------------------------------------------------- inside
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, failures(self.path):
+            yield self._db
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, failures(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _message(self, row: tuple[Any, ...], before: str) -> Message:
+        message_id, role, text, created_at, state, stats, parent, attachments = row
+        try:
+            return Message(
+                Role(role), text, message_id, created_at, MessageState(state),
+                None if stats is None else json.loads(stats), before if parent is None else parent,
+                tuple(Attachment(**one) for one in json.loads(attachments)) if attachments else (),
+            )  # fmt: skip
+        except (TypeError, ValueError, RecursionError) as error:
+            raise StoreError("damaged", f"Message {message_id} is damaged: {error}.", self.path) from error
+
+
+def _conversation(row: Sequence[Any]) -> Conversation:
+    id_, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued = row
+    try:
+        chosen = json.loads(choices) if choices else {}
+    except (ValueError, RecursionError):  # what was chosen can be chosen again; the chat is not lost for it
+        chosen = {}
+    return Conversation(
+        id_,
+        title,
+        created_at,
+        updated_at,
+        bool(pinned),
+        folder,
+        leaf,
+        draft,
+        chosen if isinstance(chosen, dict) else {},
+        _unsent(queued),
+    )
+
+
+def _unsent(queued: str | None) -> Unsent | None:
+    try:
+        found = json.loads(queued) if queued else None
+        return Unsent(found["text"], tuple(Attachment(**one) for one in found["attachments"])) if found else None
+    except (ValueError, TypeError, KeyError, RecursionError):  # damage; the chat itself is not lost for it
+        return None
+
+
+def _hit(row: Sequence[Any], needle: str) -> SearchHit:
+    *head, message_id, said = row
+    conversation = _conversation(head)
+    cut, marks = snippet(said, needle) if said else ("", ())
+    return SearchHit(conversation, cut, marks, marks_in(conversation.title, needle), message_id or "")
+
+
+def _head_row(c: Conversation) -> tuple[Any, ...]:
+    return (c.id, _storable(c.title), c.created_at, c.updated_at, c.pinned, _storable(c.folder), c.leaf,
+            _storable(c.draft), _json(c.choices or None), _json(asdict(c.queued) if c.queued else None))  # fmt: skip
+
+
+def _row(m: Message) -> dict[str, Any]:
+    attachments = _json([asdict(one) for one in m.attachments] or None)
+    return {"id": m.id, "role": m.role, "text": _storable(m.text), "created_at": m.created_at, "state": m.state,
+            "stats": _json(m.stats), "parent": m.parent, "attachments": attachments}  # fmt: skip
+
+
+def _storable(text: str) -> str:
+    """Text that UTF-8 can hold: halves of surrogate pairs, which Qt lets through, are joined or replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else _storable(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,273 @@
+"""The chats' file: its tables, its versions, how it is opened, and what its failures mean.
+
+Knows nothing of conversations as objects (app/chat/store.py) nor of saving a damaged file (app/chat/store_rescue.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer", "missing"]
+
+BUSY_TIMEOUT_S = 0.5  # another program rarely holds the file for longer than one of its own transactions
+
+
+class StoreError(Exception):
+    """The chats could not be read or written. The message holds the system's own words.
+
+    kinds: full (no room on the disk), read-only (the file or its folder cannot be written), locked (another program
+    holds it), damaged, newer (written by a later version), missing (a link that leads nowhere). For `full`, free_bytes
+    is what the disk had left.
+    """
+
+    def __init__(
+        self, kind: StoreErrorKind, message: str, path: Path | None = None, free_bytes: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.path = path
+        self.free_bytes = free_bytes
+
+
+# One list of statements for each step: step n leads from user_version n to n + 1, in one transaction.
+# The order of a conversation's messages is `position`, never a clock. `deleted_at` is a delete that can be undone.
+# A message's `parent` is the id of the one before it on its branch, '' where it begins the chat. NULL, as in files from
+# before there were branches and where a rescue lost the parent, is the message before it in position.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE conversation (
+            id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at REAL NOT NULL, updated_at REAL NOT NULL,
+            deleted_at REAL)""",
+        """CREATE TABLE message (
+            id TEXT PRIMARY KEY, conversation_id TEXT NOT NULL REFERENCES conversation (id) ON DELETE CASCADE,
+            position INTEGER NOT NULL, role TEXT NOT NULL, text TEXT NOT NULL, created_at REAL NOT NULL,
+            state TEXT NOT NULL, stats TEXT, UNIQUE (conversation_id, position))""",
+        "CREATE INDEX conversation_newest ON conversation (updated_at)",
+        "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
+    ),
+    (  # no row is touched, so that a large file is brought up in no time
+        "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN draft TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE conversation ADD COLUMN choices TEXT",
+        "ALTER TABLE message ADD COLUMN parent TEXT",
+        "ALTER TABLE message ADD COLUMN attachments TEXT",
+        "ALTER TABLE message ADD COLUMN deleted_at REAL",
+        "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
+    ),
+    (  # emptying the bin finds its rows by these; without them every start would read the whole file
+        "CREATE INDEX conversation_deleted ON conversation (deleted_at) WHERE deleted_at IS NOT NULL",
+        "CREATE INDEX message_deleted ON message (deleted_at) WHERE deleted_at IS NOT NULL",
+        "ALTER TABLE conversation ADD COLUMN queued TEXT",
+    ),
+)
+
+CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"
+MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at"
+LATER_COLUMNS = {  # those that a file of the first version does not have
+    "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at",
+}  # fmt: skip
+
+_HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
+_LAST_CREDIBLE_VERSION = 9999  # a number above it is not a later Hearth but a damaged header
+_KINDS: dict[int, StoreErrorKind] = {
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_READONLY: "read-only",
+    sqlite3.SQLITE_CANTOPEN: "read-only",
+    sqlite3.SQLITE_PERM: "read-only",
+    sqlite3.SQLITE_IOERR: "read-only",
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_PROTOCOL: "locked",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_FORMAT: "damaged",
+    sqlite3.SQLITE_TOOBIG: "damaged",  # a length beyond 1 GB is a broken one
+}
+_NO_ROOM_BYTES = 1 << 20  # below this an input/output error is a full disk: SQLite's shared memory file fails that way
+
+
+@contextlib.contextmanager
+def failures(path: Path | None) -> Iterator[None]:
+    """Turns the world's failures of SQLite and of the file system into StoreError; mistakes of ours pass through."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        kind = _KINDS.get(code & 0xFF)
+        if code in {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}:
+            kind = "damaged"
+        if kind is None:
+            raise
+        free = _free_bytes(path)
+        if code & 0xFF == sqlite3.SQLITE_IOERR and free is not None and free < _NO_ROOM_BYTES:
+            kind = "full"
+        raise StoreError(kind, f"{error}.", path, free if kind == "full" else None) from error
+    except UnicodeDecodeError as error:  # sqlite3 met a broken name while it worded an error
+        raise StoreError("damaged", f"A name in the file is no text: {error}.", path) from error
+    except OSError as error:
+        full = error.errno in {28, 122}  # ENOSPC, EDQUOT
+        message = f"{error.strerror or error}."
+        raise StoreError("full" if full else "read-only", message, path, _free_bytes(path) if full else None) from error
+
+
+def _free_bytes(path: Path | None) -> int | None:
+    if path is None:
+        return None
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return None
+
+
+def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
+    """The file, made where there is none, brought to the present version and ready to be written.
+
+    checked: look for damage in all of it before anything is written; reads the whole file. Raises StoreError; a newer
+    version's file is not touched.
+    """
+    with failures(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        finish_rescue(path)  # one that was cut off in its last steps
+        if path.is_symlink() and not path.exists():  # the disk that it leads to may only be away
+            raise StoreError("missing", f"It is a link to {os.readlink(path)}, which is not there.", path)
+        if not path.exists():
+            create(path)
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        if not header:
+            raise StoreError("damaged", "The file is empty.", path)
+        make_private(path)
+        _refuse_newer(int.from_bytes(header[60:64], "big") if header.startswith(b"SQLite format 3\0") else 0, path)
+        db = connect(str(path))
+    try:
+        with failures(path):
+            prepare(db, path, checked)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def create(path: Path) -> None:
+    """A new file without chats.
+
+    It appears under its name only when it is complete, so that an empty file is always a damaged one.
+    """
+    unfinished = path.with_name(path.name + ".new")
+    unfinished.unlink(missing_ok=True)
+    db = connect_private(unfinished)
+    try:
+        migrate(db, path)
+    finally:
+        db.close()
+    os.replace(unfinished, path)
+
+
+def make_private(path: Path) -> None:
+    """Keep other users of the PC from reading the file and its journals."""
+    if os.name == "nt":
+        return
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(OSError):  # another user's, or not there: opening it says more
+            path.with_name(path.name + suffix).chmod(0o600)
+
+
+def connect_private(path: Path) -> sqlite3.Connection:
+    """A connection to a new file that nobody else may read: SQLite gives its journals the same rights."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    return connect(str(path))
+
+
+def finish_rescue(path: Path) -> Path | None:
+    """Puts a completely written rescue in the place of the damaged file, which is kept beside it; returns its new name.
+
+    Every step may be the last one before a power cut: the next start goes on from there. The journals go first,
+    because SQLite would replay one that it finds beside another file of that name.
+    """
+    rescued = path.with_name(path.name + ".rescued")
+    if not rescued.exists():
+        return None
+    stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
+    aside = path.with_name(f"{path.stem}-damaged-{stamp}{path.suffix}")
+    for suffix in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            os.replace(part, aside.with_name(aside.name + suffix))
+    os.replace(rescued, path)
+    return aside
+
+
+def connect(database: str) -> sqlite3.Connection:
+    """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
+    db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    db.execute("PRAGMA secure_delete = ON")  # what a person deleted is not left behind in free pages
+    db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
+    return db
+
+
+def prepare(db: sqlite3.Connection, path: Path | None, checked: bool = False) -> None:
+    """Journal, keys and version of an open connection; proves that it is readable and can be written.
+
+    checked: the whole file is read first, so that nothing is ever written into a damaged one.
+    """
+    with _damage_if_not_understood(path):
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        if checked and (problem := db.execute("PRAGMA quick_check (1)").fetchone()[0]) != "ok":
+            raise StoreError("damaged", f"{problem}.", path)
+    migrate(db, path)
+    db.execute("PRAGMA foreign_keys = ON")
+    with _damage_if_not_understood(path):  # explained, not run: tables, columns and keys are all looked up for that
+        for table, columns in (("conversation", CONVERSATION_COLUMNS), ("message", MESSAGE_COLUMNS)):
+            nothing = ", ".join("NULL" for _ in columns.split(","))
+            db.execute(
+                f"EXPLAIN INSERT INTO {table} ({columns}) VALUES ({nothing}) "
+                "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
+            )
+    # Says nothing new, but is a write: on a read-only disk everything before it succeeds.
+    db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+@contextlib.contextmanager
+def _damage_if_not_understood(path: Path | None) -> Iterator[None]:
+    """SQLite says no more than "error" of an unknown file format or a table that is not there."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise
+        raise StoreError("damaged", f"{error}.", path) from error
+
+
+def migrate(db: sqlite3.Connection, path: Path | None) -> None:
+    """Takes every step from the file's version to the present one, all in one transaction."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        _refuse_newer(version, path)
+        for step in MIGRATIONS[version:]:
+            for statement in step:
+                db.execute(statement)
+        if version != len(MIGRATIONS):
+            db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _refuse_newer(version: int, path: Path | None) -> None:
+    if not 0 <= version <= _LAST_CREDIBLE_VERSION:
+        raise StoreError("damaged", f"The file says it has version {version}.", path)
+    if version > len(MIGRATIONS):
+        raise StoreError("newer", f"The file has version {version}; this Hearth reads up to {len(MIGRATIONS)}.", path)

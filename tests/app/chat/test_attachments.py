@@ -1,0 +1,143 @@
+"""What files and pastes say: every usual encoding, PDF files, and everything that is no text or too much of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pdf_files import pdf_with
+
+from app.chat import attachments, pdf_text
+from app.chat.attachments import AttachmentError
+from app.chat.conversation import Attachment
+
+GERMAN = "Die Wärmepumpe läuft für 5 €, sagte Jürgen. Größe und Übung genügen. " * 30
+RUSSIAN = "Тепловой насос работает зимой и летом, и он стоит недорого. " * 30
+JAPANESE = "日本語の文章です。ヒートポンプは冬でも夏でも動きます。" * 30
+CHINESE = "热泵在冬天和夏天都能工作,而且价格不高。我们喜欢它。" * 30
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (GERMAN, "utf-8"), (GERMAN, "utf-8-sig"), (GERMAN, "utf-16"), (GERMAN, "utf-16-le"), (GERMAN, "utf-16-be"),
+        (GERMAN, "utf-32"), (GERMAN, "cp1252"), (RUSSIAN, "utf-8"), (RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"),
+        (JAPANESE, "utf-8"), (JAPANESE, "utf-16"), (JAPANESE, "shift_jis"), (JAPANESE, "euc_jp"),
+        (CHINESE, "gb18030"), (CHINESE, "big5hkscs"), ("plain\r\nlines\rof text", "ascii"),
+    ],
+)  # fmt: skip
+def test_text_of_every_usual_encoding_is_read(tmp_path: Path, text: str, encoding: str) -> None:
+    if encoding == "big5hkscs":
+        text = "熱泵在冬天和夏天都能工作,而且價格不高。我們喜歡它。" * 30
+    path = tmp_path / "text.txt"
+    path.write_bytes(text.encode(encoding))
+    read = attachments.read(path)
+    assert (read.name, read.kind) == ("text.txt", "text")
+    assert read.text == text.replace("\r\n", "\n").replace("\r", "\n").strip(" ")
+
+
+def test_one_broken_byte_does_not_change_what_the_rest_says() -> None:
+    data = JAPANESE.encode() + b"\xff" + JAPANESE.encode()
+    assert attachments.decoded(data) == f"{JAPANESE}\ufffd{JAPANESE}"
+    cut = (GERMAN * 10 + "ü").encode()[:-1]
+    assert attachments.decoded(cut).startswith(GERMAN)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("picture.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40, "is not a text file"),
+        ("empty.txt", b"", "is empty"),
+        ("blank.txt", b" \n\t\n", "is empty"),
+        ("broken.pdf", b"%PDF-1.7\nnothing of use", "could not be read: it is damaged"),
+        ("scan.pdf", pdf_with(["", ""]), "holds no text: its pages are pictures"),
+    ],
+)
+def test_what_holds_no_text_is_refused_with_the_reason(tmp_path: Path, name: str, data: bytes, why: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(AttachmentError) as caught:
+        attachments.read(path)
+    assert caught.value.message.startswith(name)
+    assert why in caught.value.message
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(AttachmentError, match="is a folder"):
+        attachments.read(tmp_path)
+    with pytest.raises(AttachmentError, match="could not be read"):
+        attachments.read(tmp_path / "nowhere.txt")
+    if sys.platform != "win32":
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        for path in (pipe, Path("/dev/zero")):
+            with pytest.raises(AttachmentError, match="is no file"):
+                attachments.read(path)
+
+
+def test_a_huge_file_is_refused_and_a_long_text_is_bounded(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.log"
+    with huge.open("wb") as file:
+        file.truncate(attachments.MOST_FILE_BYTES + 1)
+    with pytest.raises(AttachmentError, match=r"67\u202fMB.*up to 67"):
+        attachments.read(huge)
+    long_one = tmp_path / "long.txt"
+    long_one.write_text("word " * 300_000)
+    assert len(attachments.read(long_one).text) == attachments.MOST_CHARS
+    assert len(attachments.pasted("x" * 3_000_000).text) == attachments.MOST_CHARS
+
+
+def test_names_are_one_line_whatever_the_file_is_called() -> None:
+    assert attachments.display_name(Path("/tmp/a\nb.txt")) == "a b.txt"
+    assert attachments.display_name(Path(os.fsdecode(b"/tmp/caf\xff.txt"))) == "caf\ufffd.txt"
+
+
+def test_the_text_of_a_pdf_is_read_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "report.pdf"
+    path.write_bytes(pdf_with(["Heat pumps (air to water)", "", "Page three"]))
+    read = attachments.read(path)
+    assert (read.kind, read.n_pages) == ("pdf", 3)
+    assert read.text == "Heat pumps (air to water)\n\nPage three"
+    assert attachments.label(read) == "report.pdf, 3 pages"
+    assert "pypdf" not in sys.modules, "the window never loads it"
+
+
+def test_reading_a_pdf_can_be_given_up_and_takes_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    sleeper = [sys.executable, "-c", "import time; time.sleep(3600)"]
+    monkeypatch.setattr(pdf_text, "_command", lambda: sleeper)
+    threading.Timer(0.2, stopped.set).start()
+    with pytest.raises(AttachmentError):
+        pdf_text.read(b"%PDF-1.4" + bytes(1 << 20), "slow.pdf", stopped.is_set)
+    monkeypatch.setattr(pdf_text, "WITHIN_S", 0.2)
+    with pytest.raises(AttachmentError, match=r"slow\.pdf could not be read within"):
+        pdf_text.read(b"%PDF-1.4", "slow.pdf")
+
+
+def test_what_the_model_reads_names_every_text_and_ends_with_the_question() -> None:
+    one = Attachment("a.txt", "first", "text")
+    two = Attachment("b.pdf", "second", "pdf", 2)
+    content = attachments.content_of("What?", (one, two))
+    assert content == "[a.txt]\nfirst\n[End of a.txt]\n\n[b.pdf, 2 pages]\nsecond\n[End of b.pdf]\n\nWhat?"
+    assert attachments.content_of("Hello", ()) == "Hello"
+    assert attachments.content_of(" ", (one,)) == "[a.txt]\nfirst\n[End of a.txt]"
+
+
+def test_a_text_that_was_cut_says_so_and_how_much_of_it_there_is() -> None:
+    whole = Attachment("a.txt", "one two three four", "text")
+    assert attachments.cut(whole, 18, 4, 4) is whole
+    assert attachments.kept_of(whole) is None
+    part = attachments.cut(whole, 8, 1_200, 51_000)
+    assert part.text.startswith("one two\n[The rest is left out")
+    assert attachments.kept_of(part) == (1_200, 51_000)
+
+
+@pytest.mark.parametrize("head", [b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", b"\xff\xd8\xff\xe0", b"\x1f\x8b\x08", b"text\0"])
+def test_a_binary_file_is_no_text_however_it_goes_on(tmp_path: Path, head: bytes) -> None:
+    path = tmp_path / "picture.txt"
+    path.write_bytes(head + "größe und länge ".encode() * 2000)
+    with pytest.raises(AttachmentError, match="not a text file"):
+        attachments.read(path)

@@ -1,0 +1,276 @@
+"""Chats in memory, branch by branch, and what the store then holds of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.chat import chat_memory, store_search
+from app.chat.chat_memory import ChatMemory
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
+from app.chat.store import Store
+from app.clients.operations import Operations
+from app.user_messages import describe
+
+
+class Desk:
+    """A memory over a file, with its two queues."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.saves, self.reads = Operations(retry_s=0.01), Operations()
+        self.memory = ChatMemory(lambda: Store.rescue(path), self.saves, self.reads)
+        self.memory.open()
+
+    def end(self) -> None:
+        self.memory.end()
+        assert self.saves.close() == self.reads.close() == []
+        self.memory.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, qtbot: Any) -> Iterator[Desk]:
+    made = Desk(tmp_path / "chats.db")
+    yield made
+    made.end()
+
+
+def stored(desk: Desk, chat: str) -> tuple[Conversation, list[Message]]:
+    """What a second start would read."""
+    store = Store.open(desk.path)
+    try:
+        conversation = store.conversation(chat)
+        assert conversation is not None
+        return conversation, store.messages(chat)
+    finally:
+        store.close()
+
+
+def turn(desk: Desk, chat: str, role: Role, text: str, parent: str = "") -> Message:
+    message = Message(role, text, parent=parent)
+    desk.memory.append(chat, message)
+    return message
+
+
+def wait(desk: Desk, qtbot: Any) -> None:
+    qtbot.waitUntil(lambda: not desk.saves.waiting())
+
+
+def test_a_chat_with_versions_shows_one_branch_and_keeps_all(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation(title="tree")
+    desk.memory.add(chat)
+    q1 = turn(desk, chat.id, Role.USER, "q1")
+    a1 = turn(desk, chat.id, Role.ASSISTANT, "a1", q1.id)
+    a2 = turn(desk, chat.id, Role.ASSISTANT, "a2", q1.id)
+    q2 = turn(desk, chat.id, Role.USER, "q2", a2.id)
+    edited = turn(desk, chat.id, Role.USER, "q1, edited")
+    every = desk.memory.messages(chat.id)
+    assert every == [q1, a1, a2, q2, edited]
+    assert desk.memory.branch_of(chat.id) == [edited]
+    assert siblings(every, q1.id) == siblings(every, edited.id) == [q1.id, edited.id]
+    assert siblings(every, a2.id) == [a1.id, a2.id]
+    assert siblings(every, "nothing") == []
+    assert newest_leaf(every, q1.id) == newest_leaf(every, a2.id) == q2.id
+    desk.memory.set_leaf(chat.id, q1.id)
+    assert desk.memory.branch_of(chat.id) == [q1, a2, q2]
+    desk.memory.set_leaf(chat.id, a1.id)
+    assert desk.memory.branch_of(chat.id) == [q1, a1]
+    wait(desk, qtbot)
+    conversation, messages = stored(desk, chat.id)
+    assert branch(messages, conversation.leaf) == [q1, a1]
+    assert messages == every
+
+
+def test_a_removed_message_is_bridged_and_put_back(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation()
+    desk.memory.add(chat)
+    q1 = turn(desk, chat.id, Role.USER, "q1")
+    a1 = turn(desk, chat.id, Role.ASSISTANT, "a1", q1.id)
+    q2 = turn(desk, chat.id, Role.USER, "q2", a1.id)
+    before = list(desk.memory.messages(chat.id) or [])
+    desk.memory.remove(chat.id, a1.id)
+    assert [m.text for m in desk.memory.branch_of(chat.id) or []] == ["q1", "q2"]
+    wait(desk, qtbot)
+    assert [(m.text, m.parent) for m in stored(desk, chat.id)[1]] == [("q1", ""), ("q2", q1.id)]
+    assert desk.memory.put_back(chat.id, a1.id)
+    assert not desk.memory.put_back(chat.id, a1.id)
+    assert desk.memory.messages(chat.id) == before
+    desk.memory.remove(chat.id, q2.id)
+    assert desk.memory.branch_of(chat.id) == [q1, a1]
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[0].leaf == a1.id
+    desk.memory.put_back(chat.id, q2.id)
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[1] == before
+    assert stored(desk, chat.id)[0].leaf == q2.id
+
+
+def test_several_removed_messages_come_back_last_first(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation()
+    desk.memory.add(chat)
+    parent, every = "", []
+    for number in range(5):
+        every.append(turn(desk, chat.id, Role.USER if number % 2 == 0 else Role.ASSISTANT, f"{number}", parent))
+        parent = every[-1].id
+    gone = [every[3], every[2], every[0]]
+    for message in gone:
+        desk.memory.remove(chat.id, message.id)
+    assert [(m.text, m.parent) for m in desk.memory.branch_of(chat.id) or []] == [("1", ""), ("4", every[1].id)]
+    for message in reversed(gone):
+        assert desk.memory.put_back(chat.id, message.id)
+    assert desk.memory.branch_of(chat.id) == desk.memory.messages(chat.id) == every
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[1] == every
+
+
+def test_a_message_comes_back_before_the_one_that_it_followed(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation()
+    desk.memory.add(chat)
+    first = turn(desk, chat.id, Role.USER, "1")
+    second = turn(desk, chat.id, Role.ASSISTANT, "2", first.id)
+    third = turn(desk, chat.id, Role.USER, "3", second.id)
+    desk.memory.remove(chat.id, third.id)
+    desk.memory.remove(chat.id, second.id)
+    desk.memory.put_back(chat.id, third.id)
+    assert [(m.text, m.parent) for m in desk.memory.branch_of(chat.id) or []] == [("1", ""), ("3", first.id)]
+    wait(desk, qtbot)
+    assert stored(desk, chat.id)[1] == desk.memory.messages(chat.id)
+
+
+def test_the_head_of_a_chat_and_its_draft_are_kept(desk: Desk, qtbot: Any) -> None:
+    chat = Conversation(title="head")
+    desk.memory.add(chat)
+    paste = Attachment("Pasted text", "line\n" * 3, "pasted")
+    message = Message(Role.USER, "look", attachments=(paste, Attachment("a.pdf", "page", "pdf", 2)))
+    desk.memory.append(chat.id, message)
+    desk.memory.set_pinned(chat.id, True)
+    desk.memory.set_folder(chat.id, "Work")
+    desk.memory.set_choices(chat.id, {"mode": "exact", "seed": 7})
+    desk.memory.set_draft(chat.id, "half a thou")
+    desk.memory.set_draft(chat.id, "half a thought")
+    wait(desk, qtbot)
+    qtbot.waitUntil(lambda: stored(desk, chat.id)[0].draft == "half a thought")
+    conversation, messages = stored(desk, chat.id)
+    assert conversation == desk.memory.conversation(chat.id)
+    assert (conversation.pinned, conversation.folder, conversation.choices) == (
+        True,
+        "Work",
+        {"mode": "exact", "seed": 7},
+    )
+    assert messages == [message]
+
+
+def test_a_draft_of_the_last_moment_is_kept(tmp_path: Path, qtbot: Any) -> None:
+    desk = Desk(tmp_path / "chats.db")
+    chat = Conversation()
+    desk.memory.add(chat)
+    desk.memory.set_draft(chat.id, "typed, then closed")
+    desk.end()
+    assert stored(desk, chat.id)[0].draft == "typed, then closed"
+
+
+def test_the_draft_of_a_chat_that_is_not_begun_is_kept(tmp_path: Path, qtbot: Any) -> None:
+    desk = Desk(tmp_path / "chats.db")
+    desk.memory.set_draft("", "typed before anything was open")
+    desk.memory.set_draft("nowhere", "lost")
+    assert desk.memory.draft("nowhere") == ""
+    qtbot.waitSignal(desk.memory.opened).wait()
+    assert desk.memory.draft("") == "typed before anything was open"
+    desk.end()
+    desk = Desk(tmp_path / "chats.db")
+    qtbot.waitSignal(desk.memory.opened).wait()
+    assert desk.memory.draft("") == "typed before anything was open"
+    desk.memory.set_draft("", "")
+    desk.end()
+    store = Store.open(tmp_path / "chats.db")
+    assert store.draft() == ""
+    store.close()
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_chats_go_out_and_come_in(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
+    chats = [Conversation(title=f"chat {number}", created_at=number) for number in range(3)]
+    for chat in chats:
+        desk.memory.add(chat)
+        asked = turn(desk, chat.id, Role.USER, f"question {chat.title}")
+        turn(desk, chat.id, Role.ASSISTANT, "answer", asked.id)
+    written: list[Any] = []
+    for path, ids in (("all.json", None), ("one.md", [chats[1].id]), ("folder", None)):
+        desk.memory.export_chats(tmp_path / path, ids, written.append, written.append)
+    qtbot.waitUntil(lambda: len(written) == 3)
+    assert written == [3, 1, 3]
+    assert "question chat 1" in (tmp_path / "one.md").read_text("utf-8")
+    assert len(list((tmp_path / "folder").iterdir())) == 3
+
+    other = Desk(tmp_path / "other.db")
+    came: list[Any] = []
+    other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
+    qtbot.waitUntil(lambda: len(came) == 1)
+    other.memory.import_chats(tmp_path / "all.json", lambda added, known: came.append((len(added), known)), came.append)
+    qtbot.waitUntil(lambda: len(came) == 2)
+    assert came == [(3, 0), (0, 3)]
+    assert {c.title for c in other.memory.conversations()} == {"chat 0", "chat 1", "chat 2"}
+    other.memory.export_chats(tmp_path / "again.json", None, came.append, came.append)
+    qtbot.waitUntil(lambda: len(came) == 3)
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "all.json").read_bytes()
+    other.end()
+
+
+def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: Any) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    failed: list[BaseException] = []
+    for name in ("bad.json", "missing.json"):
+        desk.memory.import_chats(tmp_path / name, lambda added, known: None, failed.append)
+    desk.memory.export_chats(tmp_path / "nowhere" / "x.json", None, lambda count: None, failed.append)
+    qtbot.waitUntil(lambda: len(failed) == 3)
+    bad, missing, unwritable = failed
+    assert describe(bad, during="import").sentence.startswith("This file does not hold chats that Hearth exported.")
+    assert describe(missing, during="import").title == "The chats were not imported"
+    assert describe(unwritable, during="export").sentence == "The file cannot be written there. Choose another folder."
+    full = OSError(28, "No space left on device")
+    assert "disk is full" in describe(full, during="export").sentence
+
+
+def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_memory, "INDEX_AFTER_MS", 20)
+    monkeypatch.setattr(chat_memory, "INDEX_STEP_MS", 1)
+    monkeypatch.setattr(store_search, "STEP_CHARACTERS", 200)
+    desk = Desk(tmp_path / "chats.db")
+    chat = Conversation()
+    desk.memory.add(chat)
+    for number in range(20):
+        turn(desk, chat.id, Role.USER, f"words {number}")
+    answer = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+    desk.memory.append(chat.id, answer)
+    desk.memory.update(chat.id, replace(answer, text="done", state=MessageState.COMPLETE))
+
+    def known() -> int:
+        with contextlib.closing(sqlite3.connect(tmp_path / "chats.db")) as db:
+            return int(db.execute("SELECT count(*) FROM search_entry").fetchone()[0])
+
+    def all_known() -> None:
+        with contextlib.suppress(sqlite3.OperationalError):  # no such table yet
+            assert known() == 21
+            return
+        raise AssertionError
+
+    qtbot.waitUntil(all_known)
+    desk.end()
+
+
+# ------------------------------------------------------------------ branches as plain data
+
+
+def test_parents_that_lead_round_in_a_circle_end() -> None:
+    a, b = Message(Role.USER, "a", id="a", parent="b"), Message(Role.ASSISTANT, "b", id="b", parent="a")
+    assert branch([a, b], "b") == [a, b]
+    assert branch([], "x") == []
+    assert newest_leaf([a, b], "a") == "b"

@@ -1,0 +1,240 @@
+"""The shelf: pins, folders and files of chats, each with words for a note and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtWidgets import QFileDialog, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.chat.chat_memory import ChatMemory
+from app.chat.chat_shelf import ChatShelf
+from app.chat.conversation import Conversation, Message, Role
+from app.chat.store import Store
+from app.clients.operations import Operations
+from app.ui.chat_acts import ChatActs
+from app.ui.commands import Commands
+from app.ui.sidebar import Sidebar
+from app.user_messages import UserMessage
+
+
+class Room:
+    """A shelf over a file, and all that it said."""
+
+    def __init__(self, qtbot: QtBot, path: Path) -> None:
+        self.qtbot = qtbot
+        self.saves, self.reads = Operations(retry_s=0.01), Operations()
+        self.memory = ChatMemory(lambda: Store.rescue(path), self.saves, self.reads)
+        self.shelf = ChatShelf(self.memory)
+        self.said: list[tuple[str, Any]] = []
+        self.problems: list[UserMessage] = []
+        self.changes = 0
+        self.solved: list[str] = []
+        self.shelf.solved.connect(self.solved.append)
+        self.shelf.toast.connect(lambda words, undo: self.said.append((words, undo)))
+        self.shelf.problem.connect(lambda kind, message: self.problems.append(message))
+        self.memory.changed.connect(self._count)
+        with qtbot.waitSignal(self.memory.opened):
+            self.memory.open()
+
+    def _count(self) -> None:
+        self.changes += 1
+
+    def add(self, title: str, **fields: Any) -> Conversation:
+        chat = Conversation(title=title, **fields)
+        self.memory.add(chat)
+        self.memory.append(chat.id, Message(Role.USER, f"about {title}"))
+        return chat
+
+    def chat(self, conversation_id: str) -> Conversation:
+        found = self.memory.conversation(conversation_id)
+        assert found is not None
+        return found
+
+    def wait(self, condition: Callable[[], object]) -> None:
+        self.qtbot.waitUntil(lambda: bool(condition()))
+
+    def end(self) -> None:
+        self.memory.end()
+        assert self.saves.close() == self.reads.close() == []
+        self.memory.close()
+
+
+@pytest.fixture
+def room(qtbot: QtBot, tmp_path: Path) -> Iterator[Room]:
+    made = Room(qtbot, tmp_path / "chats.db")
+    yield made
+    made.end()
+
+
+def test_placing_a_chat_is_told_and_taken_back(room: Room) -> None:
+    chat = room.add("Herons")
+    for pinned, folder, words in (
+        (True, "", "Chat pinned"),
+        (True, "Birds", "Moved to “Birds”"),
+        (False, "Birds", "Chat unpinned"),
+        (True, "", "Taken out of “Birds”"),
+    ):
+        before = room.chat(chat.id)
+        room.shelf.place(chat.id, pinned, folder)
+        assert (room.chat(chat.id).pinned, room.chat(chat.id).folder) == (pinned, folder)
+        assert room.said[-1][0] == words
+        room.said[-1][1]()
+        assert room.chat(chat.id) == before
+        room.shelf.place(chat.id, pinned, folder)
+    told = len(room.said)
+    room.shelf.place(chat.id, True, "")
+    room.shelf.place("nobody", True, "")
+    assert len(room.said) == told, "nothing has changed, so nothing is said"
+
+
+def test_taking_back_after_the_chat_is_gone_does_no_harm(room: Room) -> None:
+    chat = room.add("Herons")
+    room.shelf.place(chat.id, True, "Birds")
+    room.memory.delete(chat.id)
+    room.said[-1][1]()
+    assert room.memory.conversation(chat.id) is None
+
+
+def test_a_folder_is_renamed_merged_and_emptied_in_one_step(room: Room) -> None:
+    chats = [room.add(str(n), folder="a" if n < 15 else "b") for n in range(20)]
+
+    def folders() -> list[str]:
+        return [room.chat(chat.id).folder for chat in chats]
+
+    before = room.changes
+    room.shelf.rename_folder("a", "  new   name ")
+    assert room.changes == before + 1, "the list is told once, not for each chat"
+    assert folders() == ["new name"] * 15 + ["b"] * 5
+    assert room.said == []
+    room.shelf.rename_folder("new name", "b")
+    assert room.said[-1][0] == "Moved into “b”, which was there already"
+    assert folders() == ["b"] * 20
+    room.said[-1][1]()
+    assert folders() == ["new name"] * 15 + ["b"] * 5
+    room.shelf.take_out("b")
+    assert room.said[-1][0] == "Taken out of “b”: 5 chats"
+    assert folders() == ["new name"] * 15 + [""] * 5
+    room.said[-1][1]()
+    assert folders() == ["new name"] * 15 + ["b"] * 5
+    room.shelf.rename_folder("gone", "x")
+    room.shelf.rename_folder("b", "  ")
+    assert folders()[-1] == "b"
+
+
+# ------------------------------------------------------------------ files
+
+
+def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
+    chats = [room.add("Herons", folder="Birds"), room.add("Storks", pinned=True)]
+    path = tmp_path / "all.json"
+    room.shelf.export_chats(path)
+    room.wait(lambda: room.said)
+    assert room.said[-1][0] == "2 chats exported to all.json"
+    assert room.solved == ["export"], "what was said of one that failed is over"
+    room.shelf.import_chats(path)
+    room.wait(lambda: len(room.said) == 2)
+    assert room.said[-1] == ("2 chats were here already", None)
+    room.memory.delete(chats[0].id)
+    fresh = Room(room.qtbot, tmp_path / "other.db")
+    fresh.shelf.import_chats(path)
+    fresh.wait(lambda: fresh.said)
+    assert fresh.said[-1][0] == "2 chats imported"
+    assert fresh.solved == ["import"]
+    assert {(c.title, c.folder, c.pinned) for c in fresh.memory.conversations()} == {
+        ("Herons", "Birds", False), ("Storks", "", True)}  # fmt: skip
+    before = fresh.changes
+    fresh.said[-1][1]()
+    assert fresh.memory.conversations() == []
+    assert fresh.changes == before + 1
+    fresh.end()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "cannot be read"), (b"no json", "not JSON"), (b'{"format": "else"}', "does not hold chats")],
+)
+def test_a_file_that_cannot_be_taken_in_is_said(room: Room, tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "broken.json"
+    if content is not None:
+        path.write_bytes(content)
+    room.shelf.import_chats(path)
+    room.wait(lambda: room.problems)
+    assert room.problems[0].title == "The chats were not imported"
+    assert words in room.problems[0].sentence
+    assert room.said == []
+
+
+def test_a_folder_that_cannot_be_written_is_said(room: Room, tmp_path: Path) -> None:
+    room.add("Herons")
+    room.shelf.export_chats(tmp_path / "nowhere" / "all.json")
+    room.wait(lambda: room.problems)
+    assert room.problems[0].title == "The chats were not exported"
+    assert "cannot be written there" in room.problems[0].sentence
+
+
+# ------------------------------------------------------------------ the acts of the window
+
+
+def test_export_is_two_clicks_and_the_ending_says_what_is_written(
+    room: Room, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    herons, storks = room.add("Herons: where?"), room.add("Storks")
+    window, bar = QWidget(), Sidebar()
+    qtbot.addWidget(window)
+    qtbot.addWidget(bar)
+    bar.set_conversations(room.memory.conversations())
+    acts = ChatActs(window, bar, lambda: herons.id, room.shelf)
+    commands = Commands(window)
+    acts.bind(commands)
+    offered: list[str] = []
+
+    def save(parent: object, title: str, path: str, kind: str) -> tuple[str, str]:
+        offered.append(Path(path).name)
+        return str(tmp_path / "out"), kind
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", save)
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_: (str(tmp_path / "out.json"), ""))
+    menu = bar.panel.list.menu_for(bar.panel.list.chats.rows[bar.panel.list.chats.index_of(storks.id).row()])
+    next(action for action in menu.actions() if action.text() == "Export as Markdown").trigger()
+    room.wait(lambda: (tmp_path / "out.md").is_file())
+    assert "about Storks" in (tmp_path / "out.md").read_text(encoding="utf-8")
+    commands.run("export_json")
+    room.wait(lambda: (tmp_path / "out.json").is_file())
+    assert [c["title"] for c in json.loads((tmp_path / "out.json").read_bytes())["chats"]] == ["Herons: where?"]
+    assert offered == ["Storks.md", "Herons where.json"]
+    commands.run("export_all_markdown")
+    room.wait(lambda: len(list((tmp_path / "Hearth chats").glob("*.md"))) == 2)
+    commands.run("import_chats")
+    room.wait(lambda: any("here already" in words for words, _ in room.said))
+    commands.run("export_all")
+    room.wait(lambda: sum("2 chats exported" in words for words, _ in room.said) >= 1)
+    menu.deleteLater()
+
+
+def test_acts_of_the_shown_chat_need_one(room: Room, qtbot: QtBot) -> None:
+    window, bar = QWidget(), Sidebar()
+    qtbot.addWidget(window)
+    qtbot.addWidget(bar)
+    shown = [""]
+    acts, commands = ChatActs(window, bar, lambda: shown[0], room.shelf), Commands(window)
+    acts.bind(commands)
+    assert not any(commands.can(act) for act in ("pin_chat", "move_chat", "delete_chat", "export_all", "next_chat"))
+    assert commands.can("import_chats")
+    chat = room.add("Herons")
+    bar.set_conversations(room.memory.conversations())
+    shown[0] = chat.id
+    assert all(commands.can(act) for act in ("pin_chat", "move_chat", "delete_chat", "export_all", "next_chat"))
+    commands.run("pin_chat")
+    assert room.chat(chat.id).pinned
+    with qtbot.waitSignal(bar.delete_requested) as told:
+        commands.run("delete_chat")
+    assert told.args == [chat.id]
+    with qtbot.waitSignal(bar.conversation_selected) as told:
+        commands.run("next_chat")
+    assert told.args == [chat.id]
