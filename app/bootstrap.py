@@ -39,9 +39,9 @@ from app.clients.operations import Operations
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import ServerBook
 from app.crash_notes import LastRun
-from app.known_models import Library
-from app.model_choices import ModelChoices
-from app.models_controller import ModelsController
+from app.models.known_models import Library
+from app.models.model_choices import ModelChoices
+from app.models.models_controller import ModelsController
 from app.own_server import OwnServer
 from app.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
@@ -240,7 +240,7 @@ class Hearth(QObject):
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
         from app.manners import Manners  # nothing of it is painted
-        from app.update_notice import UpdateNotice
+        from app.models.update_notice import UpdateNotice
 
         self.manners = Manners(
             self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places

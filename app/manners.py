@@ -21,7 +21,7 @@ from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus
 from app.clients.operations import Operations
 from app.desktop_motion import DesktopMotion
-from app.models_controller import ModelsController
+from app.models.models_controller import ModelsController
 from app.notifications import AnswerNotices, DesktopPoster, poster_of_this_system
 from app.settings import AppPaths, AppSettings
 from app.single_instance import SingleInstance, Wish, take_activation

@@ -17,7 +17,7 @@ from app.chat.chat_controller import ChatController
 from app.chat.shelf import new_id
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import Place, Server, ServerBook
-from app.known_models import Library, Values
+from app.models.known_models import Library, Values
 from app.translation import tr
 from app.user_messages import describe
 from engine.errors import InvalidRequestError

@@ -22,7 +22,7 @@ from app.chat.shelf import Shelf, ShelfError, new_id
 from app.clients.asking import AnswerRequest, Asking, request_for
 from app.clients.engine_client import EngineClient
 from app.clients.servers import Place
-from app.model_rows import listed_id
+from app.models.model_rows import listed_id
 from app.settings import AppSettings
 from app.translation import tr
 from engine.service import protocol

@@ -26,7 +26,7 @@ from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import CHOICE, Place
-from app.model_switch import LOAD_LAST, STARTER, ModelSwitch
+from app.models.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.problems import Problems
 from app.settings import AppSettings
 from app.translation import tr

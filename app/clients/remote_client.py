@@ -15,7 +15,7 @@ from PySide6.QtCore import QObject, Signal
 from app.clients.asking import AnswerRequest
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import Place
-from app.known_models import Library, Values
+from app.models.known_models import Library, Values
 from engine.service import protocol
 
 

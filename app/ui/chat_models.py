@@ -10,7 +10,7 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.model_rows import ModelRow, listed_id
+from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
 from app.ui.model_menu import ModelMenu
 from app.ui.placement_popup import Placed, PlacementPopup
@@ -18,7 +18,7 @@ from engine.library.records import Estimate
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
-    from app.models_controller import ModelsController
+    from app.models.models_controller import ModelsController
     from app.ui.chat_page import ChatPage
     from app.ui.sidebar import Sidebar
 

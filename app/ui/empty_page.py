@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui import icons, theme
 from app.ui.controls import Label

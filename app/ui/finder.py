@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
 from app.clients.servers import Place
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.text.palette_search import Entry
 from app.ui.commands import Commands
 

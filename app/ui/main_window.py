@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from app.chat.chat_memory import ChatMemory
     from app.chat.chat_shelf import ChatShelf
     from app.clients.engine_client import EngineClient
-    from app.model_rows import ModelRow
-    from app.models_controller import ModelsController
+    from app.models.model_rows import ModelRow
+    from app.models.models_controller import ModelsController
     from app.own_server import OwnServer
     from app.servers_controller import ServersController
     from app.ui.answer_menus import AnswerMenus
@@ -395,7 +395,7 @@ class MainWindow(QMainWindow):
             self._chat.problems.tell("models", message)
 
     def _show_models_work(self, rows: list[ModelRow]) -> None:
-        from app.model_selection import work_figure
+        from app.models.model_selection import work_figure
 
         self.sidebar.set_models_work(work_figure(rows))
 

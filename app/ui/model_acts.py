@@ -12,9 +12,9 @@ from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QFileDialog
 
-from app import model_words
-from app.model_rows import ModelRow
-from app.model_selection import what_would_fit
+from app.models import model_words
+from app.models.model_rows import ModelRow
+from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
 from app.ui.floating import Menu
 from app.ui.hub_results import HUB_PAGE
@@ -26,7 +26,7 @@ from app.ui.work_bar import Work
 from app.user_messages import Action, UserMessage
 
 if TYPE_CHECKING:
-    from app.models_controller import ModelsController
+    from app.models.models_controller import ModelsController
     from engine.service.protocol import Progress
 
 WORKS = {

@@ -12,9 +12,9 @@ from PySide6.QtCore import QRect, QRectF, QTimer, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
-from app import model_words
 from app.clients.engine_status import EngineStatus, Phase, gigabytes
-from app.model_rows import ModelRow
+from app.models import model_words
+from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui import icons, theme
 from app.ui.card_frame import CardFrame, chip_width, elided

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from app import model_words
 from app.clients.engine_status import gigabytes
-from app.model_rows import ModelRow
-from app.model_words import Rate, rate_words
+from app.models import model_words
+from app.models.model_rows import ModelRow
+from app.models.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, Rule, Segments

@@ -1,6 +1,6 @@
 """The filters of the Models page: a row of pills, one of them chosen, and three menus for size, family and order.
 
-They hold a choice and tell of a new one; which models that means is app/model_selection.py's business.
+They hold a choice and tell of a new one; which models that means is app/models/model_selection.py's business.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from PySide6.QtCore import QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QIcon, QKeyEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QRadioButton, QSizePolicy, QWidget
 
-from app.model_selection import FILTERS, SIZES, SORTS, Choice, Filter
+from app.models.model_selection import FILTERS, SIZES, SORTS, Choice, Filter
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button

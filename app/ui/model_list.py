@@ -20,9 +20,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app import model_words
 from app.clients.servers import Place
-from app.model_rows import ModelRow
+from app.models import model_words
+from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.direction import leading, order

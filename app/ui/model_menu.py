@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
 
 from app.clients.servers import Place
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label, Rule

@@ -21,10 +21,10 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
-from app import model_words
 from app.clients.engine_status import EngineStatus
-from app.model_rows import ModelRow
-from app.model_selection import families, repository, select
+from app.models import model_words
+from app.models.model_rows import ModelRow
+from app.models.model_selection import families, repository, select
 from app.translation import tr
 from app.ui import theme
 from app.ui.banner import Banner, BannerPlace

@@ -7,9 +7,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app import model_words
 from app.clients.engine_status import NARROW, gigabytes
-from app.model_rows import ModelRow
+from app.models import model_words
+from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label, Progress

@@ -7,7 +7,7 @@ from functools import partial
 
 from app.chat.conversation import Conversation
 from app.clients.servers import Place
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.settings import AppSettings, Setting, described, worded
 from app.shortcuts import keys
 from app.text.palette_search import Entry

@@ -15,9 +15,9 @@ from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
-from app import model_words
 from app.clients.engine_status import NARROW
-from app.model_words import Rate
+from app.models import model_words
+from app.models.model_words import Rate
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.controls import Button, Label, Rule, ShareBar, Slider

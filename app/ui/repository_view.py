@@ -11,9 +11,9 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app import model_words
 from app.clients.engine_status import gigabytes
-from app.model_rows import fit_words
+from app.models import model_words
+from app.models.model_rows import fit_words
 from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.card_frame import SIDE_PX, TOP_PX

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app import model_words
-from app.model_rows import ModelRow
+from app.models import model_words
+from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, Dot, IconButton, Label, Progress

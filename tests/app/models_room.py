@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 
 from app.bootstrap import folders_in
 from app.clients.engine_status import EngineStatus, Phase
-from app.model_choices import ModelChoices
-from app.models_controller import ModelsController
+from app.models.model_choices import ModelChoices
+from app.models.models_controller import ModelsController
 from app.settings import AppSettings
 from app.ui import theme
 from app.ui.main_window import MainWindow

@@ -20,7 +20,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QWidget
 from tiny_model import make_tiny_gguf
 
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.settings import AppSettings
 from app.ui.model_dialogs import PrepareSheet
 from app.ui.models_page import ModelsPage

@@ -22,7 +22,7 @@ from app import crash_notes
 from app.chat.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.manners import Manners
-from app.model_rows import Preparing
+from app.models.model_rows import Preparing
 from app.settings import AppSettings
 from app.single_instance import Wish
 from app.ui import theme

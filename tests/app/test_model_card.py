@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.model_rows import ModelRow, Preparing, rows_of
+from app.models.model_rows import ModelRow, Preparing, rows_of
 from app.ui import theme
 from app.ui.card_frame import CardGrid
 from app.ui.model_card import ModelCard, going_on, main_acts

@@ -16,8 +16,8 @@ from pytestqt.qtbot import QtBot
 from app.chat.chat_controller import STARTER
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import Place, Server
-from app.model_rows import ModelRow, rows_of
-from app.models_controller import ModelsController
+from app.models.model_rows import ModelRow, rows_of
+from app.models.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat_models import ChatModels
 from app.ui.chat_page import ChatPage

@@ -16,7 +16,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.model_rows import Preparing
+from app.models.model_rows import Preparing
 from app.ui import theme
 from engine.library.records import Download
 

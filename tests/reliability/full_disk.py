@@ -25,7 +25,7 @@ from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.mode_rates import ModeRates
 from app.chat.personas import Persona, Personas
 from app.chat.store import Store, StoreError
-from app.model_choices import ModelChoices
+from app.models.model_choices import ModelChoices
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify

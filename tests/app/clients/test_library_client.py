@@ -20,8 +20,8 @@ from app.chat.conversation import MessageState
 from app.clients.engine_process import EngineDied, Patience, ProcessHost, default_command
 from app.clients.engine_worker import EngineWorker
 from app.clients.library_client import LibraryClient, library_makers
-from app.model_choices import ModelChoices
-from app.models_controller import ModelsController
+from app.models.model_choices import ModelChoices
+from app.models.models_controller import ModelsController
 from app.user_messages import UserMessage
 from engine.service import protocol
 

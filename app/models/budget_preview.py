@@ -10,7 +10,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from app.known_models import KnownModels, Library, Values
+from app.models.known_models import KnownModels, Library, Values
 from engine.library.records import Estimate, from_json
 from engine.service import protocol
 

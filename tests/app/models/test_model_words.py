@@ -10,9 +10,9 @@ from fake_library import GB, MACHINE, estimate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app import model_words
 from app.clients.engine_status import NARROW
-from app.model_rows import too_big
+from app.models import model_words
+from app.models.model_rows import too_big
 from app.ui.model_dialogs import gain_words
 from app.ui.placement_popup import Placed
 from engine.library.records import Download, Estimate, PreparePlan

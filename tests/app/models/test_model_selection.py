@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from fake_library import GB, PIP, entry, estimate, installed, shelf
 
-from app.model_rows import ModelRow, Preparing, rows_of
-from app.model_selection import Choice, families, repository, select, what_would_fit, work_figure
+from app.models.model_rows import ModelRow, Preparing, rows_of
+from app.models.model_selection import Choice, families, repository, select, what_would_fit, work_figure
 from engine.library.records import Download
 
 MINE = installed("ProSparse 13B", id="SparseLLM/p", catalogue_id="prosparse-13b", measured_tok_s=99.0)

@@ -1,6 +1,6 @@
 """What a person does with models, turned into jobs of the library: find, fetch, prepare, switch to, take away.
 
-What is known of models is app/known_models.py's, which model answers the chat controller's. Knows no widget and reads
+What is known of models is app/models/known_models.py's, which model answers the chat controller's. Knows no widget and reads
 no file.
 """
 
@@ -13,16 +13,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.budget_preview import BudgetPreview
 from app.chat.mode_rates import FEWEST_TOKENS
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import Phase
-from app.hub_questions import HubQuestions
-from app.idle_time import IdleTime
-from app.known_models import Chat, Done, KnownModels, Library, Values
 from app.library_words import ModelAction
-from app.model_choices import Choice, ModelChoices
-from app.model_rows import STARTER, ModelRow, Preparing, listed_id
+from app.models.budget_preview import BudgetPreview
+from app.models.hub_questions import HubQuestions
+from app.models.idle_time import IdleTime
+from app.models.known_models import Chat, Done, KnownModels, Library, Values
+from app.models.model_choices import Choice, ModelChoices
+from app.models.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
 from engine.library.records import (

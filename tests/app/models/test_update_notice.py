@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
+from app.models.update_notice import UpdateNotice
 from app.settings import AppSettings
 from app.ui.settings_dialog import SettingsDialog
-from app.update_notice import UpdateNotice
 from engine.library.hub import release
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from app.model_words import Rate, rate_of, shortfall
+from app.models.model_words import Rate, rate_of, shortfall
 from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 

@@ -11,8 +11,8 @@ from models_room import QuietChat
 from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import Phase
-from app.model_choices import ModelChoices
-from app.models_controller import ModelsController
+from app.models.model_choices import ModelChoices
+from app.models.models_controller import ModelsController
 from app.user_messages import UserMessage
 
 

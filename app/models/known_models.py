@@ -1,7 +1,7 @@
 """What is known of models just now: catalogue, library and downloads as they come, told as rows.
 
 It asks for them, hears what the library says by itself, and knows which model the chat uses. What a person does with
-models is app/models_controller.py's.
+models is app/models/models_controller.py's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.model_choices import ModelChoices
-from app.model_rows import ModelRow, Preparing, recommended, rows_of
+from app.models.model_choices import ModelChoices
+from app.models.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel, MachineLine, from_json
 from engine.service import protocol

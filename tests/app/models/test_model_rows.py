@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from fake_library import GB, PIP, entry, estimate, installed, shelf
 
-from app.model_choices import Choice, ModelChoices
-from app.model_rows import Preparing, fit_words, listed_id, recommended, rows_of
+from app.models.model_choices import Choice, ModelChoices
+from app.models.model_rows import Preparing, fit_words, listed_id, recommended, rows_of
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 BAMBOO = entry("Bamboo DPO 7B", rank=10)

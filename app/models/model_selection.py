@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.model_rows import ModelRow
+from app.models.model_rows import ModelRow
 from app.translation import noted
 
 Filter = Literal["recommended", "here", "gpu", "well", "chat", "research", "all"]
