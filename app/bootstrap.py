@@ -42,8 +42,8 @@ from app.crash_notes import LastRun
 from app.models.known_models import Library
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
-from app.own_server import OwnServer
-from app.servers_controller import ServersController
+from app.servers.own_server import OwnServer
+from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
 from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.ui import icons, language

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from app.clients.engine_client import EngineClient
     from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController
-    from app.own_server import OwnServer
-    from app.servers_controller import ServersController
+    from app.servers.own_server import OwnServer
+    from app.servers.servers_controller import ServersController
     from app.ui.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels

@@ -8,7 +8,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
-from app.own_server import OwnServer
+from app.servers.own_server import OwnServer
 from app.translation import figure, tr, tr_n
 from app.ui import theme
 from app.ui.code_block import COPIED_MS

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
-from app.own_server import OwnServer
+from app.servers.own_server import OwnServer
 from app.settings import AppSettings, described, description_of, worded
 from app.translation import tr
 from app.ui import focus_ring, tab_order, theme

@@ -25,7 +25,7 @@ from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.library_client import LibraryClient
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import CHOICE, Place, Server, ServerBook
-from app.servers_controller import ServersController
+from app.servers.servers_controller import ServersController
 from app.user_messages import Action, UserMessage
 from engine.library.host import LibraryHost
 

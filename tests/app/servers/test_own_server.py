@@ -18,7 +18,7 @@ from app.chat.chat_controller import STARTER
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers
-from app.own_server import OwnServer
+from app.servers.own_server import OwnServer
 from app.settings import AppSettings
 from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
 from app.ui.settings_dialog import SettingsDialog
