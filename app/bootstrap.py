@@ -20,7 +20,6 @@ from PySide6.QtCore import QObject, QSocketNotifier, Qt, QTimer, Signal
 from PySide6.QtWidgets import QApplication
 
 import engine
-from app import crash_notes
 from app.chat.answer_choices import AnswerChoices
 from app.chat.answer_setup import AnswerSetup
 from app.chat.chat_controller import STARTER, ChatController
@@ -38,20 +37,21 @@ from app.clients.machine_monitor import MachineMonitor
 from app.clients.operations import Operations
 from app.clients.remote_client import RemoteClient
 from app.clients.servers import ServerBook
-from app.crash_notes import LastRun
+from app.desktop import crash_notes
+from app.desktop.crash_notes import LastRun
+from app.desktop.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.models.known_models import Library
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
-from app.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.ui import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem
 
 if TYPE_CHECKING:
-    from app.manners import Manners
+    from app.desktop.manners import Manners
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def hand_over(instance: SingleInstance, wish: Wish) -> int:
     """Give the Hearth that is open what this start was given; returns the exit code."""
     if instance.hand_over(wish):
         return 0
-    from app.manners import say_that_it_is_open
+    from app.desktop.manners import say_that_it_is_open
 
     QApplication(sys.argv[:1])
     say_that_it_is_open()
@@ -239,7 +239,7 @@ class Hearth(QObject):
         self.models.start()
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
-        from app.manners import Manners  # nothing of it is painted
+        from app.desktop.manners import Manners  # nothing of it is painted
         from app.models.update_notice import UpdateNotice
 
         self.manners = Manners(

@@ -17,9 +17,9 @@ CLASS_NAME = re.compile(r"\b[A-Z][A-Za-z]*(?:Error|Exception|Warning)\b")
 # Where a class's name is put into words, and why nobody reads them in a message. A new place says why here.
 FOR_MACHINES_AND_LOGS = {
     "app/user_messages.py": "the details of a message, behind a button",
-    "app/shareable_log.py": "the report",
-    "app/desktop_bus.py": "the log",
-    "app/single_instance.py": "the log",
+    "app/desktop/shareable_log.py": "the report",
+    "app/desktop/desktop_bus.py": "the log",
+    "app/desktop/single_instance.py": "the log",
     "engine/library/hub/release.py": "the log",
     "app/clients/engine_worker.py": "the kind of failure, as data",
     "engine/errors.py": "the kind of failure, as data",

@@ -22,13 +22,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import crash_notes, diagnostics
 from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store import Store
 from app.clients.engine_status import EngineStatus, Phase
+from app.desktop import crash_notes, diagnostics
+from app.desktop.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
 from app.settings import AppPaths, AppSettings
-from app.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in
 from engine.errors import ModelFormatError
 from engine.library.records import Download, InstalledFile, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe
@@ -162,7 +162,7 @@ def test_what_helps_is_in_a_report(places: AppPaths, tmp_path: Path) -> None:
     assert f"app.some_module: {LEFT_OUT} cannot be opened: PermissionError 13" in log
     assert "3 of 4" in log
     assert "test_diagnostics" not in log, "a file that is none of the program's"
-    assert "    app/crash_notes.py:12 open_log" in crashes
+    assert "    app/desktop/crash_notes.py:12 open_log" in crashes
     assert "  ValueError" in crashes
 
 
@@ -206,7 +206,7 @@ def test_any_message_is_formatted_and_holds_no_text_but_its_own(args: list[objec
 
 
 def test_only_places_in_the_program_and_its_parts_are_named() -> None:
-    assert place(diagnostics.__file__) == "app/diagnostics.py"
+    assert place(diagnostics.__file__) == "app/desktop/diagnostics.py"
     assert place(pytest.__file__) == "pytest/__init__.py"
     assert place(io.__file__ or "") == "io.py"
     assert place("/srv/people/erna/app/diagnostics.py") == LEFT_OUT

@@ -17,12 +17,12 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal
 from pytestqt.qtbot import QtBot
 
-from app import sleep_inhibitor
 from app.clients.engine_status import EngineStatus, Phase
-from app.desktop_bus import DesktopBus, Place
-from app.desktop_motion import DesktopMotion
-from app.notifications import LONG_S, AnswerNotices, DesktopPoster
-from app.sleep_inhibitor import DesktopHold, SleepInhibitor, WindowsHold
+from app.desktop import sleep_inhibitor
+from app.desktop.desktop_bus import DesktopBus, Place
+from app.desktop.desktop_motion import DesktopMotion
+from app.desktop.notifications import LONG_S, AnswerNotices, DesktopPoster
+from app.desktop.sleep_inhibitor import DesktopHold, SleepInhibitor, WindowsHold
 
 BUS = pytest.mark.skipif(not shutil.which("dbus-daemon"), reason="needs dbus-daemon, a part of every Linux desktop")
 

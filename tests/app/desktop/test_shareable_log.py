@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app import shareable_log
+from app.desktop import shareable_log
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from types import TracebackType
 
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 
-from app.shareable_log import ShareableFormatter
+from app.desktop.shareable_log import ShareableFormatter
 
 log = logging.getLogger("app")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject
 
-from app.desktop_bus import DesktopBus, Place
+from app.desktop.desktop_bus import DesktopBus, Place
 
 _SETTINGS = Place(
     "org.freedesktop.portal.Desktop", "/org/freedesktop/portal/desktop", "org.freedesktop.portal.Settings"

@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
-from app.single_instance import MAX_BYTES, MAX_FILES, SingleInstance, Wish, wish_of_this_start
+from app.desktop.single_instance import MAX_BYTES, MAX_FILES, SingleInstance, Wish, wish_of_this_start
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL, and looks at a socket's folder")
@@ -23,7 +23,7 @@ OTHER = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
-from app.single_instance import SingleInstance, Wish
+from app.desktop.single_instance import SingleInstance, Wish
 app = QCoreApplication([])
 instance = SingleInstance(Path(sys.argv[1]), Path(sys.argv[2]))
 if not instance.claim():

@@ -15,8 +15,8 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 
 from app.clients.engine_status import EngineStatus, seconds
-from app.desktop_bus import DesktopBus, Place
-from app.single_instance import Wish, take_activation
+from app.desktop.desktop_bus import DesktopBus, Place
+from app.desktop.single_instance import Wish, take_activation
 from app.translation import figure, tr, tr_n
 
 LONG_S = 10.0  # who waits longer than this does something else meanwhile

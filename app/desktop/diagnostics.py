@@ -1,7 +1,7 @@
 """A report on this PC and what Hearth did on it, as one file that can be shown to anybody.
 
 It holds no text of a chat, no instructions, no token, no name of a file, a model or a person: every line is made from
-numbers, from words of Hearth's own, or from what app/shareable_log.py let through. Nothing is sent anywhere.
+numbers, from words of Hearth's own, or from what app/desktop/shareable_log.py let through. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 
-from app import crash_notes
 from app.clients.engine_status import EngineStatus, gigabytes
+from app.desktop import crash_notes
+from app.desktop.shareable_log import stacks_in
 from app.settings import AppPaths, AppSettings, described
-from app.shareable_log import stacks_in
 from engine import __version__
 from engine.library.records import Download, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe

@@ -13,19 +13,19 @@ from PySide6.QtCore import QObject, QStandardPaths, QUrl, qVersion
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
-from app import crash_notes, diagnostics
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_shelf import ChatShelf
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus
 from app.clients.operations import Operations
-from app.desktop_motion import DesktopMotion
+from app.desktop import crash_notes, diagnostics
+from app.desktop.desktop_motion import DesktopMotion
+from app.desktop.notifications import AnswerNotices, DesktopPoster, poster_of_this_system
+from app.desktop.single_instance import SingleInstance, Wish, take_activation
+from app.desktop.sleep_inhibitor import SleepInhibitor
 from app.models.models_controller import ModelsController
-from app.notifications import AnswerNotices, DesktopPoster, poster_of_this_system
 from app.settings import AppPaths, AppSettings
-from app.single_instance import SingleInstance, Wish, take_activation
-from app.sleep_inhibitor import SleepInhibitor
 from app.translation import noted, tr
 from app.ui import theme
 from app.ui.main_window import MainWindow

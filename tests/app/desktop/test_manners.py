@@ -18,13 +18,13 @@ from PySide6.QtGui import QDesktopServices, QImage, QPainter
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from app import crash_notes
 from app.chat.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
-from app.manners import Manners
+from app.desktop import crash_notes
+from app.desktop.manners import Manners
+from app.desktop.single_instance import Wish
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
-from app.single_instance import Wish
 from app.ui import theme
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import Toast
@@ -321,7 +321,7 @@ def test_a_crash_is_told_with_what_a_report_would_hold(arrive: Arrive, monkeypat
     dialog.details.click()
     assert dialog.text.isVisible()
     assert dialog.text.toPlainText().splitlines()[:2] == [
-        "Fatal Python error: Segmentation fault", "    app/crash_notes.py:3 open_log"
+        "Fatal Python error: Segmentation fault", "    app/desktop/crash_notes.py:3 open_log"
     ]  # fmt: skip
     assert "secret" not in dialog.text.toPlainText()
     asked: list[str] = []
@@ -353,7 +353,8 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
-from app import bootstrap, manners
+from app import bootstrap
+from app.desktop import manners
 class Told(manners.Manners):
     def _show_crash(self, lines, has_stacks):
         super()._show_crash(lines, has_stacks)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer
 
-from app.desktop_bus import DesktopBus, Place
+from app.desktop.desktop_bus import DesktopBus, Place
 from app.translation import tr
 
 log = logging.getLogger(__name__)

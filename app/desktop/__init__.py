@@ -1,0 +1,1 @@
+"""The desktop around the window: one instance, notifications, sleep, crash notes and diagnostics."""
