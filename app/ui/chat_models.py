@@ -19,7 +19,7 @@ from engine.library.records import Estimate
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.models.models_controller import ModelsController
-    from app.ui.chat_page import ChatPage
+    from app.ui.chat.chat_page import ChatPage
     from app.ui.sidebar import Sidebar
 
 

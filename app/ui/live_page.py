@@ -19,12 +19,12 @@ from app.clients.engine_status import Phase
 from app.clients.live_figures import LiveFigures
 from app.translation import noted, tr
 from app.ui import theme
+from app.ui.chat.preset_menu import mode_words
 from app.ui.controls import Button, Chip, Dot, Label, Segments
 from app.ui.engine_card import dot_token
 from app.ui.flow import Flow
 from app.ui.live_graph import LiveGraph, SpeedCard
 from app.ui.neuron_map import NeuronMap
-from app.ui.preset_menu import mode_words
 from app.ui.token_time import TokenTime
 from engine.service.protocol import Live
 

@@ -23,7 +23,7 @@ from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui import focus_ring, tab_order, theme
-from app.ui.chat_page import ChatPage
+from app.ui.chat.chat_page import ChatPage
 from app.ui.commands import Commands
 from app.ui.finder import Finder
 from app.ui.floating import Toast
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from app.models.models_controller import ModelsController
     from app.servers.own_server import OwnServer
     from app.servers.servers_controller import ServersController
-    from app.ui.answer_menus import AnswerMenus
+    from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
     from app.ui.chat_models import ChatModels
     from app.ui.floating import Menu
@@ -232,7 +232,7 @@ class MainWindow(QMainWindow):
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """What the next prompt is made of: attachments, the count of its tokens, drafts."""
-        from app.ui.chat_context import ChatContext
+        from app.ui.chat.chat_context import ChatContext
 
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
         self.settings_changed.connect(self.chat_context.counter.begin_anew)
@@ -255,7 +255,7 @@ class MainWindow(QMainWindow):
 
     def connect_answers(self, setup: AnswerSetup) -> None:
         """How the chat is answered: preset, persona, neurons, comparison."""
-        from app.ui.answer_menus import AnswerMenus
+        from app.ui.chat.answer_menus import AnswerMenus
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)

@@ -20,7 +20,7 @@ from app.user_messages import UserMessage
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.servers.servers_controller import ServersController
-    from app.ui.chat_page import ChatPage
+    from app.ui.chat.chat_page import ChatPage
     from app.ui.model_menu import ModelMenu
     from app.ui.models_page import ModelsPage
 

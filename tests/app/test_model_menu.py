@@ -19,12 +19,12 @@ from app.clients.servers import Place, Server
 from app.models.model_rows import ModelRow, rows_of
 from app.models.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
+from app.ui.chat.chat_page import ChatPage
+from app.ui.chat.offer_card import pitch
 from app.ui.chat_models import ChatModels
-from app.ui.chat_page import ChatPage
 from app.ui.commands import Commands
 from app.ui.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.model_menu import ModelMenu
-from app.ui.offer_card import pitch
 from app.ui.sidebar import Sidebar
 
 pytestmark = pytest.mark.gui

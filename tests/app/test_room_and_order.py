@@ -14,11 +14,11 @@ from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui import compositor, floating, tab_order, theme
 from app.ui.banner import Banner, BannerPlace
-from app.ui.chat_page import ChatPage
+from app.ui.chat.chat_page import ChatPage
+from app.ui.chat.prose import directed
 from app.ui.controls import Button, Label
 from app.ui.direction import runs_leftwards
 from app.ui.flow import Flow
-from app.ui.prose import directed
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui

@@ -14,9 +14,9 @@ from pytestqt.qtbot import QtBot
 from app.chat.answer_words import facts_of, figures_of
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.servers import Place
+from app.ui.chat.own_message import OwnMessage
 from app.ui.controls import Chip, Label
 from app.ui.floating import ConfirmDialog
-from app.ui.own_message import OwnMessage
 from app.ui.server_acts import ServerActs
 from app.user_messages import Action, UserMessage
 

@@ -21,10 +21,10 @@ from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_act import MessageAct
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
-from app.ui.composer import Composer
+from app.ui.chat.composer import Composer
+from app.ui.chat.message_view import Answer
+from app.ui.chat.transcript import NEWEST, Transcript
 from app.ui.engine_card import EngineCard
-from app.ui.message_view import Answer
-from app.ui.transcript import NEWEST, Transcript
 from app.user_messages import Action
 from engine.service import protocol
 

@@ -13,10 +13,10 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
 from app.ui.banner import Banner
-from app.ui.message_view import Answer
-from app.ui.own_message import OwnMessage
+from app.ui.chat.message_view import Answer
+from app.ui.chat.own_message import OwnMessage
+from app.ui.chat.prose import TextView
 from app.ui.popover import Popover
-from app.ui.prose import TextView
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui

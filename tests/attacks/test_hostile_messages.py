@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
 from app.ui import slices, theme
-from app.ui.transcript import Transcript
+from app.ui.chat.transcript import Transcript
 
 pytestmark = pytest.mark.gui
 SIZE = 100_000

@@ -1,0 +1,1 @@
+"""The chat page: transcript, composer, and what opens from them."""

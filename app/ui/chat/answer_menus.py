@@ -1,0 +1,215 @@
+"""What the chat shows and asks of how it is answered: the preset's menu in the composer and what opens from there.
+
+It connects them with the setup behind them and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QApplication, QWidget
+
+from app.chat.personas import NO_PERSONA
+from app.chat.shelf import Shelf
+from app.translation import tr
+
+if TYPE_CHECKING:
+    from app.chat.answer_setup import AnswerSetup
+    from app.ui.chat.chat_page import ChatPage
+    from app.ui.chat.compare_dialog import CompareDialog
+    from app.ui.chat.persona_menu import PersonaMenu
+    from app.ui.chat.preset_menu import PresetMenu
+    from app.ui.chat.sampling_popup import SamplingPopup
+    from app.ui.live_page import LivePage
+    from app.ui.popover import Popover
+    from app.ui.setting_groups import LinkRow
+    from app.ui.settings_dialog import SettingsDialog
+    from app.ui.shelf_dialog import ShelfDialog
+
+
+class AnswerMenus(QObject):
+    """One a window."""
+
+    def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
+        super().__init__(window)
+        self._window, self._page, self.setup = window, page, setup
+        page.composer.preset_menu_asked.connect(self.open_presets)
+        setup.changed.connect(self._show)
+        self._show()
+
+    @cached_property
+    def presets(self) -> PresetMenu:
+        """Made when it is first asked for, as all that opens here."""
+        from app.ui.chat.preset_menu import PresetMenu
+
+        menu, setup = PresetMenu(self._window), self.setup
+        menu.picked.connect(setup.pick_preset)
+        menu.mode_picked.connect(setup.pick_mode)
+        menu.persona_asked.connect(self.open_personas)
+        menu.adjust_asked.connect(self.open_sampling)
+        menu.compare_asked.connect(self.open_comparison)
+        menu.keep_asked.connect(setup.keep_default)
+        menu.edit_asked.connect(self.edit_presets)
+        return menu
+
+    @cached_property
+    def personas(self) -> PersonaMenu:
+        from app.ui.chat.persona_menu import PersonaMenu
+
+        menu = PersonaMenu(self._window)
+        menu.picked.connect(self.setup.pick_persona)
+        menu.edit_asked.connect(self.edit_personas)
+        return menu
+
+    @cached_property
+    def sampling(self) -> SamplingPopup:
+        from app.ui.chat.sampling_popup import SamplingPopup
+
+        popup = SamplingPopup(self._window)
+        popup.changed.connect(self.setup.set_sampling)
+        popup.save_asked.connect(self.setup.save_preset)
+        return popup
+
+    @property
+    def acts(self) -> dict[str, Callable[[], object]]:
+        """Commands of app/shortcuts.py that are done here."""
+        return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
+                "compare": self.open_comparison, "edit_presets": self.edit_presets,
+                "edit_personas": self.edit_personas}  # fmt: skip
+
+    def serve(self, live: LivePage) -> None:
+        """Have the switch of the Live page choose for the open chat, and show what is chosen there."""
+        live.mode_picked.connect(self.setup.pick_mode)
+        live.compare_asked.connect(self.open_comparison)
+        self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
+        live.set_offer(self.setup.offer)
+
+    # -------------------------------------------------------------- opening
+
+    def open_presets(self) -> None:
+        """The menu behind the preset's name."""
+        if self.presets.is_open:
+            self.presets.dismiss()
+        elif (anchor := self._anchor()) is not None:
+            self.presets.show_offer(self.setup.offer)
+            self.presets.open_at(anchor)
+
+    def open_personas(self) -> None:
+        """Who answers in this chat."""
+        if (anchor := self._anchor()) is not None:
+            chosen = self.setup.chosen.persona
+            shelf = self.setup.choices.personas
+            plain = self.setup.settings.system_prompt
+            self.personas.show_personas(shelf.things, chosen.id if chosen else NO_PERSONA, plain)
+            self.personas.open_at(anchor)
+
+    def open_sampling(self) -> None:
+        """How words are chosen in this chat."""
+        if (anchor := self._anchor()) is not None:
+            self._show_sampling()
+            self.sampling.open_at(anchor)
+
+    def open_comparison(self) -> CompareDialog | None:
+        """The same prompt both ways: what is being written, else what was asked last."""
+        from app.ui.chat.compare_dialog import CompareDialog
+
+        setup = self.setup
+        draft = self._page.composer.text().strip()
+        question = None if draft else setup.last_question
+        prompt = draft or (question.text if question is not None else "")
+        dialog = CompareDialog(
+            self._window, prompt, lambda words: setup.compare(words, question), setup.cannot_compare
+        )  # fmt: skip
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        refresh = setup.changed.connect(lambda: dialog.set_cannot(setup.cannot_compare))
+        dialog.finished.connect(lambda _: setup.changed.disconnect(refresh))
+        dialog.finished.connect(lambda _: setup.stop_comparing())
+        dialog.open()
+        return dialog
+
+    def edit_personas(self) -> ShelfDialog[Any]:
+        """Every persona, to be changed."""
+        from app.ui.chat.shelf_dialogs import personas_dialog
+
+        shelf = self.setup.choices.personas
+        return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.shelf_changed(shelf))
+
+    def edit_presets(self) -> ShelfDialog[Any]:
+        """Every preset, to be changed."""
+        from app.ui.chat.shelf_dialogs import presets_dialog
+
+        setup, shelf = self.setup, self.setup.choices.presets
+        inherited = {**setup.model_defaults, **setup.settings.sampling()}
+        return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.shelf_changed(shelf))
+
+    def add_to(self, dialog: SettingsDialog) -> None:
+        """The way to personas and presets in the settings."""
+        from app.ui.setting_groups import LinkRow
+
+        choices = self.setup.choices
+        for title, shelf, act in (
+            (tr("Personas"), choices.personas, self.edit_personas),
+            (tr("Presets"), choices.presets, self.edit_presets),
+        ):
+            row = LinkRow(title, _count(shelf))
+            row.clicked.connect(partial(self._edit_from, row, shelf, act))
+            dialog.add_row(tr("Answers"), row, row.is_found_by)
+
+    @staticmethod
+    def _edit_from(row: LinkRow, shelf: Shelf[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
+        def count() -> None:
+            row.line = _count(shelf)
+            row.setAccessibleDescription(row.line)
+            row.update()
+
+        act().changed.connect(count)
+
+    def _open(self, dialog: ShelfDialog[Any], changed: Callable[[], None]) -> ShelfDialog[Any]:
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.changed.connect(changed)
+        dialog.open()
+        return dialog
+
+    @property
+    def _made(self) -> list[Popover]:
+        """Those that were opened before."""
+        return [self.__dict__[name] for name in ("presets", "personas", "sampling") if name in self.__dict__]
+
+    def _owner(self) -> QWidget:
+        """The dialog that is open, else the window: what opens now belongs in front of it."""
+        return QApplication.activeModalWidget() or self._window
+
+    def _anchor(self) -> QWidget | None:
+        """What the menus open at, where it can be seen."""
+        for menu in self._made:
+            menu.dismiss()
+        button = self._page.composer.preset_button
+        return button if button.isVisible() else None
+
+    # -------------------------------------------------------------- showing
+
+    def _show(self) -> None:
+        chosen = self.setup.chosen
+        words = [tr("{name}, changed", name=chosen.preset.name) if chosen.is_changed else chosen.preset.name]
+        if chosen.persona is not None:
+            words.append(chosen.persona.name)
+        about = "\n".join([tr("Preset, persona, neurons"), *([chosen.preset.about] if chosen.preset.about else [])])
+        self._page.composer.set_preset(" · ".join(words), about)
+        if "presets" in self.__dict__ and self.presets.is_open:
+            self.presets.show_offer(self.setup.offer)
+
+    def _show_sampling(self) -> None:
+        chosen = self.setup.chosen
+        self.sampling.show_sampling(chosen.preset.name, chosen.sampling, self.setup.inherited)
+
+
+def _count(shelf: Shelf[Any]) -> str:
+    own = len(shelf.own)
+    return (
+        tr("{own} of yours, {built_in} built in", own=own, built_in=len(shelf.built_in))
+        if own
+        else tr("{built_in} built in", built_in=len(shelf.built_in))
+    )

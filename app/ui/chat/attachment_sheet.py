@@ -1,0 +1,44 @@
+"""What an attachment says, to read and to copy. It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
+
+from app.chat.conversation import Attachment
+from app.translation import tr
+from app.ui import theme
+from app.ui.chat.attachment_chip import size_of
+from app.ui.controls import Button
+from app.ui.sheet import Sheet
+
+MOST_SHOWN_CHARS = 200_000
+ROWS = 18
+
+
+class AttachmentSheet(Sheet):
+    """The text as the model reads it. put_back: puts it into the message instead; None: it was sent already."""
+
+    def __init__(
+        self, parent: QWidget, attachment: Attachment, put_back: Callable[[], None] | None = None, facts: str = ""
+    ) -> None:
+        super().__init__(parent, attachment.name, facts or size_of(attachment), wide_px=640)
+        self.text = QPlainTextEdit()
+        self.text.setReadOnly(True)
+        self.text.setFrameShape(QFrame.Shape.NoFrame)
+        self.text.setFont(theme.font("code"))
+        self.text.setAccessibleName(tr("Text of {name}", name=attachment.name))
+        shown = attachment.text[:MOST_SHOWN_CHARS]
+        self.text.setPlainText(shown if len(shown) == len(attachment.text) else f"{shown}\n…")
+        self.text.document().setDocumentMargin(0)
+        self.text.setFixedHeight(ROWS * theme.line_height("small"))
+        self.body.addWidget(self.text)
+        if put_back is not None:
+            into = self.add_button(Button(tr("Put into the message")), at_start=True)
+            into.clicked.connect(self.accept)
+            into.clicked.connect(put_back)
+        copy = self.add_button(Button(tr("Copy")))
+        copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(attachment.text))
+        self.add_close()

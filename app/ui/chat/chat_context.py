@@ -1,0 +1,89 @@
+"""What goes into the next prompt, between the composer and whoever knows: attachments, the count, the policy when the
+context is full, and the drafts. It connects them and keeps nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Slot
+from PySide6.QtWidgets import QWidget
+
+from app.chat.attachments import content_of
+from app.chat.context_count import ContextCount
+from app.chat.conversation import Message
+from app.translation import tr
+from app.ui.chat.context_meter import ContextPopup
+from app.ui.chat.file_drop import FileDrop
+from app.user_messages import UserMessage
+from engine.service.protocol import CountResult
+
+if TYPE_CHECKING:
+    from app.chat.chat_controller import ChatController
+    from app.chat.chat_memory import ChatMemory
+    from app.clients.engine_client import EngineClient
+    from app.ui.chat.chat_page import ChatPage
+
+
+class ChatContext(QObject):
+    """One a window."""
+
+    def __init__(
+        self, window: QWidget, page: ChatPage, chat: ChatController, engine: EngineClient, memory: ChatMemory
+    ) -> None:
+        super().__init__(window)
+        self._page, self._chat, self._engine, self._memory = page, chat, engine, memory
+        self._count: CountResult | None = None
+        composer, chat_problems = page.composer, chat.problems
+        FileDrop(page, composer)
+        chat.words_of = _words_of
+        self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
+        self.counter.is_elsewhere = lambda: chat.place is not None
+        self.counter.setParent(self)  # it reads the field, so it must not outlive it
+        self.counter.counted.connect(self._counted)
+        self.popup = ContextPopup(window)
+        self.popup.picked.connect(self._pick)
+        composer.context_asked.connect(self._open_popup)
+        composer.changed.connect(self.counter.ask_soon)
+        composer.draft.refused.connect(self._refused)
+        composer.draft.added.connect(lambda chat: chat_problems.solve("attachment", chat=chat))
+        page.draft_changed.connect(memory.set_draft)
+        memory.opened.connect(lambda: page.take_new_draft(memory.draft("")))
+        chat.conversation_opened.connect(self.counter.forget)
+        for happened in (chat.message_finished, chat.branch_changed, chat.choices.changed):
+            happened.connect(self.counter.begin_anew)
+
+    def show_context(self) -> None:
+        """What fills the context and what goes when it is full; in the settings where the chat shows no figure."""
+        if self._page.composer.meter.isVisible():
+            self._open_popup()
+        else:
+            self.popup.size_asked.emit()
+
+    def _open_popup(self) -> None:
+        asking = self._chat.asking_of(self._memory.conversation(self._chat.open_conversation))
+        self.popup.set_policy(asking.overflow)
+        self._tell()
+        self.popup.open_at(self._page.composer.meter)
+
+    def _pick(self, policy: str) -> None:
+        self._chat.choices.set(overflow=policy)
+
+    @Slot(object)
+    def _counted(self, count: CountResult | None) -> None:
+        self._count = count
+        self._page.composer.set_count(count)
+        if self.popup.is_open:
+            self._tell()
+
+    def _tell(self) -> None:
+        self.popup.show_count(self._page.composer.status, self._count)
+
+    @Slot(str, str)
+    def _refused(self, sentence: str, chat: str) -> None:
+        message = UserMessage(tr("That was not attached"), sentence, severity="warn")
+        self._chat.problems.tell("attachment", message, chat)
+
+
+def _words_of(message: Message) -> str:
+    return content_of(message.text, message.attachments)

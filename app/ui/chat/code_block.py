@@ -1,0 +1,318 @@
+"""A fence as a widget: head with language and Copy, code in the colours of its language. It runs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QFontMetricsF, QGuiApplication, QTextBlockFormat, QTextCharFormat, QTextCursor, QWheelEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.text.markdown_blocks import CodeBlock
+from app.text.selected_text import FAR
+from app.text.text_pages import broken, page_end, unbroken
+from app.translation import tr, tr_n
+from app.ui import theme
+from app.ui.chat.prose import LIST_INDENT, TextView, scroll_sideways
+from app.ui.controls import Button, IconButton, Label
+from app.ui.direction import set_margins
+from app.ui.slices import later
+
+COPIED_MS = 1500
+FOLD_OVER = 30  # lines
+FOLDED_LINES = 16
+PAGE, PAGE_LINES = 30_000, 1000  # characters and lines that are laid out before the user asks for more
+HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window's thread
+SPANS_AT_ONCE = 150  # that are coloured before the window is painted again
+
+
+class CodeText(TextView):
+    """The code itself, highlighted once it is whole. Long lines scroll sideways, or wrap where that is wanted.
+
+    `code` is all of it; the document holds what is shown.
+    """
+
+    overflows = Signal(bool)  # whether a line is longer than there is room
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(tr("Code"), parent)
+        self.code = ""
+        self.language = ""
+        self.max_lines: int | None = None
+        self.pages = 1
+        self._shown = ""
+        self._highlighted = False
+        self._uncoloured: Iterator[tuple[int, int, str]] = iter(())  # that are still to be coloured
+        self.setLineWrapMode(TextView.LineWrapMode.NoWrap)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
+        self.horizontalScrollBar().rangeChanged.connect(self._fit)
+        self._style()
+        self._fit()
+
+    def set_width(self, width: int) -> None:
+        """Code keeps its own width."""
+
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        before = unbroken(super().plain(0, start), self.code)
+        return unbroken(super().plain(0, end), self.code)[len(before) :]
+
+    @property
+    def lines_left(self) -> int:
+        """Lines that are not in the document."""
+        return self.code.count("\n", self._end) + 1 if self._end < len(self.code) else 0
+
+    @property
+    def _end(self) -> int:
+        """Index in the code behind what is shown."""
+        lines = PAGE_LINES * self.pages
+        return page_end(
+            self.code, 0, PAGE * self.pages, lines if self.max_lines is None else min(self.max_lines, lines)
+        )
+
+    def set_code(self, code: str) -> None:
+        """Show this code; when it continues what is shown, only the rest is inserted."""
+        self.code = code
+        end = self._end
+        shown = broken(code[:end].removesuffix("\n") if end < len(code) else code)
+        if shown == self._shown:
+            return
+        sideways = self.horizontalScrollBar().value()
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        if shown.startswith(self._shown) and not self._highlighted:
+            cursor.movePosition(QTextCursor.MoveOperation.End)
+            cursor.insertText(shown[len(self._shown) :])
+        else:
+            cursor.select(QTextCursor.SelectionType.Document)
+            cursor.insertText(shown, QTextCharFormat())
+            self._highlighted = False
+        cursor.endEditBlock()
+        self._shown = shown
+        if not self.textCursor().hasSelection():  # else Qt keeps the end in view, where it has put its own cursor
+            self.moveCursor(QTextCursor.MoveOperation.Start)
+        self.horizontalScrollBar().setValue(sideways)
+        self.verticalScrollBar().setValue(0)
+
+    def highlight(self) -> None:
+        """Colour the code by its language, the end of a long one in slices; unknown languages stay plain."""
+        if self._highlighted or not self.language or len(self._shown) > HIGHLIGHT_UP_TO:
+            return
+        self._highlighted = True
+        self._uncoloured = coloured_spans(self.language, self._shown)
+        if self._colour():
+            later(self, self._colour)
+
+    def _colour(self) -> bool:
+        """Colour some more. Return whether there is more to colour."""
+        cursor = QTextCursor(self.document())
+        cursor.beginEditBlock()
+        count = 0
+        for start, length, token in islice(self._uncoloured, SPANS_AT_ONCE):
+            cursor.setPosition(start)
+            cursor.setPosition(start + length, QTextCursor.MoveMode.KeepAnchor)
+            ink = QTextCharFormat()
+            ink.setForeground(theme.colour(token))
+            cursor.setCharFormat(ink)
+            count += 1
+        cursor.endEditBlock()
+        return count == SPANS_AT_ONCE
+
+    def set_max_lines(self, lines: int | None) -> None:
+        """Show only the first lines, or all."""
+        self.max_lines = lines
+        self.set_code(self.code)
+        self._fit()
+
+    def _style(self) -> None:
+        self.document().setDefaultFont(theme.font("code"))
+        option = self.document().defaultTextOption()
+        option.setTabStopDistance(4 * QFontMetricsF(theme.font("code")).horizontalAdvance(" "))
+        option.setTextDirection(Qt.LayoutDirection.LeftToRight)
+        self.document().setDefaultTextOption(option)
+        shape = QTextBlockFormat()
+        shape.setLineHeight(theme.line_height("code"), QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+        cursor = QTextCursor(self.document())
+        cursor.select(QTextCursor.SelectionType.Document)
+        cursor.setBlockFormat(shape)
+
+    def _restyle(self) -> None:
+        self._style()
+        if self._highlighted:
+            cursor = QTextCursor(self.document())
+            cursor.select(QTextCursor.SelectionType.Document)
+            cursor.setCharFormat(QTextCharFormat())
+            self._highlighted = False
+            self.highlight()
+        self._fit()
+
+    def set_wrapped(self, wrapped: bool) -> None:
+        """Wrap long lines, or let them scroll."""
+        modes = TextView.LineWrapMode
+        self.setLineWrapMode(modes.WidgetWidth if wrapped else modes.NoWrap)
+        self._fit()
+
+    def _fit(self) -> None:
+        if self.lineWrapMode() is TextView.LineWrapMode.NoWrap:
+            self.overflows.emit(self.horizontalScrollBar().maximum() > 0)
+        height = math.ceil(self.document().size().height())
+        if self.max_lines is not None:
+            height = min(height, self.max_lines * theme.line_height("code"))
+        bar = self.horizontalScrollBar()
+        if bar.maximum() > 0:
+            height += bar.sizeHint().height()
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        scroll_sideways(self, event)
+
+
+def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
+    """Start and length (in UTF-16 units, as Qt counts) and colour token of what is not plain text in the code."""
+    from pygments.lexers import get_lexer_by_name  # here: it costs 20 ms, and not every chat has code
+    from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
+    from pygments.util import ClassNotFound
+
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return
+    tokens: tuple[tuple[Any, str], ...] = (
+        (Comment, "ink3"), (Keyword, "code_keyword"), (Operator.Word, "code_keyword"), (Name.Tag, "code_keyword"),
+        (Name.Function, "code_function"), (Name.Class, "code_function"), (Name.Decorator, "code_function"),
+        (Name.Builtin, "code_function"), (Name.Attribute, "code_function"), (String, "code_string"),
+        (Number, "code_number"), (Keyword.Constant, "code_number"), (Literal, "code_number"),
+    )  # fmt: skip
+    position = 0
+    for kind, text in lexer.get_tokens(code):
+        length = len(text) + sum(ch > "\uffff" for ch in text)
+        colour = next((token for family, token in tokens if kind in family), "")
+        if colour and text.strip():
+            yield position, length, colour
+        position += length
+
+
+class CodeBlockView(QFrame):
+    """One code block. Over 30 lines folds behind "Show 84 lines" unless it was seen being written."""
+
+    def __init__(self, block: CodeBlock, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "code")
+        self._label = Label("", "meta")
+        self._copy = Button(tr("Copy"), "quiet", "copy")
+        self._copy.glyph_px = 15
+        self._copy.clicked.connect(self.copy)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(COPIED_MS)
+        self._timer.timeout.connect(self._show_copy)
+        self._wrap = IconButton("wrap", tr("Wrap long lines"))
+        self._wrap.glyph_px = 16
+        self._wrap.setCheckable(True)
+        self._wrap.toggled.connect(self._set_wrapped)
+        self._wrap.hide()
+        self._fold: Button | None = None  # made for long blocks alone: most are short
+        self.text = CodeText(self)
+        self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
+        self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
+        self._opened = False
+        self._closed = block.closed
+
+        head = QHBoxLayout()
+        head.addWidget(self._label, 1)
+        head.addWidget(self._wrap)
+        head.addWidget(self._copy)
+        self._head = head
+        body = QHBoxLayout()
+        body.addWidget(self.text)
+        self._body = body
+        foot = QHBoxLayout()
+        foot.addStretch(1)
+        self._foot = foot
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        for row in (head, body, foot):
+            self._column.addLayout(row)
+        theme.current().changed.connect(self._restyle)
+        self.level = block.depth
+        self._restyle()
+        self.update_block(block)
+
+    @property
+    def indent(self) -> int:
+        """Pixels from the column's left edge: as deep as the list item it stands in."""
+        return self.level * theme.px(LIST_INDENT)
+
+    def update_block(self, block: CodeBlock) -> None:
+        """Take the block as it stands now."""
+        if block.language != self.text.language or not self._label.words:
+            self.text.language = block.language
+            self._label.setText(block.language or tr("code"))
+            language = block.language
+            self.text.setAccessibleName(tr("{language} code", language=language) if language else tr("Code"))
+            self._copy.setAccessibleName(tr("Copy {language} code", language=language) if language else tr("Copy code"))
+        self._closed = block.closed
+        self.text.code = block.code
+        self._show_fold()
+
+    def set_width(self, width: int) -> None:
+        """Code keeps its own width."""
+
+    def set_caret(self, shown: bool) -> None:
+        """Show the ember bar behind the last character."""
+        self.text.set_caret(shown)
+
+    def copy(self) -> None:
+        """Put the code on the clipboard, and say so for a moment."""
+        QGuiApplication.clipboard().setText(self.text.code)
+        self._copy.setText(tr("Copied"))
+        self._copy.set_glyph("check")
+        self._timer.start()
+
+    def _set_wrapped(self, wrapped: bool) -> None:
+        self._wrap.set_words(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
+        self.text.set_wrapped(wrapped)
+
+    def _show_copy(self) -> None:
+        self._copy.setText(tr("Copy"))
+        self._copy.set_glyph("copy")
+
+    def _toggle(self) -> None:
+        if self._opened and self.text.lines_left:
+            self.text.pages += 1
+        else:
+            self._opened, self.text.pages = not self._opened, 1
+        self._show_fold()
+
+    def _show_fold(self) -> None:
+        self.text.set_max_lines(FOLDED_LINES if self._folds and not self._opened else None)
+        if self._closed:
+            self.text.highlight()
+        left = self.text.lines_left
+        if left and not self._folds:  # it was seen being written until it became too long
+            self._folds = self._opened = True
+        if not self._folds:
+            return
+        if self._fold is None:
+            self._fold = Button("", "quiet", "down", parent=self)
+            self._fold.clicked.connect(self._toggle)
+            self._foot.insertWidget(0, self._fold)
+        n = self.text.code.count("\n") + 1
+        if not self._opened:
+            words = tr_n("Show {n} line", "Show {n} lines", n)
+        elif left:
+            words = tr_n("Show {n} more line", "Show {n} more lines", left)
+        else:
+            words = tr("Show fewer lines")
+        self._fold.setText(words)
+        self._fold.set_glyph("up" if self._opened and not left else "down")
+
+    def _restyle(self) -> None:
+        px = theme.px
+        set_margins(self._head, px(14), px(3), px(5), px(3), self.isRightToLeft())
+        self._body.setContentsMargins(px(14), 0, px(14), px(12))
+        self._foot.setContentsMargins(px(5), 0, px(5), px(5) if self._folds else 0)

@@ -1,0 +1,428 @@
+"""Where a message is written and sent: the field, what is attached, the model, the context used, Send or Stop.
+
+It sends nothing itself, keeps no draft and loads no model; the page does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QDragEnterEvent,
+    QDragLeaveEvent,
+    QDragMoveEvent,
+    QDropEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QResizeEvent,
+)
+from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from app.chat.conversation import Unsent
+from app.chat.draft_attachments import DraftAttachments
+from app.clients.engine_status import EngineStatus, Phase
+from app.shortcuts import keys, tooltip
+from app.translation import tr
+from app.ui import theme
+from app.ui.chat.attachment_chip import AttachmentRow
+from app.ui.chat.away_mark import AwayMark
+from app.ui.chat.context_meter import ContextMeter
+from app.ui.chat.message_field import MessageField, files_in
+from app.ui.chat.next_message_row import NextMessageRow
+from app.ui.controls import Button, IconButton
+from app.ui.direction import set_margins
+from app.ui.signs import Dot
+from engine.service.protocol import CountResult
+
+
+class ModelButton(Button):
+    """The model that answers, or what it is doing, as a button that opens the menu of models. Long names are cut."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__("", "quiet", "chip", parent=parent)
+        self.glyph_px = 16
+        self._sign = "chip"
+        self.dot = Dot("hot_fill", working=True, parent=self)
+        self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.set_state(tr("Loading"), True)
+
+    @property
+    def words(self) -> str:
+        """What it says, whole."""
+        return self.text().replace("&&", "&")
+
+    def set_state(self, words: str, working: bool) -> None:
+        """What to say; `working` puts the ember dot in the icon's place."""
+        if words != self.words:
+            self.setText(words.replace("&", "&&"))
+            self.updateGeometry()
+        self.glyph = "none" if working else self._sign
+        self.dot.setVisible(working)
+        self._place_dot()
+        self.update()
+
+    def set_sign(self, glyph: str) -> None:
+        """Another icon: what answers is here, or it is not."""
+        self._sign = self.glyph = glyph
+        self.glyph_token = "away" if glyph == "away" else ""
+        self.update()
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_dot()
+
+    def _place_dot(self) -> None:
+        inset = theme.px(self.padding_px) + 1
+        x = self.width() - inset - self.dot.width() if self.isRightToLeft() else inset
+        self.dot.move(x, (self.height() - self.dot.height()) // 2)
+
+
+class NameButton(Button):
+    """A button with a name on it that may be long: it gives way where there is little room."""
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
+
+
+class Composer(QFrame):
+    """The card at the foot of a chat.
+
+    submitted: the text to send, and its attachments. queued: the same, to be sent after the answer that is being
+    written. stop_requested: end the running answer. model_menu_asked: the
+    model's name was pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last
+    one back. changed: the text, or what is attached. context_asked: the context's figure was pressed.
+    preset_menu_asked: the preset's name was pressed.
+    """
+
+    submitted = Signal(str, object)
+    queued = Signal(str, object)
+    stop_requested = Signal()
+    model_menu_asked = Signal()
+    load_stop_asked = Signal()
+    load_asked = Signal()
+    changed = Signal()
+    context_asked = Signal()
+    preset_menu_asked = Signal()
+    stay_asked = Signal()  # have the chat answered on this PC again
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "composer")
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAcceptDrops(True)
+        self._status = EngineStatus()
+        self._count: CountResult | None = None
+        # What the person said in this chat, oldest first: arrow up goes back through it. Whoever shows it sets this.
+        self.said_here: Callable[[], Sequence[str]] = lambda: ()
+        self._recent: list[str] = []  # in all of them, since the window opened
+        self.draft = DraftAttachments(self)
+        self.attached = AttachmentRow()
+        self.field = MessageField(self)
+        self.field.setAcceptDrops(False)  # the whole card takes them
+        self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
+        self._model = ModelButton()
+        self._stop_load = IconButton("close", tr("Stop loading"))
+        self._stop_load.glyph_px = 15
+        self._load = NameButton("", "secondary")
+        self._load.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.preset_button = NameButton("", "quiet", "tune")
+        self.preset_button.glyph_px = 16
+        self.preset_button.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
+        self.meter = ContextMeter()
+        self.send = Button("", "primary", "send")
+        self.send.height_px, self.send.radius_px, self.send.glyph_px = 34, 10, 18
+        self.send.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._bar = QHBoxLayout()
+        self._bar.addWidget(self.attach_button)
+        self._bar.addWidget(self._model)
+        self._bar.addWidget(self._stop_load)
+        self._bar.addWidget(self._load)
+        self._bar.addWidget(self.preset_button)
+        self._bar.addStretch(1)
+        self._bar.addWidget(self.meter)
+        self._bar.addWidget(self.send)
+        self.away = AwayMark()
+        self.next = NextMessageRow()
+        self._goes_once_counted = False
+        self._column = QVBoxLayout(self)
+        self._column.addWidget(self.next)
+        self._column.addWidget(self.away)
+        self._tiles = QHBoxLayout()
+        self._tiles.addWidget(self.attached)
+        self._words = QHBoxLayout()
+        self._words.addWidget(self.field)
+        self._column.addLayout(self._tiles)
+        self._column.addLayout(self._words)
+        self._column.addLayout(self._bar)
+
+        self.field.textChanged.connect(self._typed)
+        self.field.textChanged.connect(self.changed)
+        self.field.send_requested.connect(self._submit)
+        self.field.focus_changed.connect(self._on_focus)
+        self.field.files_given.connect(self.attach)
+        self.field.take_paste = self.draft.add_paste
+        self.field.history = self._history
+        self.draft.changed.connect(self._show_attached)
+        self.draft.changed.connect(self.changed)
+        self.attached.removed.connect(self.draft.remove)
+        self.attached.opened.connect(self._open_attached)
+        self.attach_button.clicked.connect(self.choose_files)
+        self.meter.clicked.connect(self.context_asked)
+        self.send.clicked.connect(self._on_button)
+        self._model.clicked.connect(self.model_menu_asked)
+        self._stop_load.clicked.connect(self.load_stop_asked)
+        self._load.clicked.connect(self.load_asked)
+        self.preset_button.clicked.connect(self.preset_menu_asked)
+        self.away.back_asked.connect(self.stay_asked)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self.set_status(self._status)
+        self.set_preset("", "")
+
+    def text(self) -> str:
+        """The draft."""
+        return self.field.text()
+
+    def set_text(self, text: str) -> None:
+        """Put a draft in."""
+        self.field.set_text(text)
+
+    def give_back(self, unsent: Unsent, goes: bool) -> None:
+        """Take back a message that was not sent; what has been typed since stays, behind it.
+
+        goes: send it once the engine has counted what is attached, unless somebody writes meanwhile.
+        """
+        since = self.text() if self.text().strip() else ""
+        goes = goes and not since and not self.draft.items
+        self.set_text("\n".join(part for part in (unsent.text, since) if part))
+        self._goes_once_counted = goes
+        self.draft.give_back(unsent.attachments)
+
+    def _typed(self) -> None:
+        self._goes_once_counted = False
+        self._refresh()
+
+    def _history(self) -> list[str]:
+        return [text for text in self.said_here() if text.strip()] or self._recent
+
+    # -------------------------------------------------------------- what goes along
+
+    def attach(self, paths: Sequence[str | Path]) -> None:
+        """Have the text of these files go along with the message."""
+        self.draft.add_files([Path(path) for path in paths])
+        self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def choose_files(self) -> None:
+        """Ask which files are to go along."""
+        dialog = QFileDialog(self.window(), tr("Attach files"))
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
+        dialog.setNameFilters([tr("Text and PDF files (*)")])
+        dialog.filesSelected.connect(self.attach)
+        dialog.open()
+
+    def _show_attached(self) -> None:
+        if self.attached.show_items(self.draft.items):
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._restyle()
+        self._refresh()
+
+    def _open_attached(self, item_id: str) -> None:
+        from app.ui.chat.attachment_sheet import AttachmentSheet
+
+        item = next((item for item in self.draft.items if item.id == item_id), None)
+        if item is None or item.attachment is None:
+            return
+        text, facts = item.attachment.text, self.attached.chips[item_id].facts.words
+
+        def put_back() -> None:
+            self.draft.remove(item_id)
+            self.field.insertPlainText(text)
+
+        AttachmentSheet(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
+
+    # -------------------------------------------------------------- state
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
+        if status.server != self._status.server or status.host != self._status.host:
+            self._show_away(status)
+        elif status.is_base != self._status.is_base:
+            self.field.set_destination(status)
+        self._status = status
+        settled = status.phase is Phase.READY or (status.answering and status.phase is not Phase.OFF)
+        words = status.model if settled and status.model else status.word
+        self._model.set_state(words, status.working and not settled)
+        self._model.setAccessibleName(tr("Model: {words}", words=words))
+        about = " · ".join(part for part in (status.model, status.device) if part)
+        self._model.setToolTip("\n".join(part for part in (tooltip("model_menu"), about) if part))
+        loading = status.phase is Phase.LOADING and not status.cancelling
+        self._show_part(self._stop_load, loading)
+        self._load.setText(tr("Load {model}", model=status.can_load).replace("&", "&&"))
+        self._load.setToolTip(tr("Load {model}; the chat stays", model=status.can_load))
+        self._show_part(self._load, bool(status.can_load))
+        self._show_context()
+        self._refresh()
+
+    def _show_away(self, status: EngineStatus) -> None:
+        """Whether what is written here leaves this PC."""
+        if self.away.back.hasFocus() and not status.server:
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+        self.away.show_server(status)
+        self._model.set_sign("away" if status.leaves else "chip")
+        self.field.set_destination(status)
+        theme.set_property(self, "away", "true" if status.leaves else "false")
+
+    def set_count(self, count: CountResult | None) -> None:
+        """What the next message would take; None: not known."""
+        self._count = count
+        self._show_context()
+        self._refresh()
+
+    def _show_context(self) -> None:
+        status, count = self._status, self._count
+        if count is not None and status.phase is Phase.READY:
+            self.meter.show_figures(count.tokens, count.context_total, count.dropped_messages, count.fits)
+        else:
+            left_out = status.left_out or (count.dropped_messages if count is not None and status.answering else 0)
+            self.meter.show_figures(status.context_used, status.context_total, left_out)
+
+    def set_preset(self, words: str, tooltip: str) -> None:
+        """What answers are made with, in a word or two, and more of it for the tooltip."""
+        self.preset_button.setText(words.replace("&", "&&"))
+        self.preset_button.setAccessibleName(tr("How answers are made: {words}", words=words))
+        self.preset_button.setToolTip(tooltip)
+        self.preset_button.setVisible(bool(words))
+        self.preset_button.updateGeometry()
+
+    @property
+    def status(self) -> EngineStatus:
+        """What the engine is doing, as the open chat sees it."""
+        return self._status
+
+    @property
+    def model_button(self) -> ModelButton:
+        """What the menu of models opens at."""
+        return self._model
+
+    def _show_part(self, part: QWidget, shown: bool) -> None:
+        if not shown and part.hasFocus():
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt hands it to some neighbour
+        part.setVisible(shown)
+
+    def _why_not(self) -> str:
+        """Why nothing can be sent now; empty when it can."""
+        if not self._status.takes_messages:
+            return tr("No model is loaded")
+        for item in self.draft.items:
+            if item.attachment is None:
+                return tr("Reading {name}", name=item.name)
+            if not item.has_room:
+                return tr("The context has no room for {name}: remove it", name=item.name)
+        if any(item.measure is None for item in self.draft.items):
+            return tr("What is attached is counted first")
+        if not self.text().strip() and not self.draft.items:
+            return tr("Write a message first")
+        return ""
+
+    def _refresh(self) -> None:
+        status = self._status
+        if status.answering:
+            stopping = status.phase is Phase.STOPPING
+            self._name_button(
+                tr("Stopping") if stopping else tr("Stop"), tr("Stopping") if stopping else tr("Stop  (Esc)"), "stop"
+            )
+            self.send.setEnabled(not stopping)
+            return
+        reason = why_not = self._why_not()
+        if not why_not:
+            reason = tr("Send  (Enter)")
+            if status.can_load:
+                reason += "\n" + tr("{model} is loaded first", model=status.can_load)
+            elif status.phase is not Phase.READY:
+                reason += "\n" + tr("{state}: the answer begins once the model is there", state=status.word)
+        self._name_button(tr("Send"), reason, "send")
+        self.send.setEnabled(not why_not)
+        if self._goes_once_counted and not why_not:
+            self._goes_once_counted = False
+            QTimer.singleShot(0, self, self._submit)
+
+    def _name_button(self, name: str, tooltip: str, glyph: str) -> None:
+        self.send.setAccessibleName(name)
+        self.send.setToolTip(tooltip)
+        if self.send.glyph != glyph:
+            self.send.set_glyph(glyph)
+
+    def _submit(self) -> None:
+        answering, text = self._status.answering, self.text().strip("\n")
+        nothing = not text.strip() and not self.draft.items
+        if nothing or (self.draft.is_reading if answering else self._why_not()):
+            return  # what was typed stays
+        given = self.draft.take_whole() if answering else self.draft.take()
+        if text.strip():
+            self._recent.append(text)
+        self.field.set_text("")
+        (self.queued if answering else self.submitted).emit(text, given)
+
+    def _stop(self) -> None:
+        if self._status.answering and self._status.phase is not Phase.STOPPING:
+            self.stop_requested.emit()
+
+    def _on_button(self) -> None:
+        if self._status.answering:
+            self._stop()
+        else:
+            self._submit()
+
+    def _on_focus(self, focused: bool) -> None:
+        theme.set_property(self, "state", "focus" if focused else "")
+
+    # -------------------------------------------------------------- events
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape and self._status.answering:
+            self._stop()
+        else:
+            super().keyPressEvent(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        self.field.setFocus(Qt.FocusReason.MouseFocusReason)  # the whole card is the field
+        super().mousePressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if event.source() is not self.field.viewport() and self.field.canInsertFromMimeData(event.mimeData()):
+            event.setDropAction(Qt.DropAction.CopyAction)
+            event.accept()
+            theme.set_property(self, "state", "drop")
+
+    def dragMoveEvent(self, event: QDragMoveEvent) -> None:
+        event.setDropAction(Qt.DropAction.CopyAction)
+        event.accept()
+
+    def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
+        self._on_focus(self.field.hasFocus())
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        self._on_focus(self.field.hasFocus())
+        event.setDropAction(Qt.DropAction.CopyAction)
+        event.accept()
+        if paths := files_in(event.mimeData()):
+            self.attach(paths)
+        else:
+            self.field.insertFromMimeData(event.mimeData())
+
+    def _restyle(self) -> None:
+        px = theme.px
+        # The text stands on the left edge of the messages: the card reaches 24 beyond the column.
+        inset = (self.attach_button.sizeHint().width() - px(self.attach_button.glyph_px)) // 2
+        set_margins(self._column, px(23) - inset, px(13), px(10), px(9), self.isRightToLeft())
+        set_margins(self._words, inset, 0, 0, 0, self.isRightToLeft())
+        set_margins(self._tiles, inset, 0, px(4), px(2), self.isRightToLeft())
+        self._column.setSpacing(px(8))
+        self._bar.setSpacing(px(6))
+        self.send.setFixedSize(px(34), px(34))

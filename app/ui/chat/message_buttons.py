@@ -1,0 +1,91 @@
+"""The small buttons of one message: Copy, those that appear with the mouse, and the switch between versions."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QGuiApplication, QPaintEvent
+from PySide6.QtWidgets import QHBoxLayout, QWidget
+
+from app.translation import figure, tr
+from app.ui.chat.code_block import COPIED_MS
+from app.ui.controls import IconButton, Label
+
+
+class HoverButton(IconButton):
+    """An icon button. `only_on_hover`: painted while its turn has the mouse or it has the focus; its place is kept."""
+
+    def __init__(self, glyph: str, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__(glyph, words, parent=parent)
+        self._hidden = only_on_hover
+        self.glyph_px = 16
+
+    def reveal(self, shown: bool) -> None:
+        """The mouse is over its turn, or no longer."""
+        self._hidden = not shown
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if not self._hidden or self.hasFocus():
+            super().paintEvent(event)
+
+
+class CopyButton(HoverButton):
+    """Copies `text_to_copy`, and shows for a moment that it did."""
+
+    def __init__(self, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__("copy", words, only_on_hover, parent)
+        self._words = words
+        self.text_to_copy = ""
+        self.clicked.connect(self._copy)
+        self._resting: QTimer | None = None  # runs while it says that it copied
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.text_to_copy)
+        self.set_words(tr("Copied"))
+        self.set_glyph("check")
+        if self._resting is None:
+            self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
+            self._resting.timeout.connect(self._rest)
+        self._resting.start()
+
+    def _rest(self) -> None:
+        self.set_words(self._words)
+        self.set_glyph("copy")
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._resting is not None and self._resting.isActive():
+            IconButton.paintEvent(self, event)
+        else:
+            super().paintEvent(event)
+
+
+class VersionSwitch(QWidget):
+    """Like "‹ 2 / 3 ›": which version of a message is shown, and the way to its neighbours."""
+
+    stepped = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.back = HoverButton("left", tr("Previous version"))
+        self.on = HoverButton("right", tr("Next version"))
+        self.label = Label("", "meta", "ink2")
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.setSpacing(0)
+        for part in (self.back, self.label, self.on):
+            self._row.addWidget(part)
+        self.back.clicked.connect(lambda: self.stepped.emit(-1))
+        self.on.clicked.connect(lambda: self.stepped.emit(1))
+
+    def show_place(self, which: int, count: int) -> None:
+        """This is the `which`-th version, from 1, of so many."""
+        self.label.setText(f"{which:,} / {count:,}")
+        self.setAccessibleName(tr("Version {which} of {count}", which=figure(which), count=figure(count)))
+        self.back.setEnabled(which > 1)
+        self.on.setEnabled(which < count)
+
+
+def reveal_all(buttons: list[HoverButton], shown: bool) -> None:
+    """The mouse is over the turn of these buttons, or no longer."""
+    for button in buttons:
+        button.reveal(shown)

@@ -1,0 +1,433 @@
+"""The answer as a widget: its thought, its parts and its statistics line.
+
+It shows what it is given; it neither stores nor scrolls.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from app.chat.answer_words import figures_of
+from app.chat.conversation import Message, MessageState
+from app.chat.thinking import ReplySplitter, split
+from app.clients.engine_status import EngineStatus, Phase
+from app.text.block_parser import BlockParser
+from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
+from app.translation import figure, tr
+from app.ui import theme
+from app.ui.chat.answer_figures import AnswerFigures
+from app.ui.chat.code_block import CodeBlockView
+from app.ui.chat.more_row import MoreRow
+from app.ui.chat.more_rows import MoreRows
+from app.ui.chat.prose import Prose, Table
+from app.ui.chat.selectable import SelectableText
+from app.ui.chat.stat_line import StatLine
+from app.ui.chat.thought_view import ThoughtView
+from app.ui.chat.turn_view import PART_GAP, MessageView
+from app.ui.floating import Menu
+from app.ui.slices import later
+
+# A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
+# again costs the same however long the answer has become.
+PROSE_CHUNK = 3000
+# Steps of reading and widgets before the window is painted again; the others follow in slices.
+PIECES_AT_ONCE, PARTS_AT_ONCE, AT_ONCE_S = 3, 8, 0.05
+PAGE = 30_000  # characters, about, that are shown of a finished answer before the user asks for more
+
+Part = Prose | Table | CodeBlockView
+
+
+class Answer(MessageView):
+    """The model's words: parts one below the other in the full column, and the statistics line."""
+
+    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+        super().__init__(message, parent)
+        self._parser = BlockParser()
+        self._writing = message.state is MessageState.WRITING
+        self._limit = PAGE * (4 if self._writing else 1)
+        self._unread = False  # whether the parser has more to read now
+        self._next = 0  # index of the first block that its part may not show yet
+        self._before: list[Block] | None = None  # what is shown while all is read again
+        self._stale: list[Part | MoreRows] = []  # that are still to be laid out for the column's width
+        self._more: MoreRow | None = None
+        self._splitter = ReplySplitter()
+        self._said: list[str] = []  # as it came, thought and marks included
+        self._thought: ThoughtView | None = None
+        self._parts: list[Part] = []
+        self._rests: dict[Part, MoreRows] = {}  # below tables of which only the first rows are drawn
+        self._starts: list[int] = []  # for each part, the index of its first block
+        self._width = theme.px(720)
+        self._status = EngineStatus(Phase.THINKING)
+        self._model = ""  # who answers, where that was another one before
+        self._words = QVBoxLayout()
+        self._words.setSpacing(theme.px(PART_GAP))
+        self.column.addLayout(self._words)
+        self.stats = StatLine(self)
+        self.column.addWidget(self.stats)
+        self.setAccessibleName(tr("Answer"))
+        self.stats.acted.connect(self._act)
+        if self._writing:
+            self.append(message.text)
+            self.set_status(self._status)
+        else:
+            self._show_whole()
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether more text may come."""
+        return self._writing
+
+    @property
+    def text(self) -> str:
+        """The words so far."""
+        return "".join(self._said) if self._writing else self.message.text
+
+    @property
+    def source(self) -> str:
+        return split(self.text).answer.strip("\n")
+
+    def texts(self) -> list[SelectableText | None]:
+        thought = self._thought
+        shown = thought.words if thought is not None and not thought.isHidden() and thought.is_open else None
+        return [shown, *(part.text if isinstance(part, CodeBlockView) else part for part in self._parts)]
+
+    @property
+    def shows_all(self) -> bool:
+        return not self._unread and self.is_complete
+
+    def unshown(self) -> str:
+        if self.is_complete:
+            return self._parser.unread if self._unread else ""
+        blocks = self._parser.spans[: self._next]
+        return self._parser.text[blocks[-1][1] if blocks else 0 :]
+
+    def blocks_in(self, number: int) -> list[Block]:
+        starts = [*self._starts, self._next]
+        return self._parser.blocks[starts[number - 1] : starts[number]] if 1 <= number < len(starts) else []
+
+    def sources(self) -> list[tuple[str, int]]:
+        return self._parser.sources()
+
+    @property
+    def thought(self) -> ThoughtView | None:
+        """What shows the thought, where there is one."""
+        return self._thought
+
+    @property
+    def tail_length(self) -> int:
+        """Characters of the block that the next append renders again."""
+        return self._parser.tail_length if self._writing else 0
+
+    def append(self, text: str) -> None:
+        """Add text to an answer that is being written."""
+        if not self._writing or not text:
+            return
+        self._said.append(text)
+        was_thinking = self._splitter.is_thinking
+        thought, words = self._splitter.append(text)
+        if self._splitter.is_thinking or thought:
+            self._thought_view().add(thought)
+        if self._splitter.is_thinking and not was_thinking:
+            self._thought_view().begin()
+        elif self._thought is not None and not self._splitter.is_thinking and (was_thinking or thought):
+            self._thought.end(self.message.stats or {})
+        if words:
+            self._parser.feed(words)
+            self._unread = True
+            self._work_at_once()
+        if self._splitter.is_thinking != was_thinking:
+            self.stats.show_running(self._status, self._splitter.is_thinking)
+        self._place_caret()
+
+    def _thought_view(self) -> ThoughtView:
+        if self._thought is None:
+            self._thought = ThoughtView(self)
+            self._thought.set_width(self._width)
+            self.column.insertWidget(self.column.indexOf(self._words), self._thought)
+        return self._thought
+
+    def set_model(self, name: str) -> None:
+        """Name who answered: another one than before in this chat. Empty: it goes without saying."""
+        if name != self._model:
+            self._model = name
+            if not self._writing:
+                self._show_result()
+
+    def finish(self, message: Message) -> None:
+        """The answer is complete (or has ended otherwise): show it as it is kept."""
+        self.message = message
+        was_writing, self._writing = self._writing, False
+        self._status = EngineStatus(Phase.READY)
+        self._place_caret()
+        if was_writing and self._parser.text == split(message.text).answer:
+            before = list(self._parser.blocks)
+            if self._parser.end():
+                self._before = before
+            self._unread = True
+            self._work_at_once()
+            self._show_thought()
+            self._show_result()
+        else:
+            self._show_whole()
+
+    def _show_whole(self) -> None:
+        self._parser, self._before = BlockParser(), None
+        self._parser.feed(split(self.message.text).answer)
+        self._parser.end()
+        self._unread, self._next = True, 0
+        self._work_at_once()
+        self._show_thought()
+        self._show_result()
+
+    # ------------------------------------------------------------------ building, in slices
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that is to be shown now is built."""
+        return not self._stale and not self._reads_on and self._next == len(self._parser.blocks)
+
+    @property
+    def _reads_on(self) -> bool:
+        return self._unread and self._parser.weight < self._limit
+
+    def _work_at_once(self) -> None:
+        if self._work(PIECES_AT_ONCE, PARTS_AT_ONCE):
+            later(self, lambda: self._work(1, 1))
+
+    def _work(self, pieces: int, parts: int) -> bool:
+        """Read so many pieces and build so many parts. Return whether there is more to do."""
+        if self._stale:
+            self._stale.pop().set_width(self._width)
+            return True
+        parser, until = self._parser, time.thread_time() + AT_ONCE_S
+        while self._reads_on and pieces > 0 and time.thread_time() < until:
+            self._unread = parser.step()
+            pieces -= 1
+        changed = parser.take_changed()
+        if self._before is not None:  # definitions below changed what stands above: shown when it is read
+            if self._reads_on:
+                return True
+            before, self._before = self._before, None
+            pairs = zip(before, parser.blocks, strict=False)
+            changed = next(
+                (i for i, (old, new) in enumerate(pairs) if old != new), min(len(before), len(parser.blocks))
+            )
+        self._next = min(self._next, changed)
+        self._show_blocks(parser.blocks, parts, until)
+        if self.is_complete:
+            self._show_more()
+        self._place_caret()
+        return not self.is_complete
+
+    def _show_more(self) -> None:
+        """Offer the rest of an answer that is too long to be shown at once."""
+        if not self._unread:
+            if self._more is not None:
+                self._more.hide()
+            return
+        if self._more is None:
+            self._more = MoreRow(self)
+            self._more.clicked.connect(self._read_on)
+            self.column.insertWidget(self.column.indexOf(self._words) + 1, self._more)
+        share = figure(100 * self._parser.share_read, ".0f")
+        note = tr("{share}% of this answer is shown. Copy and export take all of it.", share=share)
+        self._more.show_words(tr("Show more"), note)
+        self._more.show()
+
+    def _read_on(self) -> None:
+        self._limit = self._parser.weight + PAGE
+        later(self, lambda: self._work(1, 1))
+
+    def _show_thought(self) -> None:
+        thought = split(self.message.text).thought
+        if thought:
+            view = self._thought_view()
+            view.set_text(thought)
+            view.end(self.message.stats or {})
+        elif self._thought is not None:
+            self._thought.hide()
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine is doing, while this answer is under way."""
+        if not self._writing:
+            return
+        self._status = status
+        self.stats.show_running(status, self._splitter.is_thinking)
+        self._place_caret()
+
+    def set_width(self, width: int) -> None:
+        self._width = width
+        if self._thought is not None:
+            self._thought.set_width(width)
+        parts = [*self._parts, *self._rests.values()]
+        in_view = [part for part in parts if len(parts) <= PARTS_AT_ONCE or not part.visibleRegion().isEmpty()]
+        for part in in_view:
+            part.set_width(width)
+        self._stale = [part for part in reversed(parts) if part not in in_view]
+        if self._stale:
+            later(self, lambda: self._work(1, 1))
+
+    def parts(self) -> list[Part]:
+        """The widgets that show it, from the top."""
+        return list(self._parts)
+
+    def set_versions(self, which: int, count: int) -> None:
+        self.stats.set_versions(which, count)
+
+    def set_last(self, last: bool) -> None:
+        """Whether it is the last message of the chat: only then can it be written on."""
+        self.stats.set_last(last)
+
+    def _act(self, name: str) -> None:
+        if name == "figures":
+            self.show_figures()
+        elif name == "more":
+            corner = self.stats.more.mapToGlobal(QPoint(self.stats.more.width(), self.stats.more.height()))
+            menu = self.make_menu()
+            menu.popup(corner - QPoint(menu.sizeHint().width(), -theme.px(4)))
+        elif name in ("back", "on"):
+            self.do("switch", step=-1 if name == "back" else 1)
+        else:
+            self.do("continue" if name == "continue" else "regenerate")
+
+    def make_menu(self) -> Menu:
+        """What can be done with it."""
+        menu = Menu(tr("This answer"), self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        if figures_of(self.message.stats or {}):
+            menu.add(tr("Figures of this answer"), "table", self.show_figures)
+        menu.add(tr("Copy"), "copy", self.stats.copy.click)
+        menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
+        menu.addSeparator()
+        menu.add(tr("Delete"), "trash", lambda: self.do("delete"), token="bad")
+        return menu
+
+    def show_figures(self) -> None:
+        """Open the table of everything that was measured."""
+        AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
+
+    def _show_result(self) -> None:
+        self.stats.copy.text_to_copy = self.source
+        self.stats.show_result(self.message, self._model)
+
+    def _place_caret(self) -> None:
+        shown = (
+            self._writing
+            and self.is_complete
+            and self._status.phase is Phase.WRITING
+            and not self._splitter.is_thinking
+        )
+        for part in self._parts[-2:]:
+            part.set_caret(shown and part is self._parts[-1])
+
+    def _show_blocks(self, blocks: list[Block], most: int, until: float) -> None:
+        """Bring at most so many parts in line with the blocks from `_next` on; parts before it are not touched."""
+        part = max(bisect_right(self._starts, self._next) - 1, 0)
+        if part and self._starts[part] == self._next:
+            part -= 1  # the part before it may take the changed block in
+        position = self._starts[part] if self._starts else 0
+        while position < len(blocks):
+            if part < len(self._parts) and not self._fits(self._parts[part], blocks[position]):
+                self._remove_from(part)
+            if part == len(self._parts):
+                self._add_part(blocks[position], position)
+            self._starts[part] = position
+            end = _end_of_part(blocks, position)
+            self._fill(self._parts[part], blocks[position:end])
+            most -= end > self._next
+            position, part = end, part + 1
+            if (most <= 0 or time.thread_time() > until) and position < len(blocks) and end > self._next:
+                self._next = position
+                return
+        self._next = len(blocks)
+        self._remove_from(part)
+
+    def _fits(self, part: Part, block: Block) -> bool:
+        if isinstance(block, CodeBlock):
+            return isinstance(part, CodeBlockView) and part.level == block.depth
+        if isinstance(block, TableBlock):
+            return type(part) is Table and (part in self._rests) == bool(block.rest)
+        return type(part) is Prose
+
+    def _follow(self, address: str) -> None:
+        """Follow a link: to a footnote, or from one back to where it is used, within this message."""
+        if not address.startswith("#"):
+            self.link_activated.emit(address)
+            return
+        for part in self._parts:
+            place = None if isinstance(part, CodeBlockView) else part.place_of(address[1:])
+            if place is not None:
+                self.looked_for.emit(part, place)
+                return
+
+    def _fill(self, part: Part, blocks: list[Block]) -> None:
+        if isinstance(part, CodeBlockView):
+            assert isinstance(blocks[0], CodeBlock)
+            part.update_block(blocks[0])
+        else:
+            if part in self._rests and isinstance(blocks[0], TableBlock):
+                self._rests[part].update_block(blocks[0])
+            part.show_html("".join(block.html for block in blocks if not isinstance(block, CodeBlock)))
+
+    def _add_part(self, block: Block, start: int) -> None:
+        if isinstance(block, CodeBlock):
+            part: Part = CodeBlockView(block, self)
+        else:
+            part = (
+                Table(tr("Table in the answer"), self) if isinstance(block, TableBlock) else Prose(tr("Answer"), self)
+            )
+            part.link_activated.connect(self._follow)
+        part.set_width(self._width)
+        self._parts.append(part)
+        self._starts.append(start)
+        self.grown.emit()
+        if isinstance(part, CodeBlockView) and part.indent:
+            row = QHBoxLayout()
+            row.setContentsMargins(part.indent, 0, 0, 0)
+            row.addWidget(part)
+            self._words.addLayout(row)
+        elif isinstance(block, TableBlock) and block.rest:
+            assert isinstance(part, Table)
+            rows = self._rests[part] = MoreRows(part)
+            rows.link_activated.connect(self._follow)
+            column = QVBoxLayout()
+            column.setSpacing(0)
+            column.addWidget(part)
+            column.addWidget(rows)
+            self._words.addLayout(column)
+        else:
+            self._words.addWidget(part)
+
+    def _remove_from(self, first: int) -> None:
+        while len(self._parts) > first:
+            part = self._parts.pop()
+            self._starts.pop()
+            self._stale = [stale for stale in self._stale if stale is not part]
+            if (rows := self._rests.pop(part, None)) is not None:
+                self._stale = [stale for stale in self._stale if stale is not rows]
+                rows.hide()
+                rows.deleteLater()
+            item = self._words.takeAt(self._words.count() - 1)
+            row = item.layout() if item is not None else None
+            if row is not None:
+                row.deleteLater()
+            part.hide()
+            part.deleteLater()
+
+
+def _end_of_part(blocks: list[Block], start: int) -> int:
+    """Index behind the last block that stands in one widget with the block at `start`."""
+    if not isinstance(blocks[start], ProseBlock):
+        return start + 1
+    end, length = start, 0
+    while end < len(blocks) and length < PROSE_CHUNK:
+        block = blocks[end]
+        if not isinstance(block, ProseBlock):
+            break
+        length += len(block.html)
+        end += 1
+    return end

@@ -1,0 +1,268 @@
+"""The person's words in a bubble, and the field in which they are changed."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, Qt
+from PySide6.QtGui import QEnterEvent, QKeyEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+
+from app.chat.conversation import Message
+from app.clients.engine_status import EngineStatus
+from app.text.text_pages import broken, page_end
+from app.translation import figure, tr
+from app.ui import theme
+from app.ui.chat.attachment_chip import SentAttachments
+from app.ui.chat.away_mark import AwayMark, sent_to
+from app.ui.chat.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
+from app.ui.chat.message_field import MessageField
+from app.ui.chat.more_row import MoreRow
+from app.ui.chat.prose import PlainText
+from app.ui.chat.selectable import SelectableText
+from app.ui.chat.turn_view import MessageView
+from app.ui.controls import Button, Label
+from app.ui.floating import Menu
+
+BUBBLE_WIDTH = 560
+PAGE, PAGE_LINES = 12_000, 250  # characters and lines that are shown before the user asks for more
+
+
+class MessageEditor(QFrame):
+    """A message to be changed. Enter sends the new version, Esc leaves the old one."""
+
+    def __init__(self, text: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "composer")
+        self.setProperty("state", "focus")
+        self.setAccessibleName(tr("Edit your message"))
+        self.field = MessageField()
+        self.field.setAccessibleName(tr("Your message, changed"))
+        self.field.set_text(text)
+        self.note = Label(tr("The chat goes on from here in a new branch"), "meta", elide=True)
+        self.cancel = Button(tr("Cancel"), "quiet")
+        self.send = Button(tr("Send"), "secondary")
+        self.mark = AwayMark(with_way_back=False)
+        self._foot = QHBoxLayout()
+        self._foot.addWidget(self.note, 1)
+        self._foot.addWidget(self.cancel)
+        self._foot.addWidget(self.send)
+        self._column = QVBoxLayout(self)
+        self._column.addWidget(self.mark)
+        self._column.addWidget(self.field)
+        self._column.addLayout(self._foot)
+        self.field.document().contentsChanged.connect(self._weigh)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def set_server(self, status: EngineStatus) -> None:
+        """Show which server the changed message is sent to, if any."""
+        self.mark.show_server(status)
+        theme.set_property(self, "away", "true" if status.leaves else "false")
+
+    def _weigh(self) -> None:
+        self.send.setEnabled(bool(self.field.text().strip()))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.cancel.click()
+        else:
+            super().keyPressEvent(event)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._column.setContentsMargins(px(16), px(12), px(10), px(10))
+        self._column.setSpacing(px(10))
+        self._foot.setSpacing(px(8))
+
+
+class OwnMessage(MessageView):
+    """A bubble at the right, at most 560 wide; copy, edit and more appear left of it."""
+
+    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+        super().__init__(message, parent)
+        self.setAccessibleName(tr("Your message"))
+        self._shown = page_end(message.text, 0, PAGE, PAGE_LINES)
+        self._text = PlainText(broken(message.text[: self._shown]), tr("You: {text}", text=message.text[:200]))
+        self._pages: list[PlainText] = []  # that the user has asked for
+        self._left: MoreRow | None = None
+        self._bubble = QFrame()
+        self._bubble.setProperty("kind", "bubble")
+        self._inside = QVBoxLayout(self._bubble)
+        self._inside.setSpacing(0)
+        self._inside.addWidget(self._text)
+        if self._shown < len(message.text):
+            self._left = MoreRow()
+            self._left.clicked.connect(self._show_page)
+            self._inside.addWidget(self._left)
+            self._show_left()
+        self._more = HoverButton("more", tr("More for this message"), only_on_hover=True)
+        self._edit = HoverButton("pen", tr("Edit message"), only_on_hover=True)
+        self._copy = CopyButton(tr("Copy message"), only_on_hover=True)
+        self._copy.text_to_copy = message.text
+        self._more.clicked.connect(self._open_menu)
+        self._edit.clicked.connect(self.start_editing)
+        self._attached: SentAttachments | None = None
+        if message.attachments:
+            self._attached = SentAttachments(message.attachments)
+            self._attached.opened.connect(self._open_attached)
+            tiles = QHBoxLayout()
+            tiles.addStretch(1)
+            tiles.addWidget(self._attached)
+            self.column.addLayout(tiles)
+            self.column.addSpacing(theme.px(4))
+        self._row = QHBoxLayout()
+        self._row.addStretch(1)
+        for button in self._buttons:
+            self._row.addWidget(button)
+        self._row.addWidget(self._bubble)
+        self.column.addLayout(self._row)
+        self._bubble.setVisible(self._has_words)  # only now: without a parent it would be a window of its own
+        self._versions: VersionSwitch | None = None
+        self._editor: MessageEditor | None = None
+        self._width = 0
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    @property
+    def _buttons(self) -> list[HoverButton]:
+        return [self._more, self._edit, self._copy]
+
+    @property
+    def _has_words(self) -> bool:
+        """Whether there is anything but what is attached."""
+        return bool(self.message.text.strip()) or not self.message.attachments
+
+    def texts(self) -> list[SelectableText | None]:
+        return [None if self.is_editing or not self._has_words else text for text in (self._text, *self._pages)]
+
+    @property
+    def shows_all(self) -> bool:
+        return self._shown == len(self.message.text)
+
+    def unshown(self) -> str:
+        return self.message.text[self._shown :]
+
+    @property
+    def is_editing(self) -> bool:
+        return self._editor is not None
+
+    def set_width(self, width: int) -> None:
+        if width == self._width:
+            return
+        self._width = width
+        beside = theme.px(16) * 2 + sum(button.width() for button in self._buttons) + theme.px(6)
+        most = min(theme.px(BUBBLE_WIDTH) - theme.px(16) * 2, max(width - beside, theme.px(80)))
+        own = self._text.natural_width(most)
+        for text in (self._text, *self._pages):
+            text.setFixedWidth(own)
+            text.set_width(own)
+        if self._attached is not None:
+            self._attached.fit(min(theme.px(BUBBLE_WIDTH), width))
+
+    def _show_page(self) -> None:
+        """Show more of a message that is too long to be shown at once."""
+        end = page_end(self.message.text, self._shown, PAGE, PAGE_LINES)
+        page = PlainText(broken(self.message.text[self._shown : end].removesuffix("\n")), tr("Your message"))
+        page.setFixedWidth(self._text.width())
+        page.set_width(self._text.width())
+        self._shown = end
+        self._pages.append(page)
+        self.grown.emit()
+        self._inside.insertWidget(len(self._pages), page)
+        self._show_left()
+
+    def _show_left(self) -> None:
+        if self._left is not None:
+            share = figure(100 * self._shown / len(self.message.text), ".0f")
+            note = tr("{share}% of this message is shown. Copy and export take all of it.", share=share)
+            self._left.show_words(tr("Show more"), note)
+            self._left.setVisible(self._shown < len(self.message.text))
+
+    def _open_attached(self, place: int) -> None:
+        from app.ui.chat.attachment_sheet import AttachmentSheet
+
+        AttachmentSheet(self, self.message.attachments[place]).open()
+
+    def set_versions(self, which: int, count: int) -> None:
+        if count > 1 and self._versions is None:
+            self._versions = VersionSwitch()
+            self._versions.stepped.connect(lambda step: self.do("switch", step=step))
+            foot = QHBoxLayout()
+            foot.addStretch(1)
+            foot.addWidget(self._versions)
+            self.column.addLayout(foot)
+            self._restyle()
+        if self._versions is not None:
+            self._versions.show_place(which, count)
+            self._versions.setVisible(count > 1)
+
+    # ------------------------------------------------------------------ editing
+
+    def start_editing(self) -> None:
+        """Put a field in the bubble's place."""
+        if self._editor is not None:
+            return
+        editor = self._editor = MessageEditor(self.message.text)
+        editor.set_server(sent_to(self))
+        editor.field.send_requested.connect(self._send)
+        editor.send.clicked.connect(self._send)
+        editor.cancel.clicked.connect(self.stop_editing)
+        self._show_bubble(False)
+        self.column.addWidget(editor)
+        editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def stop_editing(self) -> None:
+        """Leave the message as it is."""
+        editor, self._editor = self._editor, None
+        if editor is None:
+            return
+        self._show_bubble(True)
+        self.column.removeWidget(editor)
+        editor.hide()
+        editor.deleteLater()
+
+    def _show_bubble(self, shown: bool) -> None:
+        for button in self._buttons:
+            button.setVisible(shown)
+        self._bubble.setVisible(shown and self._has_words)
+        if self._versions is not None:
+            self._versions.setVisible(shown)
+
+    def _send(self) -> None:
+        text = self._editor.field.text().strip() if self._editor is not None else ""
+        if not text:
+            return
+        self.stop_editing()
+        if text != self.message.text.strip():
+            self.do("edit", text=text)
+
+    # ------------------------------------------------------------------ the rest
+
+    def make_menu(self) -> Menu:
+        """What can be done with it."""
+        menu = Menu(tr("Your message"), self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.add(tr("Edit"), "pen", self.start_editing)
+        menu.add(tr("Copy"), "copy", self._copy.click)
+        menu.addSeparator()
+        menu.add(tr("Delete with its answer"), "trash", lambda: self.do("delete"), token="bad")
+        return menu
+
+    def _open_menu(self) -> None:
+        self.make_menu().popup(self._more.mapToGlobal(QPoint(0, self._more.height() + theme.px(4))))
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._row.setSpacing(0)
+        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above it
+        self.column.setSpacing(px(2))
+        width, self._width = self._width, 0
+        if width:
+            self.set_width(width)
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        reveal_all(self._buttons, True)
+        super().enterEvent(event)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        reveal_all(self._buttons, False)
+        super().leaveEvent(event)

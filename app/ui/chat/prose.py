@@ -1,0 +1,478 @@
+"""Text of messages as widgets: they take the height of their text, pass the wheel on and fetch nothing.
+
+They show HTML made by app.text.markdown_blocks and plain text; they parse nothing and open no link by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from PySide6.QtCore import QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtGui import (
+    QKeyEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QTextBlockFormat,
+    QTextCursor,
+    QTextLength,
+    QTextListFormat,
+    QTextOption,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
+
+from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
+from app.text.selected_text import FAR
+from app.ui import theme
+from app.ui.chat import formulas
+from app.ui.chat.copied_text import running_text, table_in, table_text
+from app.ui.chat.selectable import SelectableText
+from app.ui.direction import runs_leftwards
+from app.ui.painting import block
+
+LIST_INDENT = 28
+# Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
+BULLET, BULLET_GAP = 5, 10
+TASK_BOX = 14
+_BULLETED = {
+    QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare
+}  # fmt: skip
+
+
+class TextView(SelectableText):
+    """Read-only text as high as its document. `link_activated` gives the address of a link that was followed."""
+
+    link_activated = Signal(str)
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._caret = False
+        self.setAccessibleName(name)
+        self.setProperty("kind", "prose")
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.setOpenLinks(False)
+        self.setUndoRedoEnabled(False)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
+        self.document().setDocumentMargin(0)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.anchorClicked.connect(self._follow)
+        theme.current().changed.connect(self._restyle)
+
+    def set_width(self, width: int) -> None:
+        """Lay the text out for a width now, so that the height is right before the next event."""
+        self.document().setTextWidth(width)
+
+    def set_caret(self, shown: bool) -> None:
+        """Show the ember bar behind the last character: text is being written here."""
+        if shown != self._caret:
+            self._caret = shown
+            self.viewport().update()
+
+    def _restyle(self) -> None:
+        """Take up fonts and colours; subclasses render again."""
+
+    def _fit(self) -> None:
+        height = math.ceil(self.document().size().height())
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def _follow(self, url: QUrl) -> None:
+        words = url.toString()
+        address = words if words.startswith("#") else web_address(words)
+        if address:
+            self.link_activated.emit(address)
+
+    def place_of(self, anchor: str) -> int | None:
+        """Return how far below the top a named place of the document is, px; None: it has no such place."""
+        line = self.document().begin()
+        while line.isValid():
+            pieces = line.begin()
+            while not pieces.atEnd():
+                if anchor in pieces.fragment().charFormat().anchorNames():
+                    return round(self.document().documentLayout().blockBoundingRect(line).y())
+                pieces += 1
+            line = line.next()
+        return None
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:
+        """Nothing: an answer can pull in neither a file nor an address."""
+        return None
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        event.ignore()  # the page scrolls, not the text
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        moves_among_links = event.key() in {Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Return, Qt.Key.Key_Enter}
+        if moves_among_links:
+            super().keyPressEvent(event)
+        else:
+            event.ignore()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._caret:
+            return
+        end = QTextCursor(self.document())
+        end.movePosition(QTextCursor.MoveOperation.End)
+        place = self.cursorRect(end)
+        height = min(theme.px(18), place.height())
+        # A line's extra height lies above its letters: the bar stands on their foot.
+        corner = QPointF(min(place.x() + 2, self.viewport().width() - 2), place.bottom() + 1 - height)
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        block(painter, QRectF(corner, corner + QPointF(2, height)), theme.colour("hot_fill"), 1)
+
+
+def style_sheet() -> str:
+    """The style sheet of an answer's document, from the tokens in force."""
+    t, px = theme.current().tokens, theme.px
+    mono = ", ".join(f"'{family}'" for family in theme.families(mono=True))
+
+    def lines(role: str) -> str:
+        kind = theme.ROLES[role]
+        return (
+            f"font-size: {px(kind.px)}px; font-weight: {kind.weight}; -qt-line-height-type: minimum; "
+            f"line-height: {theme.line_height(role)}px; color: {getattr(t, kind.token)};"
+        )
+
+    step = px(LIST_INDENT)
+    indents = "".join(f".in{depth} {{ margin-left: {depth * step}px; }}" for depth in range(1, MAX_DEPTH + 1))
+    return f"""
+    p, li {{ {lines("body")} margin: 0 0 {px(10)}px 0; }}
+    li {{ margin-bottom: {px(4)}px; }}
+    ul, ol {{ margin: 0 0 {px(6)}px 0; }}
+    .h1 {{ {lines("h1")} margin: {px(20)}px 0 {px(10)}px 0; }}
+    .h2 {{ {lines("h2")} margin: {px(18)}px 0 {px(8)}px 0; }}
+    .h3 {{ {lines("h3")} margin: {px(14)}px 0 {px(6)}px 0; }}
+    hr {{ background-color: {t.edge}; margin: {px(10)}px 0 {px(16)}px 0; }}
+    code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
+    code {{ background-color: {t.bubble}; }}
+    .pad {{ font-size: {px(6)}px; }}
+    .note {{ {lines("small")} margin: 0 0 {px(4)}px 0; }}
+    .note a, .note em, .note strong, .note s {{ font-size: {px(theme.ROLES["small"].px)}px; }}
+    pre {{ margin: 0 0 {px(10)}px 0; }}
+    .math {{ margin: {px(8)}px 0 {px(10)}px {step}px; }}
+    a {{ color: {t.cold}; text-decoration: underline; }}
+    table.quote {{ margin: {px(10)}px 0 {px(12)}px 0; }}
+    td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
+    td.leftwards {{ border-right: 2px solid {t.edge}; padding: 0 {px(14)}px 0 0; }}
+    td.quote p, td.quote li, td.leftwards p, td.leftwards li {{ color: {t.ink2}; }}
+    {indents}
+    """
+
+
+def table_sheet() -> str:
+    """The same for the document of a table."""
+    t, px = theme.current().tokens, theme.px
+    head, cell = theme.ROLES["smallstrong"], theme.ROLES["cell"]
+    pad = f"padding: {px(7)}px {px(16)}px {px(7)}px 0;"
+    return f"""{style_sheet()}
+    table {{ border-collapse: collapse; margin: 0; }}
+    th {{ font-size: {px(head.px)}px; font-weight: {head.weight}; color: {t.ink2}; text-align: left; {pad}
+          border-bottom: 1px solid {t.edge}; }}
+    td {{ font-size: {px(cell.px)}px; color: {t.ink}; {pad} border-bottom: 1px solid {t.line}; }}
+    table.leftwards th, table.leftwards td {{ padding: {px(7)}px 0 {px(7)}px {px(16)}px; }}
+    """
+
+
+_TABLE = re.compile(r'<table(?: class="quote")?')
+_TURNED_QUOTE = re.compile(r'(<table class="quote" dir="rtl"[^>]*><tr><td class=")quote')
+_TAG = re.compile(r"<[^>]*>")
+
+
+def directed(html: str) -> str:
+    """The same with every table and quote in the direction of its first words; Qt sees to paragraphs by itself."""
+    if "<table" not in html:
+        return html
+
+    def turned(found: re.Match[str]) -> str:
+        if not runs_leftwards(_TAG.sub("", html[found.start() : found.start() + 500])):
+            return found[0]
+        return f'{found[0]} dir="rtl"' if "quote" in found[0] else '<table class="leftwards" dir="rtl"'
+
+    html = _TABLE.sub(turned, html)
+    return _TURNED_QUOTE.sub(r"\1leftwards", html)
+
+
+class Prose(TextView):
+    """Paragraphs, headings, lists and quotes of an answer; what is wider than the column scrolls inside."""
+
+    def __init__(self, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(name, parent)
+        self._html = ""
+        self._sources: list[str] = []  # of its formulas
+        self._objects: formulas.FormulaObject | None = None  # paints them
+        self._bullets: list[int] = []  # positions of list items that have one
+        self._style()
+
+    def show_html(self, html: str) -> None:
+        """Show this; a selection stays where it was. Cost: linear in the HTML."""
+        if html == self._html:
+            return
+        self._html = html
+        self._render()
+
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        return running_text(self.document(), start, min(end, self.length))
+
+    def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        return self._paragraphs(start, end)
+
+    def _style(self) -> None:
+        self.document().setDefaultFont(theme.font("body"))
+        self.document().setIndentWidth(theme.px(LIST_INDENT))
+        self.document().setDefaultStyleSheet(style_sheet())
+
+    def _restyle(self) -> None:
+        self._style()
+        self._render()
+
+    def _render(self) -> None:
+        before = self.textCursor()
+        anchor, position = before.anchor(), before.position()
+        self._take_up_formulas()
+        self.setHtml(directed(formulas.shown(self._html)))
+        self._trim()
+        self._describe()
+        has_links = "<a " in self._html
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
+        if anchor != position:
+            end = self.document().characterCount() - 1
+            cursor = self.textCursor()
+            cursor.setPosition(min(anchor, end))
+            cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
+            self.setTextCursor(cursor)
+
+    def _fit(self) -> None:
+        size, policy = self.document().size(), Qt.ScrollBarPolicy
+        # A table of 100 % is a pixel wider than its place: that is no reason to scroll. A long formula is.
+        scrolls = size.width() > self.document().textWidth() + 2
+        self.setHorizontalScrollBarPolicy(policy.ScrollBarAlwaysOn if scrolls else policy.ScrollBarAlwaysOff)
+        height = math.ceil(size.height()) + (self.horizontalScrollBar().sizeHint().height() if scrolls else 0)
+        if height != self.height() or self.minimumHeight() != height:
+            self.setFixedHeight(height)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        scroll_sideways(self, event)
+
+    def _take_up_formulas(self) -> None:
+        """Have the formulas laid out; those that take longer are shown by `_show_formulas`."""
+        self._sources = formulas.sources_in(self._html)
+        if not self._sources:
+            return
+        if self._objects is None:
+            self._objects = formulas.FormulaObject(self.document())
+            formulas.current().arrived.connect(self._show_formulas)
+        formulas.current().request(self._sources)
+
+    def _describe(self) -> None:
+        """Tell a screen reader the text with formulas in words: of the document it would read object characters."""
+        if self._sources:
+            text = self.plain()
+            for source in set(self._sources):
+                text = text.replace(source, formulas.in_words(source))
+            self.setAccessibleDescription(text)
+        elif self.accessibleDescription():
+            self.setAccessibleDescription("")
+
+    def _show_formulas(self, arrived: str) -> None:
+        """Lay the text out again, once all of its formulas are there."""
+        known = formulas.current()
+        if arrived not in self._sources or not all(known.known(source) for source in self._sources):
+            return
+        if any(known.refused(source) for source in self._sources):
+            self._render()
+        else:
+            self.document().markContentsDirty(0, self.document().characterCount())
+
+    def _trim(self) -> None:
+        """Mend what a style sheet cannot say: no space at the ends, where the gap is the layout's; our bullets."""
+        document = self.document()
+        for end, edge in ((document.begin(), "setTopMargin"), (document.lastBlock(), "setBottomMargin")):
+            cursor = QTextCursor(end)
+            if cursor.currentTable() is None:
+                shape = cursor.blockFormat()
+                getattr(shape, edge)(0)
+                cursor.setBlockFormat(shape)
+        self._bullets = []
+        line = document.begin()
+        while "<ul" in self._html and line.isValid():
+            points = line.textList()
+            if points is not None and points.format().style() in _BULLETED:
+                plain = points.format()
+                plain.setStyle(QTextListFormat.Style.ListStyleUndefined)
+                points.setFormat(plain)
+                self._bullets += [points.item(index).position() for index in range(points.count())]
+            line = line.next()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self._bullets:
+            return
+        painter = QPainter(self.viewport())
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        document, side = self.document(), theme.px(BULLET)
+        for position in self._bullets:
+            item = document.findBlock(position)
+            layout = item.layout()
+            if layout.lineCount() == 0:
+                continue
+            first = layout.lineAt(0)
+            origin = document.documentLayout().blockBoundingRect(item).topLeft()
+            text = first.naturalTextRect().translated(origin)
+            gap = theme.px(BULLET_GAP)
+            rightward = item.textDirection() == Qt.LayoutDirection.RightToLeft
+            x = text.right() + gap if rightward else text.left() - gap - side
+            middle = origin.y() + first.y() + first.ascent() - theme.px(4)  # of a small letter
+            marker = item.blockFormat().marker()
+            if marker != QTextBlockFormat.MarkerType.NoMarker:
+                box = theme.px(TASK_BOX)
+                x = text.right() + gap - box / 4 if rightward else text.left() - gap + box / 4 - box
+                is_done = marker == QTextBlockFormat.MarkerType.Checked
+                paint_task(painter, QRectF(x, middle - box / 2, box, box), is_done)
+                continue
+            block(painter, QRectF(x, middle - side / 2, side, side), theme.colour("ink3"), side / 2)
+
+
+def paint_task(painter: QPainter, place: QRectF, is_done: bool) -> None:
+    """Draw the box of a task: it cannot be pressed."""
+    width = place.width() / 10
+    inside = place.adjusted(width / 2, width / 2, -width / 2, -width / 2)
+    pen = QPen(theme.colour("ink3"), width)
+    pen.setCapStyle(Qt.PenCapStyle.RoundCap)
+    pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
+    painter.setPen(pen)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.drawRoundedRect(inside, 2 * width, 2 * width)
+    if is_done:
+        side = place.width()
+        pen.setWidthF(1.6 * width)
+        pen.setColor(theme.colour("ink"))
+        painter.setPen(pen)
+        corners = ((0.27, 0.53), (0.44, 0.69), (0.74, 0.33))
+        painter.drawPolyline([QPointF(place.x() + x * side, place.y() + y * side) for x, y in corners])
+    painter.setPen(Qt.PenStyle.NoPen)
+
+
+class Table(Prose):
+    """One table, as wide as the column.
+
+    columns: widths in px, where it goes on with the rows of another one; its own head is left out then.
+    """
+
+    def __init__(self, name: str, parent: QWidget | None = None, columns: Sequence[float] = ()) -> None:
+        self._columns = list(columns)
+        super().__init__(name, parent)
+        self.setWordWrapMode(QTextOption.WrapMode.WordWrap)  # a column is as wide as its longest word, then it scrolls
+
+    def _style(self) -> None:
+        super()._style()
+        self.document().setDefaultStyleSheet(table_sheet())
+
+    def _trim(self) -> None:
+        """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
+        document = self.document()
+        self._take_columns()
+        for end in (document.begin(), document.lastBlock()):
+            cursor = QTextCursor(end)
+            if cursor.currentTable() is None:
+                shape = cursor.blockFormat()
+                shape.setLineHeight(0, 1)  # fixed
+                cursor.setBlockFormat(shape)
+
+    def _take_columns(self) -> None:
+        table = QTextCursor(self.document().begin().next()).currentTable()
+        if self._columns and table is not None and table.columns() == len(self._columns):
+            table.removeRows(0, 1)
+            form = table.format()
+            fixed = QTextLength.Type.FixedLength
+            form.setColumnWidthConstraints([QTextLength(fixed, width) for width in self._columns])
+            table.setFormat(form)
+
+    def column_widths(self) -> list[float]:
+        """Return the widths of the columns as they are laid out, px."""
+        table = QTextCursor(self.document().begin().next()).currentTable()
+        if table is None:
+            return []
+        layout = self.document().documentLayout()
+        cells = [table.cellAt(0, column).firstCursorPosition().block() for column in range(table.columns())]
+        edges = [layout.blockBoundingRect(cell).x() for cell in cells]
+        edges.append(edges[0] + layout.frameBoundingRect(table).width())
+        return [right - left for left, right in pairwise(edges)]
+
+    def plain(self, start: int = 0, end: int = FAR) -> str:
+        return table_text(self.document(), start, min(end, self.length))
+
+    def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Whole cells in rows that are selected from cell to cell; characters within one."""
+        table = table_in(self.document())
+        if table is None:
+            return [(start, end)]
+        first = table.cellAt(max(start, table.firstPosition()))
+        last = table.cellAt(min(end, table.lastPosition()))
+        if not first.isValid() or not last.isValid():
+            return [(start, end)]
+        if first == last:
+            return [(max(start, first.firstPosition()), min(end, first.lastPosition()))]
+        one, other, width = first.row(), last.row(), table.columns() - 1
+
+        def cells(row: int, column: int, row_end: int, column_end: int) -> tuple[int, int]:
+            return table.cellAt(row, column).firstPosition(), table.cellAt(row_end, column_end).lastPosition()
+
+        if one == other:
+            return [cells(one, first.column(), one, last.column())]
+        middle = [cells(one + 1, 0, other - 1, width)] if other - one > 1 else []
+        return [cells(one, first.column(), one, width), *middle, cells(other, 0, other, last.column())]
+
+
+class PlainText(TextView):
+    """Words as they were typed: no Markdown, line breaks kept."""
+
+    def __init__(self, text: str, name: str, parent: QWidget | None = None) -> None:
+        super().__init__(name, parent)
+        self._text = displayable(text)
+        self._restyle()
+
+    def natural_width(self, most: int) -> int:
+        """Width that the text wants, at most `most`."""
+        if len(self._text) > 2000:  # surely wider, and measuring it would lay it out once more
+            return most
+        self.document().setTextWidth(-1)
+        return min(most, math.ceil(self.document().idealWidth()) + 1)
+
+    def _restyle(self) -> None:
+        self.document().setDefaultFont(theme.font("body"))
+        self.setPlainText(self._text)
+        set_line_height(self, "body")
+
+
+def set_line_height(view: QTextEdit, role: str) -> None:
+    """Give every line of a plain document at least the role's line height."""
+    cursor = QTextCursor(view.document())
+    cursor.select(QTextCursor.SelectionType.Document)
+    shape = cursor.blockFormat()
+    shape.setLineHeight(theme.line_height(role), 3)  # QTextBlockFormat.LineHeightTypes.MinimumHeight
+    cursor.setBlockFormat(shape)
+
+
+def scroll_sideways(view: TextView, event: QWheelEvent) -> None:
+    """Scroll a wide part with a sideways wheel (or Shift) as far as it goes; anything else is the page's."""
+    angle = event.angleDelta()
+    sideways = angle.x() if abs(angle.x()) > abs(angle.y()) else 0
+    if not sideways and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+        sideways = angle.y()
+    bar = view.horizontalScrollBar()
+    if not sideways or bar.value() == (bar.minimum() if sideways > 0 else bar.maximum()):
+        event.ignore()
+        return
+    bar.setValue(bar.value() - sideways // 2)
+    event.accept()

@@ -1,0 +1,138 @@
+"""The dialogs of personas and of presets: what stands at the right of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QVBoxLayout, QWidget
+
+from app.chat.personas import MAX_INSTRUCTIONS, Persona, Personas
+from app.chat.presets import Preset, Presets
+from app.translation import figure, noted, tr, tr_n
+from app.ui import theme
+from app.ui.chat.sampling_editor import SamplingEditor
+from app.ui.controls import Label
+from app.ui.shelf_dialog import Editor, ShelfDialog, ShelfWords
+
+
+class InstructionsEditor(Editor):
+    """A persona's instructions, and how long they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.field = QPlainTextEdit()
+        self.field.setProperty("kind", "field")
+        self.field.setTabChangesFocus(True)
+        self.field.setAccessibleName(tr("Instructions"))
+        self.field.setPlaceholderText(tr("What the model is told before the chat begins, in your words"))
+        self.length = Label("", "meta", wrap=True)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        column.addWidget(self.field, 1)
+        column.addWidget(self.length)
+        self.field.textChanged.connect(self._typed)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def show_thing(self, thing: Persona, editable: bool) -> None:
+        self.field.blockSignals(True)
+        if thing.instructions != self.field.toPlainText():
+            self.field.setPlainText(thing.instructions)
+        self.field.setReadOnly(not editable)
+        self.field.blockSignals(False)
+        self._tell()
+
+    def taken(self, thing: Persona) -> Persona:
+        return replace(thing, instructions=self.field.toPlainText()[:MAX_INSTRUCTIONS])
+
+    def _typed(self) -> None:
+        if len(self.field.toPlainText()) > MAX_INSTRUCTIONS:
+            self.field.undo()
+        self._tell()
+        self.edited.emit()
+
+    def _tell(self) -> None:
+        n = len(self.field.toPlainText())
+        words = tr_n(
+            "{n} character. It takes up context in every chat with this persona.",
+            "{n} characters. They take up context in every chat with this persona.",
+            n,
+            n=figure(n),
+        )
+        self.length.setText(words if n else tr("Small models may not follow long instructions."))
+
+    def _restyle(self) -> None:
+        self.field.setFont(theme.font("row"))
+
+
+class SamplingPage(Editor):
+    """A preset's values; what it does not say is left to the settings and the model."""
+
+    def __init__(self, inherited: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._inherited = inherited
+        self.about = Label("", "small", wrap=True)
+        self.editor = SamplingEditor()
+        inside = QFrame()
+        inside.setAutoFillBackground(False)
+        within = QVBoxLayout(inside)
+        within.setContentsMargins(0, 0, theme.px(8), 0)
+        within.addWidget(self.editor)
+        within.addStretch(1)
+        area = QScrollArea()
+        area.setProperty("kind", "plain")
+        area.setFrameShape(QFrame.Shape.NoFrame)
+        area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.viewport().setAutoFillBackground(False)
+        area.setWidget(inside)
+        inside.setAutoFillBackground(False)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.addWidget(self.about)
+        column.addWidget(area, 1)
+        self.editor.edited.connect(lambda _: self.edited.emit())
+
+    def show_thing(self, thing: Preset, editable: bool) -> None:
+        self.about.setText(f"{thing.about}." if thing.about else "")
+        self.about.setVisible(bool(thing.about))
+        self.editor.set_values(thing.values, self._inherited)
+        self.editor.setEnabled(editable)
+
+    def taken(self, thing: Preset) -> Preset:
+        self.editor.flush()
+        return replace(thing, values=self.editor.values(), about="")
+
+
+PERSONA_WORDS = ShelfWords(
+    many=noted("Personas"),
+    new=noted("New persona"),
+    name_of=noted("Name of the persona"),
+    take_in=noted("Take personas in from a file"),
+    hand_out=noted("Write your own personas into a file"),
+    importing=noted("Import personas"),
+    exporting=noted("Export personas"),
+)
+PRESET_WORDS = ShelfWords(
+    many=noted("Presets"),
+    new=noted("New preset"),
+    name_of=noted("Name of the preset"),
+    take_in=noted("Take presets in from a file"),
+    hand_out=noted("Write your own presets into a file"),
+    importing=noted("Import presets"),
+    exporting=noted("Export presets"),
+)
+
+
+def personas_dialog(parent: QWidget | None, personas: Personas) -> ShelfDialog[Persona]:
+    """Every persona."""
+    return ShelfDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
+
+
+def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> ShelfDialog[Preset]:
+    """Every preset. inherited: what is in force where one says nothing."""
+    return ShelfDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))

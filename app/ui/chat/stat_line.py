@@ -1,0 +1,194 @@
+"""The line under an answer: how fast it came or what it is doing now, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QMouseEvent, QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+
+from app.chat.answer_words import count, facts_of, figures_of, state_words
+from app.chat.conversation import Message
+from app.chat.message_act import can_continue
+from app.clients.engine_status import EngineStatus, Phase, rate
+from app.translation import tr
+from app.ui import theme
+from app.ui.chat.message_buttons import CopyButton, HoverButton, VersionSwitch
+from app.ui.controls import Button, Dot, Label, ShareBar
+
+Part = TypeVar("Part", bound=QWidget)
+
+
+class StatLine(QWidget):
+    """Under an answer, 32 high. A click on its figures opens the table of all of them.
+
+    acted: "figures", "continue", "regenerate", "more", or "back" and "on" among the versions.
+    """
+
+    acted = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        # Most lines never need most of these, and a long chat has hundreds of lines: they are made when first shown.
+        self._dot: Dot | None = None
+        self._model: Label | None = None
+        self._state: Label | None = None
+        self._bar: ShareBar | None = None
+        self._rate: Label | None = None
+        self.go_on: Button | None = None
+        self._versions: VersionSwitch | None = None
+        self._facts = Label("", "meta", elide=True)
+        self.copy = CopyButton(tr("Copy answer"))
+        self.again = HoverButton("redo", tr("Answer again"))
+        self.more = HoverButton("more", tr("More for this answer"))
+        self._place = (1, 1)
+        self._is_last = self._running = self._has_share = False
+        self._message: Message | None = None
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        self._row.addWidget(self._facts, 1)
+        for button in (self.copy, self.again, self.more):
+            self._row.addWidget(button)
+            button.setVisible(False)
+        self.again.clicked.connect(self._ask_again)
+        self.more.clicked.connect(self._ask_for_more)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def words(self) -> str:
+        """All that it says, for tests and screen readers."""
+        labels = (self._model, self._state, self._rate, self._facts)
+        return " · ".join(label.words for label in labels if label and not label.isHidden() and label.words)
+
+    def _ask_again(self) -> None:
+        self.acted.emit("regenerate")
+
+    def _ask_for_more(self) -> None:
+        self.acted.emit("more")
+
+    def _ask_to_go_on(self) -> None:
+        self.acted.emit("continue")
+
+    def show_running(self, status: EngineStatus, thinking: bool = False) -> None:
+        """While the answer is under way: state word, rate, tokens. thinking: what is being written is a thought."""
+        writing = status.phase is Phase.WRITING
+        facts = count(status.tokens)
+        status = replace(status, phase=Phase.THINKING) if thinking and writing else status
+        self._show(
+            working=True, state=status.word if status.answering or status.working else tr("Waiting"),
+            rate_words="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
+        )  # fmt: skip
+        self._running = True
+        self._show_buttons()
+
+    def show_result(self, message: Message, model: str = "") -> None:
+        """After it: what became of it, and its figures. model: who answered, where that was another one before."""
+        stats = message.stats or {}
+        share = stats.get("gpu_neuron_load")
+        figures = facts_of(stats)
+        speed = rate(stats["decode_tok_s"]) if stats.get("decode_tok_s") is not None else ""
+        state = state_words(message.state, stats)
+        if state and speed:  # one bold word is enough
+            figures, speed = [speed, *figures], ""
+        self._show(working=False, state=state, rate_words=speed, facts="  ·  ".join(figures), model=model)
+        if share is not None:
+            if self._bar is None:
+                self._bar = self._put(ShareBar(0.0, width=44), before=(self._rate, self._facts))
+            self._bar.set_share(float(share))
+            self._bar.setVisible(True)
+        self._has_share = share is not None
+        self._running, self._message = False, message
+        self._show_buttons()
+
+    def set_versions(self, which: int, count: int) -> None:
+        """Which version of the answer this is, from 1, and of how many."""
+        self._place = (which, count)
+        if count > 1 and self._versions is None:
+            self._versions = VersionSwitch()
+            self._versions.stepped.connect(lambda step: self.acted.emit("back" if step < 0 else "on"))
+            self._put(self._versions, before=(self.go_on, self.copy))
+        if self._versions is not None:
+            self._versions.show_place(which, count)
+        self._show_buttons()
+
+    def set_last(self, last: bool) -> None:
+        """Whether nothing follows this answer."""
+        if last != self._is_last:
+            self._is_last = last
+            self._show_buttons()
+
+    def _show_buttons(self) -> None:
+        message, rests = self._message, not self._running
+        self.copy.setVisible(rests and message is not None and bool(message.text))
+        self.again.setVisible(rests and message is not None)
+        self.more.setVisible(rests and message is not None)
+        goes_on = rests and self._is_last and message is not None and can_continue(message)
+        if goes_on and self.go_on is None:
+            self.go_on = Button(tr("Continue"), "quiet", "go-on", tr("Have this answer written on"))
+            self.go_on.glyph_px = 15
+            self.go_on.clicked.connect(self._ask_to_go_on)
+            self._put(self.go_on, before=(self.copy,))
+        if self.go_on is not None:
+            self.go_on.setVisible(goes_on)
+        if self._versions is not None:
+            self._versions.setVisible(rests and self._place[1] > 1)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        stats = (self._message.stats if self._message and not self._running else None) or {}
+        if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.pos()) and figures_of(stats):
+            self.acted.emit("figures")
+        else:
+            super().mouseReleaseEvent(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        event.accept()  # else the release goes to whatever lies below
+
+    def _show(self, working: bool, state: str, rate_words: str, facts: str, model: str = "") -> None:
+        if self._rate is None and rate_words:
+            self._rate = self._put(Label("", "metastrong"), before=(self._facts,))
+        if self._state is None and state:
+            self._state = self._put(Label("", "metastrong"), before=(self._bar, self._rate, self._facts))
+        if self._model is None and model:
+            self._model = Label("", "metastrong", elide=True)
+            self._model.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+            self._put(self._model, before=(self._state, self._bar, self._rate, self._facts))
+        if self._dot is None and working:
+            self._dot = Dot("hot_fill", working=True)
+            self._put(self._dot, before=(self._model, self._state, self._bar, self._rate, self._facts))
+        for label, words in ((self._model, model), (self._state, state), (self._rate, rate_words)):
+            if label is not None:
+                label.setVisible(bool(words))
+                label.setText(words)
+        if self._dot is not None:
+            self._dot.setVisible(working)
+            self._dot.set_state("hot_fill", working)
+        if self._bar is not None:
+            self._bar.setVisible(False)
+        self._facts.setText(facts)
+        self.setAccessibleName(tr("Statistics: {words}", words=self.words()))
+
+    def _put(self, part: Part, before: Sequence[QWidget | None]) -> Part:
+        """Place a part in front of the first of those that are there."""
+        self._row.insertWidget(next(self._row.indexOf(other) for other in before if other is not None), part)
+        return part
+
+    def minimumSizeHint(self) -> QSize:
+        """The share bar is a picture of one of the facts: it gives way in a narrow column."""
+        least = super().minimumSizeHint()
+        bar = self._bar.width() + self._row.spacing() if self._bar is not None and not self._bar.isHidden() else 0
+        return QSize(least.width() - bar, least.height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._bar is not None and self._has_share:
+            bar = self._bar.sizeHint().width() + self._row.spacing()
+            hidden = self._bar.isHidden()
+            least = self._row.minimumSize().width() + (bar if hidden else 0)
+            self._bar.setVisible(least <= self.width())
+
+    def _restyle(self) -> None:
+        self.setFixedHeight(theme.px(32))
+        self._row.setSpacing(theme.px(8))

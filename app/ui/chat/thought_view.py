@@ -1,0 +1,234 @@
+"""What a model thought before its answer: one row, and the words behind it, which open on a click."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+
+from app.chat.answer_words import count, thought_words
+from app.text.markdown_blocks import displayable
+from app.text.text_pages import LONGEST_LINE, broken, page_end
+from app.translation import figure, tr
+from app.ui import theme
+from app.ui.chat.more_row import MoreRow
+from app.ui.chat.prose import TextView, set_line_height
+from app.ui.controls import Button, Dot, Label
+from app.ui.direction import set_margins
+
+INDENT, LINE = 14, 2
+SLIDE_MS = 160
+PAGE, PAGE_LINES = 20_000, 400  # characters and lines that are shown before the user asks for more
+ANY_HEIGHT = 16_777_215  # Qt's own word for "no bound"
+
+
+class _Words(TextView):
+    """The thought as it was written, small; text is added at its end."""
+
+    grown = Signal()  # more or less of the text is left out
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(tr("Thought"), parent)
+        self._pieces: list[str] = []
+        self._length = self._lines = 0
+        self._end = 0  # how much of the text the document holds
+        self._most, self._most_lines = PAGE, PAGE_LINES
+        self._line = 0  # characters in the last line, for words without an end
+        self._restyle()
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is any text."""
+        return self._length > 0
+
+    @property
+    def share_shown(self) -> float:
+        """How much of the thought is shown, 0 to 1."""
+        return self._end / max(self._length, 1)
+
+    def add(self, text: str) -> None:
+        """Append; only the last paragraph is laid out again."""
+        shown = displayable(text)
+        is_whole = self._end == self._length
+        self._pieces.append(shown)
+        self._length += len(shown)
+        if is_whole:
+            self._insert(shown)
+
+    def set_text(self, text: str) -> None:
+        """Show this instead."""
+        shown = displayable(text)
+        if shown != "".join(self._pieces):
+            self._pieces, self._length = [shown], len(shown)
+            self._restyle()
+
+    def show_more(self) -> None:
+        """Show one page more."""
+        self._most, self._most_lines = self._most + PAGE, self._most_lines + PAGE_LINES
+        self._insert("".join(self._pieces)[self._end :])
+
+    def _insert(self, text: str) -> None:
+        """Append to the document what of the text fits in the pages."""
+        end = page_end(text, 0, max(self._most - self._end, 0), max(self._most_lines - self._lines, 0))
+        if end:
+            taken = text[:end]
+            self._end += end
+            self._lines += taken.count("\n")
+            for line in broken(taken).splitlines(keepends=True):
+                if self._line + len(line) > LONGEST_LINE and self._line:
+                    line, self._line = "\n" + line, 0
+                self._line = 0 if line.endswith("\n") else self._line + len(line)
+                cursor = QTextCursor(self.document())
+                cursor.movePosition(QTextCursor.MoveOperation.End)
+                cursor.insertText(line)
+        self.grown.emit()
+
+    def _restyle(self) -> None:
+        self.document().setDefaultFont(theme.font("small"))
+        colours = self.palette()
+        colours.setColor(colours.ColorRole.Text, theme.colour("ink2"))
+        self.setPalette(colours)
+        self.clear()
+        set_line_height(self, "small")
+        self._end = self._lines = self._line = 0
+        self._insert("".join(self._pieces))
+
+
+class ThoughtView(QWidget):
+    """Open while the model thinks, closed when its answer begins, unless the person has chosen otherwise."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._head = Button("", "quiet", "right")
+        self._head.glyph_px = 15
+        self._head.padding_px = 4
+        self._head.align_left = True
+        self._head.clicked.connect(self._toggle)
+        self._dot = Dot("hot_fill", working=True)
+        self._tokens = Label("", "meta")
+        self.words = _Words()
+        self._left = MoreRow()
+        self._left.hide()
+        self._left.clicked.connect(self.words.show_more)
+        self.words.grown.connect(self._show_left)
+        self._room = QWidget()  # the words stand in it whole; while it slides open or shut it shows a part of them
+        self._inside = QVBoxLayout(self._room)
+        self._inside.setSpacing(0)
+        self._inside.addWidget(self.words)
+        self._inside.addWidget(self._left)
+        self._slide: QVariantAnimation | None = None
+        self._row = QHBoxLayout()
+        self._row.addWidget(self._head)
+        self._row.addWidget(self._dot)
+        self._row.addWidget(self._tokens, 1)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        self._column.addLayout(self._row)
+        self._column.addWidget(self._room)
+        self._open = False
+        self._chosen = False  # the person opened or closed it
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+        self._set_open(False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the words are shown."""
+        return self._open
+
+    def set_width(self, width: int) -> None:
+        """Lay out for a column of that width."""
+        self.words.set_width(max(width - theme.px(INDENT + LINE), theme.px(40)))
+
+    def _show_left(self) -> None:
+        share = self.words.share_shown
+        note = tr("{share}% of this thought is shown. Export takes all of it.", share=figure(100 * share, ".0f"))
+        self._left.show_words(tr("Show more"), note)
+        self._left.setVisible(share < 1 and self.words.has_words)
+
+    def begin(self) -> None:
+        """The model is thinking now."""
+        self._show(tr("Thinking"), "", working=True)
+        if not self._chosen:
+            self._set_open(True)
+
+    def add(self, text: str) -> None:
+        """More of the thought."""
+        self.words.add(text if self.words.has_words else text.lstrip("\n"))
+        self._dot.set_state("hot_fill", working=True)
+
+    def set_text(self, text: str) -> None:
+        """The whole thought."""
+        self.words.set_text(text)
+
+    def end(self, stats: Mapping[str, Any]) -> None:
+        """The thought is over. stats: thought_s and thought_tokens, as far as they are known."""
+        tokens = stats.get("thought_tokens")
+        self._show(thought_words(stats), count(int(tokens)) if tokens else "", working=False)
+        if not self._chosen:
+            self._set_open(False)
+
+    def _show(self, words: str, tokens: str, working: bool) -> None:
+        self._head.setText(words)
+        self._dot.setVisible(working)
+        self._tokens.setText(tokens)
+        self._name()
+
+    def _name(self) -> None:
+        self._head.setAccessibleName(f"{self._head.text()}, {'shown' if self._open else 'hidden'}")
+        self._head.setToolTip(tr("Hide the thought") if self._open else tr("Show the thought"))
+
+    def _toggle(self) -> None:
+        self._chosen = True
+        self._set_open(not self._open)
+
+    def _set_open(self, shown: bool) -> None:
+        self._open = shown
+        self._move(theme.duration(SLIDE_MS) if self.isVisible() else 0)
+        self._head.set_glyph("down" if shown else "right" if not self.isRightToLeft() else "left")
+        self._restyle()
+        self._name()
+
+    def _move(self, took_ms: int) -> None:
+        """Slide the words in or out from where they are; in no time where nobody would see it move."""
+        if self._slide is not None:
+            self._slide.stop()
+        if not took_ms:
+            self._arrive()
+            return
+        if self._slide is None:
+            self._slide = QVariantAnimation(self)
+            self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
+            self._slide.valueChanged.connect(self._show_part)
+            self._slide.finished.connect(self._arrive)
+        self._slide.setDuration(took_ms)
+        self._slide.setStartValue(0 if self._room.isHidden() else self._room.height())
+        self._slide.setEndValue(self._inside.sizeHint().height() if self._open else 0)
+        self._slide.start()
+        self._room.show()
+
+    def _show_part(self, height: int) -> None:
+        self._room.setMaximumHeight(height)
+
+    def _arrive(self) -> None:
+        self._room.setMaximumHeight(ANY_HEIGHT)
+        self._room.setVisible(self._open)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._row.setSpacing(px(8))
+        set_margins(self._inside, px(INDENT), px(2), 0, px(6), self.isRightToLeft())
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._room.isHidden():
+            return
+        place = self.words.geometry().translated(self._room.pos()).intersected(self._room.geometry())
+        x = self.width() - theme.px(LINE) if self.isRightToLeft() else 0
+        QPainter(self).fillRect(
+            QRectF(x, place.y(), theme.px(LINE), place.height()), theme.colour("edge")
+        )  # fmt: skip

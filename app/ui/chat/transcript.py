@@ -1,0 +1,525 @@
+"""The messages of a chat in a scrolling column: the newest are built at once, others in slices of idle time.
+
+Text that streams in is gathered and painted at most every 40 ms; the view follows the end until the person scrolls up.
+What is far from the view is not built (app/ui/chat/turn_column.py), so a chat of 10,000 messages costs what is seen of it.
+It keeps no chat and knows no engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+
+from app.chat.conversation import Message, MessageState, Role
+from app.clients.engine_status import EngineStatus
+from app.translation import tr
+from app.ui import theme
+from app.ui.chat.context_reach import ContextReach
+from app.ui.chat.message_view import Answer
+from app.ui.chat.own_message import OwnMessage
+from app.ui.chat.selection import TextSelection
+from app.ui.chat.turn_column import TurnColumn
+from app.ui.chat.turn_view import MessageView
+from app.ui.controls import Button
+
+NEWEST = 60  # messages that a chat has built soon after it opens
+BATCH = 20  # more that are built when somebody scrolls up or down to them
+MOST_BUILT = 120  # then those farthest from the view are taken down again
+# Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
+# with a table and code takes 10 ms.
+AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.1
+SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
+FLUSH_MS = 60
+SLOWEST_FLUSH_MS = 250
+PLAIN_TAIL = 2000  # characters of an open block up to which it is painted at the full rate
+TEXT_WIDTH = 720
+SIDE_MARGIN = 40
+
+
+def text_column(page_width: int) -> tuple[int, int]:
+    """Left edge and width of the text column in a page of that width."""
+    width = max(min(theme.px(TEXT_WIDTH), page_width - 2 * theme.px(SIDE_MARGIN)), theme.px(120))
+    return (page_width - width) // 2, width
+
+
+class Transcript(QScrollArea):
+    """The messages of one chat.
+
+    link_activated: an address that was followed in one of them. acted: a MessageAct that the person wants.
+    """
+
+    link_activated = Signal(str)
+    acted = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("kind", "plain")
+        self.setAccessibleName(tr("Messages"))
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.viewport().setAutoFillBackground(False)
+        self._turns = TurnColumn(self._wire)
+        self._pending: dict[str, list[str]] = {}
+        self._flushed_at = 0.0  # time.monotonic()
+        self._reach = ContextReach(self._turns)
+        self.selection = TextSelection(self, self._turns)
+        self.selection.link_activated.connect(self.link_activated)
+        self._status = EngineStatus()
+        self._following = True
+        self._moving = False
+        self._last_value = 0
+        self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
+        self._above = self._below = 0  # messages to be built before and behind the built ones
+        self.setWidget(self._turns)
+        # It fills its ground, which is the page's: what scrolls can then be moved as pixels, and only what has newly
+        # come into view is painted.
+        self._turns.setAutoFillBackground(True)
+
+        self._flush_timer = self._timer(self.flush)
+        self._slice_timer = self._timer(self._build_slice)
+        self._leap_timer = self._timer(self._leap)
+        # Of the column, not over it: whatever lies over what scrolls has all of it painted again.
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
+        self._jump.radius_px = 16
+        self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._jump.clicked.connect(self.jump_to_end)
+        self._jump.hide()
+        bar = self.verticalScrollBar()
+        bar.valueChanged.connect(self._on_scroll)
+        bar.rangeChanged.connect(self._on_range)
+        theme.current().changing.connect(self._shed)
+        theme.current().changed.connect(self._lay_out)
+
+    def _timer(self, then: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.timeout.connect(then)
+        return timer
+
+    # ------------------------------------------------------------------ what is shown
+
+    @property
+    def messages(self) -> list[Message]:
+        """Every message of the chat, built or not; of an answer that is being written, the words so far."""
+        self.flush()
+        return [self._turns.as_it_stands(index) for index in range(len(self._turns.messages))]
+
+    @property
+    def views(self) -> list[MessageView]:
+        """The widgets that are built, oldest first."""
+        return list(self._turns.views)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether new text keeps the end in view."""
+        return self._following
+
+    def show_messages(self, messages: list[Message]) -> None:
+        """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
+        self._flush_timer.stop()
+        self._pending.clear()
+        self.selection.clear()
+        self._turns.start_at(0)
+        self._turns.messages = list(messages)
+        self._build_the_end()
+        self._reach.find()
+
+    def show_branch(self, messages: list[Message], keep: str = "") -> None:
+        """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
+        where its other version stood; empty: the end is shown."""
+        self.flush()
+        turns, before = self._turns, self._turns.messages
+        same = next(
+            (i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a.id != b.id),
+            min(len(before), len(messages)),
+        )  # fmt: skip
+        self.selection.clear()
+        place = None
+        if turns.first <= same < turns.last:
+            place = turns.views[same - turns.first].y() - self.verticalScrollBar().value()
+        turns.drop_below(max(turns.last - max(same, turns.first), 0))
+        turns.messages = list(messages)
+        self._anchor = None
+        if not keep or same < turns.first or (not turns.views and same):
+            turns.start_at(0)
+            self._build_the_end()
+        else:
+            self._following = False
+            self._fill_below()
+            turns.fit_room()
+            index = turns.index(keep)
+            if place is not None and turns.first <= index < turns.last:
+                self._hold(turns.views[index - turns.first], place)
+            self._mark_last()
+            self._want(NEWEST // 2, NEWEST // 2)
+        self._reach.find()
+        self._show_jump()
+
+    def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
+        """Of which messages there are several versions: which is shown, and of how many."""
+        self._turns.set_versions(versions)
+
+    def show_message(self, message_id: str) -> None:
+        """Bring a message to the top of the view."""
+        index = self._turns.index(message_id)
+        if index >= 0:
+            self._go_to(index, theme.px(24))
+
+    def edit_last(self) -> bool:
+        """Open the editor of the person's last message, in view; False where there is none."""
+        turns = self._turns
+        last = next((i for i in reversed(range(len(turns.messages))) if turns.messages[i].role is Role.USER), -1)
+        if last < 0:
+            return False
+        view = turns.view(turns.messages[last].id)
+        top, height = self.verticalScrollBar().value(), self.viewport().height()
+        if view is None or not top <= view.y() <= top + height // 2:
+            self._go_to(last, theme.px(24))
+            view = turns.view(turns.messages[last].id)
+        if isinstance(view, OwnMessage):
+            view.start_editing()
+        return True
+
+    def add_message(self, message: Message) -> None:
+        """Show one message more. The person's own, and an answer that begins, bring the end into view."""
+        self.flush()
+        turns = self._turns
+        at_end = turns.last == len(turns.messages)
+        turns.messages.append(message)
+        if at_end:
+            turns.build_below()
+            self._mark_last()
+        else:
+            turns.fit_room()
+        if message.role is Role.USER or message.state is MessageState.WRITING:
+            self.jump_to_end()
+
+    def resume_message(self, message: Message) -> None:
+        """An answer that had ended is being written on."""
+        self.flush()
+        turns = self._turns
+        turns.put(message)
+        if turns.messages and turns.messages[-1].id == message.id:
+            if turns.views and turns.last == len(turns.messages):
+                turns.drop_below(1)
+                turns.messages[-1] = message
+                turns.build_below()
+                self._mark_last()
+            self.jump_to_end()
+
+    def append_text(self, message_id: str, text: str) -> None:
+        """Take text of an answer that is being written; it is painted with the next flush."""
+        self._pending.setdefault(message_id, []).append(text)
+        if not self._flush_timer.isActive():
+            self._flush_timer.start(self._flush_interval(message_id))
+
+    def finish_message(self, message: Message) -> None:
+        """Show an answer as it is kept now, with its figures; one of a branch that is not shown is passed over."""
+        self.flush()
+        if self._turns.index(message.id) < 0:
+            return
+        self._turns.put(message)
+        view = self._turns.view(message.id)
+        if isinstance(view, Answer):
+            view.set_model(self._turns.new_model(self._turns.index(message.id)))
+            view.finish(message)
+        self._reach.hear(message)
+
+    def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
+        """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`.
+
+        There is one mark in a chat, the newest: it says where the context stands now.
+        """
+        self._reach.set_dropped(message_id, count, at)
+
+    def set_status(self, status: EngineStatus) -> None:
+        """What the engine is doing, for the answer that is under way."""
+        self._status = status
+        for view in self._turns.views[-2:]:
+            if isinstance(view, Answer):
+                view.set_status(status)
+        since_ms = 1000 * (time.monotonic() - self._flushed_at)
+        if self._pending and since_ms > self._flush_interval(next(iter(self._pending))) - FLUSH_MS / 2:
+            self.flush()  # its figures are painted now anyway: one repaint is enough for both
+
+    def last_answer(self) -> Message | None:
+        """The newest answer."""
+        self.flush()
+        places = reversed(range(len(self._turns.messages)))
+        newest = next((i for i in places if self._turns.messages[i].role is Role.ASSISTANT), None)
+        return None if newest is None else self._turns.as_it_stands(newest)
+
+    def flush(self) -> None:
+        """Paint the text that has come since the last time."""
+        self._flush_timer.stop()
+        if not self._pending:
+            return
+        self._flushed_at = time.monotonic()
+        pending, self._pending = self._pending, {}
+        for message_id, pieces in pending.items():
+            self._turns.add_text(message_id, "".join(pieces))
+
+    def _flush_interval(self, message_id: str) -> int:
+        """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
+        view = self._turns.view(message_id)
+        tail = view.tail_length if isinstance(view, Answer) else 0
+        return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
+
+    # ------------------------------------------------------------------ building
+
+    def _wire(self, view: MessageView) -> None:
+        view.link_activated.connect(self.link_activated)
+        view.looked_for.connect(self._look_for)
+        view.acted.connect(self.acted)
+        view.grown.connect(lambda: self.selection.show_in(view))
+        self.selection.show_in(view)
+        if isinstance(view, Answer):
+            view.set_status(self._status)
+
+    def _build_the_end(self) -> None:
+        """Build what fills the view from the newest message up, and follow the end."""
+        turns = self._turns
+        turns.first = len(turns.messages)
+        room = VIEWS_AT_ONCE * self.viewport().height()
+        until = time.thread_time() + AT_ONCE_S
+        while turns.first and len(turns.views) < AT_ONCE and room > 0 and time.thread_time() < until:
+            room -= turns.build_above().sizeHint().height()
+        turns.fit_room()
+        self._mark_last()
+        self._want(NEWEST - len(turns.views), 0)
+        self.jump_to_end()
+
+    def _fill_below(self) -> None:
+        turns, built = self._turns, 0
+        room = VIEWS_AT_ONCE * self.viewport().height()
+        until = time.thread_time() + AT_ONCE_S
+        while turns.last < len(turns.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
+            room -= turns.build_below().sizeHint().height()
+            built += 1
+
+    def _want(self, above: int, below: int) -> None:
+        """Have so many more built before and behind the built ones, in slices."""
+        self._above = min(above, self._turns.first)
+        self._below = min(below, len(self._turns.messages) - self._turns.last)
+        self._slice_timer.start(0)
+
+    def _build_slice(self) -> None:
+        """Build for a moment; what is in view stays where it is."""
+        turns, until = self._turns, time.perf_counter() + SLICE_S
+        while self._above > 0 or self._below > 0:
+            if self._above > 0 and turns.first:
+                self._above -= 1
+                turns.build_above()
+            else:
+                self._above = 0
+            if self._below > 0 and turns.last < len(turns.messages):
+                self._below -= 1
+                turns.build_below()
+            else:
+                self._below = 0
+            if time.perf_counter() >= until:
+                self._slice_timer.start(0)  # if that was the last one, the next slice finds nothing to do
+                break
+        else:
+            self._take_down_the_farthest()
+        turns.fit_room()
+        self._mark_last()
+        self._reach.show()
+        self._settle()
+
+    def _take_down_the_farthest(self) -> None:
+        """Keep no more than MOST_BUILT: what is farthest from the view, but for what somebody is busy with, goes."""
+        turns = self._turns
+        too_many = len(turns.views) - MOST_BUILT
+        if too_many <= 0:
+            return
+        seen = self._first_visible()
+        if seen > len(turns.views) // 2:
+            going = turns.views[: min(too_many, max(seen - BATCH, 0))]
+        else:
+            going = turns.views[max(len(turns.views) - too_many, seen + BATCH) :]
+        if going and not any(turns.is_in_use(view) for view in going):
+            if going[0] is turns.views[0]:
+                turns.drop_above(len(going))
+            else:
+                turns.drop_below(len(going))
+
+    def _shed(self) -> None:
+        """The theme is about to change: what is out of view is taken down now and built again in slices.
+
+        A new style sheet is laid on every widget there is, at 0.35 ms each: with 60 messages that takes half a second.
+        """
+        turns = self._turns
+        top = self.verticalScrollBar().value()
+        seen = range(turns.first_visible(top), turns.first_visible(top + self.viewport().height()) + 1)
+        kept = [index for index, view in enumerate(turns.views) if index in seen or turns.is_in_use(view)]
+        above = kept[0] if kept else 0
+        below = len(turns.views) - 1 - kept[-1] if kept else 0
+        turns.drop_below(below, at_once=True)
+        turns.drop_above(above, at_once=True)
+        if above or below:
+            turns.fit_room()
+            self._want(max(self._above, 0) + above, max(self._below, 0) + below)
+
+    def _mark_last(self) -> None:
+        """Say to the answers at the end which is the last message: only that one can be written on."""
+        turns = self._turns
+        for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
+            if isinstance(view, Answer):
+                view.set_last(index == len(turns.messages) - 1)
+
+    # ------------------------------------------------------------------ scrolling
+
+    def jump_to_end(self) -> None:
+        """Show the end, and follow it."""
+        if self._turns.last < len(self._turns.messages):
+            self._turns.start_at(len(self._turns.messages))
+            self._build_the_end()
+            return
+        self._following = True
+        self._anchor = None
+        self._move(self.verticalScrollBar().maximum())
+        self._show_jump()
+
+    def _go_to(self, index: int, offset: int) -> None:
+        """Have that message stand so far below the top of the view."""
+        turns = self._turns
+        self._following = False
+        if not turns.first <= index < turns.last:
+            turns.start_at(index)
+            self._fill_below()
+            turns.fit_room()
+            self._mark_last()
+            self._want(BATCH, BATCH)
+        self._hold(turns.views[index - turns.first], offset)
+        self._show_jump()
+
+    def _look_for(self, part: QWidget, place: int) -> None:
+        """Bring a place in a message into view."""
+        self._following = False
+        self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
+        self._take_anchor()
+        self._show_jump()
+
+    def _hold(self, view: MessageView, offset: int) -> None:
+        """Keep a view so far below the top from now on, whatever is built around it."""
+        self._anchor = (view, offset)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Lay out what was built or taken down before anything else happens, and stand where we stood."""
+        turns = self._turns
+        turns.settle()
+        turns.resize(turns.width(), max(turns.minimumSizeHint().height(), self.viewport().height()))
+        turns.settle()
+        self._on_range(0, self.verticalScrollBar().maximum())
+
+    def _move(self, value: int) -> None:
+        self._moving = True
+        self.verticalScrollBar().setValue(value)
+        self._moving = False
+        self._last_value = self.verticalScrollBar().value()
+
+    def _on_scroll(self, value: int) -> None:
+        """The person scrolled: up stops following, the very end starts it again."""
+        if self._moving:
+            return
+        bar = self.verticalScrollBar()
+        if value >= bar.maximum() and self._turns.last == len(self._turns.messages):
+            self._following = True
+        elif value < self._last_value:
+            self._following = False
+        self._last_value = value
+        self._take_anchor()
+        self._show_jump()
+        self._look_ahead()
+
+    def _on_range(self, _minimum: int, maximum: int) -> None:
+        """The column has become longer or shorter: hold the end, or what is in view."""
+        if self._following:
+            self._move(maximum)
+        elif self._anchor is not None and self._anchor[0] in self._turns.views:
+            view, offset = self._anchor
+            self._move(view.y() - offset)
+        self._show_jump()
+        self._look_ahead()
+
+    def _take_anchor(self) -> None:
+        value, index = self.verticalScrollBar().value(), self._first_visible()
+        self._anchor = None
+        if not self._following and index < len(self._turns.views):
+            view = self._turns.views[index]
+            self._anchor = (view, view.y() - value)
+
+    def _first_visible(self) -> int:
+        """Index of the first view that is not wholly above what is seen."""
+        return self._turns.first_visible(self.verticalScrollBar().value())
+
+    def _look_ahead(self) -> None:
+        """Have built what the person is about to see; where nothing is built in view, leap there."""
+        turns = self._turns
+        if self._following or not turns.views or self._leap_timer.isActive() or turns.views[0].isHidden():
+            return  # 60 messages are more than a screen: whoever is at the end needs no older ones
+        top, height = self.verticalScrollBar().value(), self.viewport().height()
+        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
+        if (turns.first and top + height <= begin) or (turns.last < len(turns.messages) and top >= end):
+            self._leap_timer.start(0)
+        elif not self._slice_timer.isActive():
+            above = BATCH if top < begin + height else 0
+            below = BATCH if top + 2 * height > end else 0
+            if (above and turns.first) or (below and turns.last < len(turns.messages)):
+                self._want(above, below)
+
+    def _leap(self) -> None:
+        """The person has dragged into the empty room: build what stands for that place."""
+        turns, top = self._turns, self.verticalScrollBar().value()
+        if not turns.views:
+            return
+        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
+        if top < begin:
+            index = int(turns.first * top / max(begin, 1))
+        elif top >= end:
+            rest = len(turns.messages) - turns.last
+            index = turns.last + int(rest * (top - end) / max(self._turns.height() - end, 1))
+        else:
+            return
+        self._go_to(min(index, len(turns.messages) - 1), 0)
+
+    def _show_jump(self) -> None:
+        shown = not self._following and self.verticalScrollBar().maximum() > 0
+        if not shown and self._jump.hasFocus():
+            self.setFocus()  # else Qt hands the focus to some message and scrolls there
+        self._jump.setVisible(shown)
+        if self._jump.isVisible():
+            self._jump.resize(self._jump.sizeHint())
+            view, top = self.viewport(), self.verticalScrollBar().value()
+            left = (self.width() - self._jump.width()) // 2 - view.x()
+            self._jump.move(left, top + view.height() - self._jump.height() - theme.px(12))
+            self._jump.raise_()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Home:
+            if self._turns.messages:
+                self._go_to(0, theme.px(24))
+        elif event.key() == Qt.Key.Key_End:
+            self.jump_to_end()
+        else:
+            super().keyPressEvent(event)
+
+    # ------------------------------------------------------------------ layout
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        left, width = text_column(self.width())
+        # Measured on the whole width, so that the column stays put when the scroll bar comes and goes.
+        right = max(self.viewport().width() - left - width, 0)
+        self._turns.lay_out(left, width, right)
+        self._show_jump()

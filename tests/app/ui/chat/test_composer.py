@@ -1,0 +1,375 @@
+"""The composer: which key sends, what may be sent when, and what it says meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pdf_files import pdf_with
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent
+from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
+from pytestqt.qtbot import QtBot
+
+from app.chat.attachments import MOST_FILES, kept_of
+from app.chat.conversation import Attachment
+from app.chat.draft_attachments import Measure
+from app.clients.engine_status import EngineStatus, Phase
+from app.ui import theme
+from app.ui.chat.attachment_sheet import AttachmentSheet
+from app.ui.chat.composer import Composer
+from engine.service.protocol import CountResult
+
+pytestmark = pytest.mark.gui
+
+READY = EngineStatus(Phase.READY, "Pip", "CPU, 1 thread", context_used=312, context_total=1024)
+
+
+@pytest.fixture
+def composer(qtbot: QtBot, qapp: QApplication) -> Composer:
+    if (theme.current().choice, theme.current().zoom) != ("light", 1.0):
+        theme.apply(qapp, "light", 1.0)
+    out = Composer()
+    out.resize(600, 90)
+    qtbot.addWidget(out)
+    out.set_status(READY)
+    out.show()
+    out.field.setFocus()
+    return out
+
+
+def sent(composer: Composer) -> list[str]:
+    out: list[str] = []
+    composer.submitted.connect(lambda text, given: out.append(text))
+    return out
+
+
+def test_enter_sends_and_empties(composer: Composer, qtbot: QtBot) -> None:
+    out = sent(composer)
+    qtbot.keyClicks(composer.field, "Hello")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == ["Hello"]
+    assert composer.text() == ""
+
+
+def test_shift_enter_breaks_the_line(composer: Composer, qtbot: QtBot) -> None:
+    out = sent(composer)
+    qtbot.keyClicks(composer.field, "a")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(composer.field, "b")
+    assert out == []
+    qtbot.keyClick(composer.field, Qt.Key.Key_Enter)
+    assert out == ["a\nb"]
+
+
+def test_enter_that_ends_a_composition_does_not_send(composer: Composer, qtbot: QtBot) -> None:
+    out = sent(composer)
+    QApplication.sendEvent(composer.field, QInputMethodEvent("にほ", []))
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == []
+    done = QInputMethodEvent()
+    done.setCommitString("日本")
+    QApplication.sendEvent(composer.field, done)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == ["日本"]
+
+
+def test_blanks_are_not_sent(composer: Composer, qtbot: QtBot) -> None:
+    out = sent(composer)
+    qtbot.keyClicks(composer.field, "   ")
+    assert not composer.send.isEnabled()
+    assert composer.send.toolTip() == "Write a message first"
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == []
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (EngineStatus(Phase.FAILED), "No model is loaded"),
+        (EngineStatus(Phase.OFF), "No model is loaded"),
+    ],
+)
+def test_without_a_model_one_can_type_but_not_send(
+    composer: Composer, qtbot: QtBot, status: EngineStatus, reason: str
+) -> None:
+    out = sent(composer)
+    composer.set_status(status)
+    qtbot.keyClicks(composer.field, "A draft")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == []
+    assert composer.text() == "A draft"
+    assert not composer.send.isEnabled()
+    assert composer.send.toolTip() == reason
+    composer.set_status(READY)
+    assert composer.send.isEnabled()
+    qtbot.mouseClick(composer.send, Qt.MouseButton.LeftButton)
+    assert out == ["A draft"]
+
+
+def test_what_is_sent_while_the_model_loads_is_taken(composer: Composer, qtbot: QtBot) -> None:
+    out = sent(composer)
+    composer.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
+    qtbot.keyClicks(composer.field, "Early")
+    assert "Loading, 42%: the answer begins once the model is there" in composer.send.toolTip()
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == ["Early"]
+
+
+def test_send_turns_into_stop_while_an_answer_comes(composer: Composer, qtbot: QtBot) -> None:
+    stops: list[bool] = []
+    composer.stop_requested.connect(lambda: stops.append(True))
+    out = sent(composer)
+    assert composer.send.accessibleName() == "Send"
+    composer.set_status(EngineStatus(Phase.WRITING, "Pip"))
+    assert composer.send.accessibleName() == "Stop"
+    assert composer.send.isEnabled()
+    qtbot.mouseClick(composer.send, Qt.MouseButton.LeftButton)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
+    assert len(stops) == 2
+    waiting: list[str] = []
+    composer.queued.connect(lambda text, given: waiting.append(text))
+    qtbot.keyClicks(composer.field, "next")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert (out, waiting, composer.text()) == ([], ["next"], "")
+    composer.set_status(EngineStatus(Phase.STOPPING, "Pip"))
+    assert not composer.send.isEnabled()
+    qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
+    assert len(stops) == 2
+
+
+def test_escape_at_rest_asks_for_nothing(composer: Composer, qtbot: QtBot) -> None:
+    stops: list[bool] = []
+    composer.stop_requested.connect(lambda: stops.append(True))
+    qtbot.keyClick(composer.field, Qt.Key.Key_Escape)
+    assert stops == []
+
+
+def test_it_grows_to_eight_lines_and_then_scrolls(composer: Composer, qtbot: QtBot) -> None:
+    line = theme.line_height("body")
+    assert composer.field.height() == line
+    heights = []
+    for lines in range(1, 12):
+        composer.set_text("\n".join("x" * lines))
+        heights.append(composer.field.height())
+    assert heights == [line * min(lines, 8) for lines in range(1, 12)]
+    assert composer.field.verticalScrollBar().maximum() > 0
+    composer.set_text("")
+    assert composer.field.height() == line
+
+
+def test_pasting_takes_words_alone(composer: Composer) -> None:
+    data = QMimeData()
+    data.setHtml("<b>bold</b><img src='file:///etc/passwd'>")
+    data.setText("bo\x00ld\r\nnext")
+    composer.field.insertFromMimeData(data)
+    assert composer.text() == "bo\ufffdld\nnext"
+    assert composer.field.document().begin().charFormat().fontWeight() <= 400
+    picture = QMimeData()
+    picture.setImageData(composer.grab().toImage())
+    assert not composer.field.canInsertFromMimeData(picture)
+
+
+def test_context_is_a_ring_with_words(composer: Composer) -> None:
+    assert composer.meter.text() == "30% of 1,024"
+    assert "312 of 1,024 tokens" in composer.meter.toolTip()
+    assert composer.meter.accessibleName() == "Context used, 30 percent"
+    composer.set_status(EngineStatus(Phase.READY, "Pip", context_total=1024))
+    assert composer.meter.isHidden(), "unknown is not 0"
+
+
+def test_the_model_or_the_state_is_named(composer: Composer) -> None:
+    assert composer._model.words == "Pip"
+    composer.set_status(EngineStatus(Phase.LOADING, "Pip", done=1, total=2))
+    assert composer._model.words == "Loading, 50%"
+
+
+def test_the_whole_card_is_the_field(composer: Composer, qtbot: QtBot) -> None:
+    composer.send.setFocus()
+    qtbot.mouseClick(composer, Qt.MouseButton.LeftButton, pos=QPoint(300, composer.height() - 8))
+    assert composer.focusWidget() is composer.field
+
+
+def test_everything_that_takes_the_focus_has_a_name(composer: Composer) -> None:
+    for widget in composer.findChildren(QWidget):
+        if widget.focusPolicy() != Qt.FocusPolicy.NoFocus and not widget.objectName().startswith("qt_"):
+            assert widget.accessibleName() or (isinstance(widget, QAbstractButton) and widget.text()), widget
+
+
+# ------------------------------------------------------------------ what was said before
+
+
+def press(composer: Composer, qtbot: QtBot, key: Qt.Key, times: int = 1) -> str:
+    for _ in range(times):
+        qtbot.keyClick(composer.field, key)
+    return composer.text()
+
+
+def test_arrow_up_goes_back_through_what_was_said_and_down_returns(composer: Composer, qtbot: QtBot) -> None:
+    composer.said_here = lambda: ["first", "second\nof two lines", " ", "third"]
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "third"
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "second\nof two lines"
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "first"
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "first"
+    assert press(composer, qtbot, Qt.Key.Key_Down) == "second\nof two lines"
+    assert press(composer, qtbot, Qt.Key.Key_Down) == "third"
+    assert press(composer, qtbot, Qt.Key.Key_Down) == ""
+
+
+def test_arrows_belong_to_the_text_once_something_is_written(composer: Composer, qtbot: QtBot) -> None:
+    composer.said_here = lambda: ["said"]
+    qtbot.keyClicks(composer.field, "mine")
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "mine"
+    composer.set_text("")
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "said"
+    qtbot.keyClicks(composer.field, "!")
+    assert press(composer, qtbot, Qt.Key.Key_Down) == "!said", "what was changed is a text of its own"
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "!said"
+
+
+def test_a_new_chat_goes_back_through_what_was_said_last(composer: Composer, qtbot: QtBot) -> None:
+    composer.set_text("in another chat")
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert press(composer, qtbot, Qt.Key.Key_Up) == "in another chat"
+
+
+# ------------------------------------------------------------------ what goes along
+
+
+def text_data(text: str) -> QMimeData:
+    data = QMimeData()
+    data.setText(text)
+    return data
+
+
+def file_data(*paths: Path) -> QMimeData:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    return data
+
+
+def measured(composer: Composer, kept: int = 10, tokens: int = 10, chars: int = 10**9) -> None:
+    composer.draft.measure(composer.draft.texts, [Measure(tokens, kept, chars) for _ in composer.draft.texts])
+
+
+def test_a_long_paste_becomes_an_attachment_and_a_short_one_does_not(composer: Composer) -> None:
+    composer.field.insertFromMimeData(text_data("x" * 2000))
+    assert (len(composer.text()), composer.draft.items) == (2000, [])
+    composer.set_text("")
+    composer.field.insertFromMimeData(text_data("x" * 2001))
+    assert composer.text() == ""
+    assert [item.name for item in composer.draft.items] == ["Pasted text"]
+    assert composer.attached.isVisible()
+
+
+def test_attached_texts_are_sent_with_the_words_once_they_are_counted(composer: Composer, qtbot: QtBot) -> None:
+    out: list[tuple[str, tuple[Attachment, ...]]] = []
+    composer.submitted.connect(lambda text, given: out.append((text, given)))
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    qtbot.keyClicks(composer.field, "What is it?")
+    assert composer.send.toolTip() == "What is attached is counted first"
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    assert out == []
+    measured(composer, kept=100, tokens=900, chars=500)
+    chip = next(iter(composer.attached.chips.values()))
+    assert chip.facts.words == "first 100 of 900 tokens"
+    qtbot.keyClick(composer.field, Qt.Key.Key_Return)
+    [(text, (attachment,))] = out
+    assert text == "What is it?"
+    assert kept_of(attachment) == (100, 900)
+    assert (composer.draft.items, composer.text(), composer.attached.isHidden()) == ([], "", True)
+
+
+def test_an_attachment_goes_alone_too_and_can_be_taken_off(composer: Composer, qtbot: QtBot) -> None:
+    out: list[str] = []
+    composer.submitted.connect(lambda text, given: out.append(given[0].name))
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    chip = next(iter(composer.attached.chips.values()))
+    assert chip.remove is not None
+    chip.remove.setFocus()
+    qtbot.keyClick(chip.remove, Qt.Key.Key_Space)
+    assert composer.draft.items == []
+    assert composer.field.hasFocus()
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    measured(composer)
+    assert next(iter(composer.attached.chips.values())).facts.words == "10 tokens"
+    qtbot.mouseClick(composer.send, Qt.MouseButton.LeftButton)
+    assert out == ["Pasted text"]
+
+
+def test_what_the_context_has_no_room_for_is_not_sent(composer: Composer) -> None:
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    measured(composer, kept=0, tokens=900, chars=0)
+    assert not composer.send.isEnabled()
+    assert "no room for Pasted text" in composer.send.toolTip()
+    assert next(iter(composer.attached.chips.values())).facts.words == "No room for 900 tokens"
+
+
+def test_files_are_dropped_and_pasted_and_read_behind_the_window(
+    composer: Composer, qtbot: QtBot, tmp_path: Path
+) -> None:
+    refused: list[str] = []
+    composer.draft.refused.connect(lambda words, chat: refused.append(words))
+    note, report, picture = tmp_path / "note.txt", tmp_path / "report.pdf", tmp_path / "picture.png"
+    note.write_text("Heat pumps")
+    report.write_bytes(pdf_with(["Page one", "Page two"]))
+    picture.write_bytes(bytes(range(256)))
+    data = file_data(note, report)
+    copy, left, no_key = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
+    composer.dragEnterEvent(QDragEnterEvent(QPoint(9, 9), copy, data, left, no_key))
+    assert composer.property("state") == "drop"
+    composer.dropEvent(QDropEvent(QPointF(9, 9), copy, data, left, no_key))
+    assert composer.property("state") == "focus"
+    composer.field.insertFromMimeData(file_data(picture))
+    assert "Reading note.txt" in composer.send.toolTip()
+    qtbot.waitUntil(lambda: len(composer.draft.texts) == 2 and bool(refused))
+    assert composer.draft.texts == ["Heat pumps", "Page one\n\nPage two"]
+    assert refused == ["picture.png is not a text file. Hearth reads text and PDF files."]
+    assert composer.text() == ""
+
+
+def test_no_more_files_than_there_is_place_for(composer: Composer, qtbot: QtBot, tmp_path: Path) -> None:
+    refused: list[str] = []
+    composer.draft.refused.connect(lambda words, chat: refused.append(words))
+    files = [tmp_path / f"{number}.txt" for number in range(MOST_FILES + 2)]
+    for file in files:
+        file.write_text("words")
+    composer.attach(files)
+    assert len(composer.draft.items) == MOST_FILES
+    assert len(refused) == 2
+    composer.field.insertFromMimeData(text_data("x" * 3000))
+    assert len(composer.text()) == 3000, "a paste that finds no place is not lost"
+    qtbot.waitUntil(lambda: not composer.draft.is_reading)
+
+
+def test_an_attachment_is_shown_and_put_back_into_the_message(composer: Composer, qtbot: QtBot) -> None:
+    composer.field.insertFromMimeData(text_data("word " * 900))
+    qtbot.mouseClick(next(iter(composer.attached.chips.values())).name, Qt.MouseButton.LeftButton)
+    sheet = next(w for w in QApplication.topLevelWidgets() if isinstance(w, AttachmentSheet) and w.isVisible())
+    assert sheet.text.toPlainText().startswith("word word")
+    into = next(b for b in sheet.findChildren(QAbstractButton) if b.text() == "Put into the message")
+    qtbot.mouseClick(into, Qt.MouseButton.LeftButton)
+    assert composer.draft.items == []
+    assert composer.text() == ("word " * 900).strip()
+
+
+def test_the_meter_tells_what_the_next_message_takes(composer: Composer) -> None:
+    composer.set_count(CountResult(512, 1024, 768, dropped_messages=4))
+    assert composer.meter.text() == "Full: 4 messages left out", "what is left is not what the chat needs"
+    assert composer.meter.share == 1
+    assert "512 of 1,024 tokens" in composer.meter.toolTip()
+    composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
+    assert composer.meter.text() == "Full: 4 messages left out", "writing the answer does not empty it"
+    composer.set_status(READY)
+    composer.set_count(CountResult(1147, 1024, 768, fits=False))
+    assert composer.meter.text() == "112% of 1,024"
+    composer.set_count(None)
+    assert composer.meter.text() == "30% of 1,024"
+    composer.set_status(replace(READY, left_out=2))
+    assert composer.meter.text() == "Full: 2 messages left out", "before it is counted, the last answer tells"
+    composer.set_status(READY)
+    composer.set_count(CountResult(512, 1024, 768))
+    composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
+    assert composer.meter.text() == "59% of 1,024", "while it is written the engine tells by itself"
