@@ -27,7 +27,7 @@ from app.ui.chat_model import Index
 from app.ui.direction import leading
 from app.ui.floating import announce
 from app.ui.marked_line import paint_line
-from app.ui.model_list import is_typed
+from app.ui.models.model_list import is_typed
 from app.ui.painting import block
 from app.ui.popover import Popover
 

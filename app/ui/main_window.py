@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.chat_acts import ChatActs
-    from app.ui.chat_models import ChatModels
     from app.ui.floating import Menu
     from app.ui.live_page import LivePage
-    from app.ui.model_acts import ModelActs
-    from app.ui.models_page import ModelsPage
-    from app.ui.server_acts import ServerActs
+    from app.ui.models.chat_models import ChatModels
+    from app.ui.models.model_acts import ModelActs
+    from app.ui.models.models_page import ModelsPage
+    from app.ui.models.server_acts import ServerActs
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -243,7 +243,7 @@ class MainWindow(QMainWindow):
     def connect_models(self, controller: ModelsController) -> None:
         """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
         menu of models. After `connect_controller`."""
-        from app.ui.chat_models import ChatModels
+        from app.ui.models.chat_models import ChatModels
 
         self.connect_models_page(controller)
         assert self._chat is not None, "the chat comes first"
@@ -273,7 +273,7 @@ class MainWindow(QMainWindow):
 
     def connect_servers(self, servers: ServersController) -> None:
         """Servers elsewhere that a chat can be sent to. After `connect_models`."""
-        from app.ui.server_acts import ServerActs
+        from app.ui.models.server_acts import ServerActs
 
         assert self._chat is not None, "the chat comes first"
         assert self.chat_models is not None, "and its menu of models"
@@ -327,8 +327,8 @@ class MainWindow(QMainWindow):
         if self._models is None:
             return
         if self.models_page is None:
-            from app.ui.model_acts import ModelActs
-            from app.ui.models_page import ModelsPage
+            from app.ui.models.model_acts import ModelActs
+            from app.ui.models.models_page import ModelsPage
 
             self.models_page = ModelsPage()
             self.models_page.set_status(self._status)

@@ -15,7 +15,7 @@ from app.translation import figure as number
 from app.translation import tr
 from app.ui.chat_model import UNTITLED
 from app.ui.commands import Commands
-from app.ui.model_list import can_answer, figure, section
+from app.ui.models.model_list import can_answer, figure, section
 
 RECENT = 4  # chats that are shown before anything is typed
 

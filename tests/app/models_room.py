@@ -19,8 +19,8 @@ from app.models.models_controller import ModelsController
 from app.settings import AppSettings
 from app.ui import theme
 from app.ui.main_window import MainWindow
-from app.ui.model_acts import ModelActs
-from app.ui.model_card import ModelCard
+from app.ui.models.model_acts import ModelActs
+from app.ui.models.model_card import ModelCard
 
 
 class QuietChat(QObject):

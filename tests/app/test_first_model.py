@@ -22,8 +22,8 @@ from tiny_model import make_tiny_gguf
 
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings
-from app.ui.model_dialogs import PrepareSheet
-from app.ui.models_page import ModelsPage
+from app.ui.models.model_dialogs import PrepareSheet
+from app.ui.models.models_page import ModelsPage
 
 ROOT = Path(__file__).parents[2]
 BLOCK = 8 << 20

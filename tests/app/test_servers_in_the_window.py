@@ -17,7 +17,7 @@ from app.clients.servers import Place
 from app.ui.chat.own_message import OwnMessage
 from app.ui.controls import Chip, Label
 from app.ui.floating import ConfirmDialog
-from app.ui.server_acts import ServerActs
+from app.ui.models.server_acts import ServerActs
 from app.user_messages import Action, UserMessage
 
 pytestmark = pytest.mark.gui

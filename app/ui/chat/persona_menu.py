@@ -12,7 +12,7 @@ from app.chat.personas import NO_PERSONA, Persona
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Label
-from app.ui.model_list import is_typed
+from app.ui.models.model_list import is_typed
 from app.ui.pick_menu import PickMenu, clear
 from app.ui.pick_row import INSET as ROW_INSET
 from app.ui.pick_row import PickRow

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from app.clients.engine_status import NARROW
 from app.models import model_words
 from app.models.model_rows import too_big
-from app.ui.model_dialogs import gain_words
-from app.ui.placement_popup import Placed
+from app.ui.models.model_dialogs import gain_words
+from app.ui.models.placement_popup import Placed
 from engine.library.records import Download, Estimate, PreparePlan
 
 

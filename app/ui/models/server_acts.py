@@ -14,15 +14,15 @@ from PySide6.QtWidgets import QWidget
 from app.clients.servers import Place
 from app.translation import tr
 from app.ui.floating import confirm
-from app.ui.server_sheet import ServerSheet
+from app.ui.models.server_sheet import ServerSheet
 from app.user_messages import UserMessage
 
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.servers.servers_controller import ServersController
     from app.ui.chat.chat_page import ChatPage
-    from app.ui.model_menu import ModelMenu
-    from app.ui.models_page import ModelsPage
+    from app.ui.models.model_menu import ModelMenu
+    from app.ui.models.models_page import ModelsPage
 
 
 class ServerActs(QObject):

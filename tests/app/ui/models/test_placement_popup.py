@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui import focus_ring, tab_order, theme
 from app.ui.controls import Label
-from app.ui.placement_popup import GIB, Placed, PlacementPopup, consequence, tidy
+from app.ui.models.placement_popup import GIB, Placed, PlacementPopup, consequence, tidy
 
 pytestmark = pytest.mark.gui
 

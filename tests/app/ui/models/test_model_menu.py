@@ -21,10 +21,10 @@ from app.models.models_controller import ModelsController
 from app.ui import focus_ring, tab_order, theme
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.offer_card import pitch
-from app.ui.chat_models import ChatModels
 from app.ui.commands import Commands
-from app.ui.model_list import about, can_answer, figure, name_of, spoken
-from app.ui.model_menu import ModelMenu
+from app.ui.models.chat_models import ChatModels
+from app.ui.models.model_list import about, can_answer, figure, name_of, spoken
+from app.ui.models.model_menu import ModelMenu
 from app.ui.sidebar import Sidebar
 
 pytestmark = pytest.mark.gui

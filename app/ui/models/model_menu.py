@@ -16,7 +16,7 @@ from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Label, Rule
-from app.ui.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
+from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
 from app.ui.popover import Popover
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8

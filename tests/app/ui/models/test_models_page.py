@@ -21,8 +21,8 @@ from app.clients.engine_status import Phase
 from app.problems import Problems
 from app.ui import theme
 from app.ui.floating import ConfirmDialog, Toast
-from app.ui.model_details import DetailsSheet
-from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
+from app.ui.models.model_details import DetailsSheet
+from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
 from app.user_messages import UserMessage
 from engine.library.records import Download, HubModel
 

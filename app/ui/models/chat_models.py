@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QWidget
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
-from app.ui.model_menu import ModelMenu
-from app.ui.placement_popup import Placed, PlacementPopup
+from app.ui.models.model_menu import ModelMenu
+from app.ui.models.placement_popup import Placed, PlacementPopup
 from engine.library.records import Estimate
 
 if TYPE_CHECKING:

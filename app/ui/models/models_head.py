@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QVBoxLayout, QWid
 from app.translation import tr
 from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
-from app.ui.model_filters import OUTSET_PX
+from app.ui.models.model_filters import OUTSET_PX
 from app.ui.painting import antialiased
 from app.ui.side_panel import SearchField
 

@@ -18,7 +18,7 @@ from app.translation import noted, tr, tr_n
 from app.ui import theme
 from app.ui.card_frame import SIDE_PX, TOP_PX
 from app.ui.controls import Button, Chip, IconButton, Label, Rule
-from app.ui.hub_results import HUB_PAGE, hub_line
+from app.ui.models.hub_results import HUB_PAGE, hub_line
 from app.ui.note import Note
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, Listing, Variant

@@ -29,14 +29,14 @@ from app.translation import tr
 from app.ui import theme
 from app.ui.banner import Banner, BannerPlace
 from app.ui.card_frame import CardGrid
-from app.ui.hub_results import HubHits
-from app.ui.model_card import ModelCard, going_on, main_acts
-from app.ui.model_filters import OUTSET_PX, ModelFilters
-from app.ui.models_head import DropVeil, PageHead
+from app.ui.models.hub_results import HubHits
+from app.ui.models.model_card import ModelCard, going_on, main_acts
+from app.ui.models.model_filters import OUTSET_PX, ModelFilters
+from app.ui.models.models_head import DropVeil, PageHead
+from app.ui.models.repository_view import RepositoryView
+from app.ui.models.server_shelf import ServerShelf
+from app.ui.models.work_bar import Work, WorkBar, downloads_work
 from app.ui.note import Note, say_why_empty
-from app.ui.repository_view import RepositoryView
-from app.ui.server_shelf import ServerShelf
-from app.ui.work_bar import Work, WorkBar, downloads_work
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, MachineLine
 

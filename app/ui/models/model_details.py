@@ -14,7 +14,7 @@ from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
 from app.ui import theme
 from app.ui.controls import Button, Chip, Label, ShareBar
-from app.ui.model_card import WORDS, main_acts
+from app.ui.models.model_card import WORDS, main_acts
 from app.ui.sheet import Facts, Sheet
 
 ORIGINS = {

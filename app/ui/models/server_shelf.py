@@ -12,7 +12,7 @@ from app.clients.servers import Place, Server
 from app.translation import tr
 from app.ui import icons, theme
 from app.ui.controls import Button, Chip, IconButton, Label
-from app.ui.model_dialogs import card_of_rows
+from app.ui.models.model_dialogs import card_of_rows
 
 
 class ServerShelf(QFrame):

@@ -17,12 +17,12 @@ from app.models.model_rows import ModelRow
 from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
 from app.ui.floating import Menu
-from app.ui.hub_results import HUB_PAGE
-from app.ui.model_details import DetailsSheet
-from app.ui.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet, ask_remove
-from app.ui.model_filters import menu_at
-from app.ui.models_page import ModelsPage
-from app.ui.work_bar import Work
+from app.ui.models.hub_results import HUB_PAGE
+from app.ui.models.model_details import DetailsSheet
+from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet, ask_remove
+from app.ui.models.model_filters import menu_at
+from app.ui.models.models_page import ModelsPage
+from app.ui.models.work_bar import Work
 from app.user_messages import Action, UserMessage
 
 if TYPE_CHECKING:

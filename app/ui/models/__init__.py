@@ -1,0 +1,1 @@
+"""The Models page, the model menu, and what opens from them."""
