@@ -16,7 +16,7 @@ from app.ui.commands import Commands
 if TYPE_CHECKING:
     from app.settings import AppSettings
     from app.ui.command_palette import CommandPalette
-    from app.ui.sidebar import Sidebar
+    from app.ui.sidebar.sidebar import Sidebar
 
 
 class Finder(QObject):

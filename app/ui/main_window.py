@@ -27,7 +27,7 @@ from app.ui.chat.chat_page import ChatPage
 from app.ui.commands import Commands
 from app.ui.finder import Finder
 from app.ui.floating import Toast
-from app.ui.sidebar import Sidebar
+from app.ui.sidebar.sidebar import Sidebar
 from app.ui.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.machine.monitor import MachineSample
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from app.servers.own_server import OwnServer
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
-    from app.ui.chat_acts import ChatActs
     from app.ui.floating import Menu
     from app.ui.live_page import LivePage
     from app.ui.models.chat_models import ChatModels
     from app.ui.models.model_acts import ModelActs
     from app.ui.models.models_page import ModelsPage
     from app.ui.models.server_acts import ServerActs
+    from app.ui.sidebar.chat_acts import ChatActs
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -220,7 +220,7 @@ class MainWindow(QMainWindow):
 
     def connect_shelf(self, shelf: ChatShelf) -> None:
         """Where chats are kept in order: pins, folders, files."""
-        from app.ui.chat_acts import ChatActs
+        from app.ui.sidebar.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
         if self._chat is not None:

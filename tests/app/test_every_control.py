@@ -32,13 +32,11 @@ from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
 from app.ui import theme
-from app.ui.bin_sheet import BinSheet
 from app.ui.chat.answer_figures import AnswerFigures
 from app.ui.chat.message_view import Answer
 from app.ui.chat.persona_menu import PersonaMenu
 from app.ui.chat.preset_menu import PresetMenu
 from app.ui.chat.sampling_popup import SamplingPopup
-from app.ui.chat_model import ChatRow, FolderRow
 from app.ui.command_palette import CommandPalette
 from app.ui.crash_dialog import CrashDialog
 from app.ui.floating import ConfirmDialog, Menu
@@ -46,6 +44,8 @@ from app.ui.pick_menu import PickMenu
 from app.ui.popover import Popover
 from app.ui.settings_dialog import SettingsDialog
 from app.ui.sheet import Sheet
+from app.ui.sidebar.bin_sheet import BinSheet
+from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.user_messages import UserMessage
 from engine.service.protocol import CountResult
 

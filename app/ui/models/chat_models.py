@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
     from app.models.models_controller import ModelsController
     from app.ui.chat.chat_page import ChatPage
-    from app.ui.sidebar import Sidebar
+    from app.ui.sidebar.sidebar import Sidebar
 
 
 class ChatModels(QObject):

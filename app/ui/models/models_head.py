@@ -11,7 +11,7 @@ from app.ui import theme
 from app.ui.controls import Button, IconButton, Label
 from app.ui.models.model_filters import OUTSET_PX
 from app.ui.painting import antialiased
-from app.ui.side_panel import SearchField
+from app.ui.sidebar.side_panel import SearchField
 
 SEARCH_PX = 300
 ONE_ROW_PX = 860  # a narrower page has the search below the title

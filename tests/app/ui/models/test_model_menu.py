@@ -25,7 +25,7 @@ from app.ui.commands import Commands
 from app.ui.models.chat_models import ChatModels
 from app.ui.models.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.models.model_menu import ModelMenu
-from app.ui.sidebar import Sidebar
+from app.ui.sidebar.sidebar import Sidebar
 
 pytestmark = pytest.mark.gui
 

@@ -21,14 +21,14 @@ from PySide6.QtWidgets import (
 
 from app.translation import tr
 from app.ui import icons, theme
-from app.ui.chat_model import ChatRow, FolderRow, Index
 from app.ui.direction import leading
 from app.ui.marked_line import Mark, paint_line
 from app.ui.painting import block, outline
+from app.ui.sidebar.chat_model import ChatRow, FolderRow, Index
 from app.ui.signs import paint_dot
 
 if TYPE_CHECKING:
-    from app.ui.chat_list import ChatList
+    from app.ui.sidebar.chat_list import ChatList
 
 ROW, HIT_ROW, GAP = 34, 50, 1  # heights of the marked part of a row; the gap is left above and below it
 INDENT = 20  # of a chat in a folder

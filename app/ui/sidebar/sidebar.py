@@ -17,7 +17,7 @@ from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui import theme
 from app.ui.engine_card import dot_token, state_line
-from app.ui.side_panel import Rail, SidePanel
+from app.ui.sidebar.side_panel import Rail, SidePanel
 from engine.machine.monitor import MachineSample
 
 PANEL_PX, RAIL_PX = 256, 56

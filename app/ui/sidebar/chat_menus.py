@@ -14,7 +14,7 @@ from app.ui import icons
 from app.ui.floating import Menu
 
 if TYPE_CHECKING:
-    from app.ui.chat_list import ChatList
+    from app.ui.sidebar.chat_list import ChatList
 
 
 def chat_menu(view: ChatList, chat: Conversation) -> Menu:

@@ -15,12 +15,12 @@ from app.chat.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui import icons, theme
-from app.ui.chat_list import ChatList
-from app.ui.chat_rows import SCROLL_BAR
 from app.ui.controls import Button, Dot, IconButton, Label
 from app.ui.engine_card import EngineCard
 from app.ui.icons import Glyph
 from app.ui.painting import antialiased
+from app.ui.sidebar.chat_list import ChatList
+from app.ui.sidebar.chat_rows import SCROLL_BAR
 from app.ui.signs import paint_dot
 
 SEARCH_DELAY_MS = 120

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QLineEdit, QWidget
 
 from app.translation import tr
 from app.ui import theme
-from app.ui.chat_model import FOLDER_LENGTH
 from app.ui.controls import Button, Label
 from app.ui.sheet import Sheet
+from app.ui.sidebar.chat_model import FOLDER_LENGTH
 
 
 class FolderSheet(Sheet):

@@ -16,15 +16,15 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from app.chat.chat_files import file_name
 from app.chat.conversation import BinnedChat, Conversation
 from app.translation import tr
-from app.ui import chat_menus
-from app.ui.bin_sheet import BinSheet
-from app.ui.folder_sheet import FolderSheet
+from app.ui.sidebar import chat_menus
+from app.ui.sidebar.bin_sheet import BinSheet
+from app.ui.sidebar.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
     from app.chat.chat_shelf import ChatShelf
     from app.ui.commands import Commands
     from app.ui.floating import Menu
-    from app.ui.sidebar import Sidebar
+    from app.ui.sidebar.sidebar import Sidebar
 
 
 class ChatActs(QObject):

@@ -1,0 +1,1 @@
+"""The sidebar: the list of chats, its menus, folders and the bin."""
