@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.floating import Menu
-    from app.ui.live_page import LivePage
+    from app.ui.live.live_page import LivePage
     from app.ui.models.chat_models import ChatModels
     from app.ui.models.model_acts import ModelActs
     from app.ui.models.models_page import ModelsPage
@@ -352,7 +352,7 @@ class MainWindow(QMainWindow):
     def show_live(self) -> None:
         """Show the machine and the model at work."""
         if self.live_page is None:
-            from app.ui.live_page import LivePage
+            from app.ui.live.live_page import LivePage
 
             self.live_page = LivePage(self._figures)
             self.live_page.watching.connect(self.watching_changed)

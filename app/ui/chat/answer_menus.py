@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from app.ui.chat.persona_menu import PersonaMenu
     from app.ui.chat.preset_menu import PresetMenu
     from app.ui.chat.sampling_popup import SamplingPopup
-    from app.ui.live_page import LivePage
+    from app.ui.live.live_page import LivePage
     from app.ui.popover import Popover
     from app.ui.setting_groups import LinkRow
     from app.ui.settings_dialog import SettingsDialog

@@ -26,7 +26,7 @@ from app.clients.live_figures import share
 from app.translation import figure, tr
 from app.ui import theme
 from app.ui.card_frame import elided
-from app.ui.live_graph import LiveCard
+from app.ui.live.live_graph import LiveCard
 from app.ui.painting import block
 
 ROWS = 22  # where the engine has not said how many groups there are

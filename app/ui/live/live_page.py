@@ -23,9 +23,9 @@ from app.ui.chat.preset_menu import mode_words
 from app.ui.controls import Button, Chip, Dot, Label, Segments
 from app.ui.engine_card import dot_token
 from app.ui.flow import Flow
-from app.ui.live_graph import LiveGraph, SpeedCard
-from app.ui.neuron_map import NeuronMap
-from app.ui.token_time import TokenTime
+from app.ui.live.live_graph import LiveGraph, SpeedCard
+from app.ui.live.neuron_map import NeuronMap
+from app.ui.live.token_time import TokenTime
 from engine.service.protocol import Live
 
 COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14

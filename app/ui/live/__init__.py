@@ -1,0 +1,1 @@
+"""The live page: the machine and the model at work."""
