@@ -10,9 +10,9 @@ from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from app.translation import noted, tr
-from app.ui import theme
-from app.ui.controls import Button
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button
+from app.ui.widgets.sheet import Sheet
 
 SAFE = noted("Your chats are safe")
 TITLE = noted("Hearth ended unexpectedly last time")

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QWidget
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.text.palette_search import Entry
-from app.ui.commands import Commands
+from app.ui.widgets.commands import Commands
 
 if TYPE_CHECKING:
     from app.settings import AppSettings

@@ -22,13 +22,13 @@ from app.clients.engine_status import EngineStatus, Phase, sentence, short_name,
 from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
-from app.ui import focus_ring, tab_order, theme
 from app.ui.chat.chat_page import ChatPage
-from app.ui.commands import Commands
 from app.ui.finder import Finder
-from app.ui.floating import Toast
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.typing_focus import TypingFocus
+from app.ui.widgets import focus_ring, tab_order, theme
+from app.ui.widgets.commands import Commands
+from app.ui.widgets.floating import Toast
+from app.ui.widgets.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.machine.monitor import MachineSample
 from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from app.servers.own_server import OwnServer
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
-    from app.ui.floating import Menu
     from app.ui.live.live_page import LivePage
     from app.ui.models.chat_models import ChatModels
     from app.ui.models.model_acts import ModelActs
     from app.ui.models.models_page import ModelsPage
     from app.ui.models.server_acts import ServerActs
     from app.ui.sidebar.chat_acts import ChatActs
+    from app.ui.widgets.floating import Menu
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)

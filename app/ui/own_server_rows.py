@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.servers.own_server import OwnServer
 from app.translation import figure, tr, tr_n
-from app.ui import theme
 from app.ui.chat.code_block import COPIED_MS
-from app.ui.controls import Button, IconButton, Label
-from app.ui.floating import confirm
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.floating import confirm
 from engine.service.protocol import ServerState
 
 HIDDEN = "•" * 24

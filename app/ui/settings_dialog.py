@@ -13,13 +13,13 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLa
 from app.servers.own_server import OwnServer
 from app.settings import AppSettings, described, description_of, worded
 from app.translation import tr
-from app.ui import focus_ring, tab_order, theme
 from app.ui.about_dialog import AboutDialog
-from app.ui.controls import Label
-from app.ui.floating import resize_within_screen
 from app.ui.own_server_rows import OwnServerRows
-from app.ui.setting_groups import FindField, Group, LinkRow
-from app.ui.setting_rows import SettingRow, SliderRow, TextRow, row_for
+from app.ui.widgets import focus_ring, tab_order, theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.floating import resize_within_screen
+from app.ui.widgets.setting_groups import FindField, Group, LinkRow
+from app.ui.widgets.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from engine import __version__
 from engine.library.hub import release
 

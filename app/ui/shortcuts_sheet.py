@@ -8,11 +8,11 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.shortcuts import COMMANDS, Command
 from app.translation import noted, tr
-from app.ui import theme
-from app.ui.commands import Commands
-from app.ui.controls import Label
-from app.ui.painting import antialiased, block, outline
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.commands import Commands
+from app.ui.widgets.controls import Label
+from app.ui.widgets.painting import antialiased, block, outline
+from app.ui.widgets.sheet import Sheet
 
 WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4
 SHOWN = {

@@ -22,8 +22,8 @@ from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store import Store
 from app.settings import AppSettings
-from app.ui.floating import Toast
-from app.ui.popover import Popover
+from app.ui.widgets.floating import Toast
+from app.ui.widgets.popover import Popover
 from engine.library.records import Download
 
 FIRST = (1280, 832)

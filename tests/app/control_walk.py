@@ -35,11 +35,11 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from app.ui import theme
-from app.ui.card_frame import CardFrame
-from app.ui.controls import Button, Chip, Label
-from app.ui.floating import Toast
-from app.ui.popover import Popover
+from app.ui.widgets import theme
+from app.ui.widgets.card_frame import CardFrame
+from app.ui.widgets.controls import Button, Chip, Label
+from app.ui.widgets.floating import Toast
+from app.ui.widgets.popover import Popover
 
 MOST_STOPS = 400
 SMALLEST_TARGET_PX = 22  # a switch, which has a row of its own around it

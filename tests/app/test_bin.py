@@ -17,8 +17,8 @@ from app.chat.chat_memory import BIN_DAYS
 from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import BinnedChat, Conversation, Message, Role
 from app.chat.store import Store
-from app.ui.floating import ConfirmDialog, Toast
 from app.ui.sidebar.bin_sheet import MOST_ROWS, BinSheet, days_left
+from app.ui.widgets.floating import ConfirmDialog, Toast
 
 pytestmark = pytest.mark.gui
 

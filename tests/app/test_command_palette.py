@@ -16,10 +16,10 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Conversation
 from app.settings import AppSettings, described
 from app.text.palette_search import Entry, folded, marks, matching
-from app.ui import theme
 from app.ui.command_palette import CommandPalette
 from app.ui.palette_entries import of_chats, of_settings
 from app.ui.shortcuts_sheet import ShortcutsSheet
+from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 

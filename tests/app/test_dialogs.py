@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings, described
-from app.ui import theme
 from app.ui.about_dialog import AboutDialog, Page
-from app.ui.controls import Label
-from app.ui.setting_groups import Group
-from app.ui.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from app.ui.settings_dialog import SettingsDialog
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.setting_groups import Group
+from app.ui.widgets.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from engine import __version__
 from engine.assets import asset_root
 

@@ -31,7 +31,6 @@ import app.ui
 from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
-from app.ui import theme
 from app.ui.chat.answer_figures import AnswerFigures
 from app.ui.chat.message_view import Answer
 from app.ui.chat.persona_menu import PersonaMenu
@@ -39,13 +38,14 @@ from app.ui.chat.preset_menu import PresetMenu
 from app.ui.chat.sampling_popup import SamplingPopup
 from app.ui.command_palette import CommandPalette
 from app.ui.crash_dialog import CrashDialog
-from app.ui.floating import ConfirmDialog, Menu
-from app.ui.pick_menu import PickMenu
-from app.ui.popover import Popover
 from app.ui.settings_dialog import SettingsDialog
-from app.ui.sheet import Sheet
 from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
+from app.ui.widgets import theme
+from app.ui.widgets.floating import ConfirmDialog, Menu
+from app.ui.widgets.pick_menu import PickMenu
+from app.ui.widgets.popover import Popover
+from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.service.protocol import CountResult
 
@@ -426,7 +426,7 @@ def test_the_walk_finds_what_is_wrong(qtbot: QtBot) -> None:
     """A rule that finds nothing in a bad window is no rule."""
     from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout
 
-    from app.ui.controls import Button, IconButton, Label
+    from app.ui.widgets.controls import Button, IconButton, Label
 
     class Painted(QFrame):
         def paintEvent(self, event: object) -> None:

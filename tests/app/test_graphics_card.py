@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
 from app.settings import AppSettings
-from app.ui.engine_card import EngineCard, card_of
 from app.ui.settings_dialog import SettingsDialog
+from app.ui.widgets.engine_card import EngineCard, card_of
 from app.user_messages import describe
 from engine import errors
 from engine.machine.monitor import GpuSample, MachineSample

@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Message, MessageState
 from app.chat.store import Store, StoreError
 from app.settings import AppSettings, load_settings
-from app.ui.floating import Toast
+from app.ui.widgets.floating import Toast
 from engine.assets import starter_model
 
 pytestmark = pytest.mark.gui

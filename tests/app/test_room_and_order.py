@@ -12,13 +12,13 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
-from app.ui import compositor, floating, tab_order, theme
-from app.ui.banner import Banner, BannerPlace
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.prose import directed
-from app.ui.controls import Button, Label
-from app.ui.direction import runs_leftwards
-from app.ui.flow import Flow
+from app.ui.widgets import compositor, floating, tab_order, theme
+from app.ui.widgets.banner import Banner, BannerPlace
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.direction import runs_leftwards
+from app.ui.widgets.flow import Flow
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui

@@ -24,7 +24,7 @@ from app.settings import AppSettings
 from app.ui.chat.composer import Composer
 from app.ui.chat.message_view import Answer
 from app.ui.chat.transcript import NEWEST, Transcript
-from app.ui.engine_card import EngineCard
+from app.ui.widgets.engine_card import EngineCard
 from app.user_messages import Action
 from engine.service import protocol
 

@@ -11,8 +11,8 @@ from patient_bot import PatientBot
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 
-from app.ui import theme
-from app.ui.controls import Button, Label
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label
 
 pytestmark = pytest.mark.gui
 

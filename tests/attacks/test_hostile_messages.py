@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
-from app.ui import slices, theme
 from app.ui.chat.transcript import Transcript
+from app.ui.widgets import slices, theme
 
 pytestmark = pytest.mark.gui
 SIZE = 100_000

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from app.chat.answer_words import figures_of
 from app.translation import tr
-from app.ui import theme
-from app.ui.controls import Label
-from app.ui.popover import Popover
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.popover import Popover
 
 
 class AnswerFigures(Popover):

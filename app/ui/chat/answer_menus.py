@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from app.ui.chat.preset_menu import PresetMenu
     from app.ui.chat.sampling_popup import SamplingPopup
     from app.ui.live.live_page import LivePage
-    from app.ui.popover import Popover
-    from app.ui.setting_groups import LinkRow
     from app.ui.settings_dialog import SettingsDialog
-    from app.ui.shelf_dialog import ShelfDialog
+    from app.ui.widgets.popover import Popover
+    from app.ui.widgets.setting_groups import LinkRow
+    from app.ui.widgets.shelf_dialog import ShelfDialog
 
 
 class AnswerMenus(QObject):
@@ -147,7 +147,7 @@ class AnswerMenus(QObject):
 
     def add_to(self, dialog: SettingsDialog) -> None:
         """The way to personas and presets in the settings."""
-        from app.ui.setting_groups import LinkRow
+        from app.ui.widgets.setting_groups import LinkRow
 
         choices = self.setup.choices
         for title, shelf, act in (

@@ -9,10 +9,10 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
 from app.chat.conversation import Attachment
 from app.translation import tr
-from app.ui import theme
 from app.ui.chat.attachment_chip import size_of
-from app.ui.controls import Button
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button
+from app.ui.widgets.sheet import Sheet
 
 MOST_SHOWN_CHARS = 200_000
 ROWS = 18

@@ -19,16 +19,16 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
 from app.translation import noted, tr
-from app.ui import theme
-from app.ui.banner import Banner, BannerPlace
 from app.ui.chat.away_mark import SENT_TO
 from app.ui.chat.composer import Composer
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.own_message import MessageEditor
 from app.ui.chat.transcript import Transcript, text_column
-from app.ui.controls import IconButton, Label
-from app.ui.direction import set_margins
-from app.ui.floating import ConfirmDialog, Menu, confirm
+from app.ui.widgets import theme
+from app.ui.widgets.banner import Banner, BannerPlace
+from app.ui.widgets.controls import IconButton, Label
+from app.ui.widgets.direction import set_margins
+from app.ui.widgets.floating import ConfirmDialog, Menu, confirm
 
 if TYPE_CHECKING:
     from app.user_messages import UserMessage

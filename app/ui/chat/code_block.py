@@ -15,11 +15,11 @@ from app.text.markdown_blocks import CodeBlock
 from app.text.selected_text import FAR
 from app.text.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
-from app.ui import theme
 from app.ui.chat.prose import LIST_INDENT, TextView, scroll_sideways
-from app.ui.controls import Button, IconButton, Label
-from app.ui.direction import set_margins
-from app.ui.slices import later
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.direction import set_margins
+from app.ui.widgets.slices import later
 
 COPIED_MS = 1500
 FOLD_OVER = 30  # lines

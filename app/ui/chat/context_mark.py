@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.chat.conversation import Message, Role
 from app.translation import figure, tr, tr_n
-from app.ui import theme
-from app.ui.controls import Button, Label, Rule
-from app.ui.popover import Popover
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label, Rule
+from app.ui.widgets.popover import Popover
 
 NAMED_CHARS = 60  # of the first and of the last message that were left out
 

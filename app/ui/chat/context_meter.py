@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.clients.engine_status import EngineStatus
 from app.translation import figure, noted, tr, tr_n
-from app.ui import theme
-from app.ui.controls import Button, Label, Rule, Segments
-from app.ui.direction import order
-from app.ui.painting import antialiased, block
-from app.ui.popover import Popover
-from app.ui.signs import paint_ring
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label, Rule, Segments
+from app.ui.widgets.direction import order
+from app.ui.widgets.painting import antialiased, block
+from app.ui.widgets.popover import Popover
+from app.ui.widgets.signs import paint_ring
 from engine.service.protocol import CountResult
 
 POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))

@@ -23,12 +23,12 @@ from PySide6.QtWidgets import (
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
-from app.ui import icons, theme
 from app.ui.chat.offer_card import OfferCard
 from app.ui.chat.transcript import text_column
-from app.ui.controls import Label
-from app.ui.direction import leading, order
-from app.ui.painting import antialiased, block, outline
+from app.ui.widgets import icons, theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.direction import leading, order
+from app.ui.widgets.painting import antialiased, block, outline
 
 PROMPTS = (
     ("pen", noted("A story"), noted("Tell me a story about a small fox")),

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.translation import figure, tr
 from app.ui.chat.code_block import COPIED_MS
-from app.ui.controls import IconButton, Label
+from app.ui.widgets.controls import IconButton, Label
 
 
 class HoverButton(IconButton):

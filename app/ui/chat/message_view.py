@@ -18,7 +18,6 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.translation import figure, tr
-from app.ui import theme
 from app.ui.chat.answer_figures import AnswerFigures
 from app.ui.chat.code_block import CodeBlockView
 from app.ui.chat.more_row import MoreRow
@@ -28,8 +27,9 @@ from app.ui.chat.selectable import SelectableText
 from app.ui.chat.stat_line import StatLine
 from app.ui.chat.thought_view import ThoughtView
 from app.ui.chat.turn_view import PART_GAP, MessageView
-from app.ui.floating import Menu
-from app.ui.slices import later
+from app.ui.widgets import theme
+from app.ui.widgets.floating import Menu
+from app.ui.widgets.slices import later
 
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.ui import theme
-from app.ui.controls import Button, Label
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label
 
 
 class MoreRow(QWidget):

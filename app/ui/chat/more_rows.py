@@ -11,7 +11,7 @@ from app.text.text_pages import page_end
 from app.translation import tr, tr_n
 from app.ui.chat.more_row import MoreRow
 from app.ui.chat.prose import Table
-from app.ui.slices import later
+from app.ui.widgets.slices import later
 
 PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows that one press shows
 SLICE, SLICE_ROWS = 4000, 60  # that are drawn before the window is painted again

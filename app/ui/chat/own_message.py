@@ -10,7 +10,6 @@ from app.chat.conversation import Message
 from app.clients.engine_status import EngineStatus
 from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
-from app.ui import theme
 from app.ui.chat.attachment_chip import SentAttachments
 from app.ui.chat.away_mark import AwayMark, sent_to
 from app.ui.chat.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
@@ -19,8 +18,9 @@ from app.ui.chat.more_row import MoreRow
 from app.ui.chat.prose import PlainText
 from app.ui.chat.selectable import SelectableText
 from app.ui.chat.turn_view import MessageView
-from app.ui.controls import Button, Label
-from app.ui.floating import Menu
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.floating import Menu
 
 BUBBLE_WIDTH = 560
 PAGE, PAGE_LINES = 12_000, 250  # characters and lines that are shown before the user asks for more

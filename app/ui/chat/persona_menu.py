@@ -10,12 +10,12 @@ from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
 from app.chat.personas import NO_PERSONA, Persona
 from app.translation import tr
-from app.ui import icons, theme
-from app.ui.controls import Label
 from app.ui.models.model_list import is_typed
-from app.ui.pick_menu import PickMenu, clear
-from app.ui.pick_row import INSET as ROW_INSET
-from app.ui.pick_row import PickRow
+from app.ui.widgets import icons, theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.pick_menu import PickMenu, clear
+from app.ui.widgets.pick_row import INSET as ROW_INSET
+from app.ui.widgets.pick_row import PickRow
 
 WIDTH = 380
 FIELD_FROM = 9  # personas from which on a field to filter them is shown before anybody types

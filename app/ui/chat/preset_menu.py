@@ -12,11 +12,11 @@ from app.chat.mode_rates import MODE_WORDS, in_words
 from app.chat.presets import BALANCED, Preset
 from app.translation import figure as number
 from app.translation import noted, tr
-from app.ui import theme
-from app.ui.controls import Label, Rule, Segments
-from app.ui.pick_menu import PickMenu, clear
-from app.ui.pick_row import INSET as ROW_INSET
-from app.ui.pick_row import PickRow
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Label, Rule, Segments
+from app.ui.widgets.pick_menu import PickMenu, clear
+from app.ui.widgets.pick_row import INSET as ROW_INSET
+from app.ui.widgets.pick_row import PickRow
 
 WIDTH = 380
 ABOUT = {

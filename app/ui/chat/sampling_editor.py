@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolic
 from app.chat.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting, worded
 from app.translation import figure, tr
-from app.ui import theme
-from app.ui.controls import IconButton, Label, Slider
-from app.ui.setting_rows import MAX_STEPS, in_words
+from app.ui.widgets import theme
+from app.ui.widgets.controls import IconButton, Label, Slider
+from app.ui.widgets.setting_rows import MAX_STEPS, in_words
 
 TITLE_PX, VALUE_PX, TYPING_MS = 112, 80, 400
 # Above 100 nobody aims by hand, and a slider has a hundred places that a hand can find.

@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 
 from app.chat.shelf import NAME_LENGTH
 from app.translation import tr
-from app.ui import theme
 from app.ui.chat.sampling_editor import SamplingEditor
-from app.ui.controls import Button, Label
-from app.ui.popover import Popover
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.popover import Popover
 
 WIDTH, INSET = 480, 18
 

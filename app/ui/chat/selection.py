@@ -18,10 +18,10 @@ from app.shortcuts import shown
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
 from app.translation import tr
-from app.ui import theme
 from app.ui.chat.passages import passage_of
 from app.ui.chat.selectable import SelectableText
-from app.ui.floating import Menu
+from app.ui.widgets import theme
+from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
     from app.ui.chat.turn_column import TurnColumn

@@ -17,14 +17,14 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
-from app.ui import theme
 from app.ui.chat.context_reach import ContextReach
 from app.ui.chat.message_view import Answer
 from app.ui.chat.own_message import OwnMessage
 from app.ui.chat.selection import TextSelection
 from app.ui.chat.turn_column import TurnColumn
 from app.ui.chat.turn_view import MessageView
-from app.ui.controls import Button
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button
 
 NEWEST = 60  # messages that a chat has built soon after it opens
 BATCH = 20  # more that are built when somebody scrolls up or down to them

@@ -18,14 +18,14 @@ from app.chat.mode_rates import MODE_WORDS
 from app.clients.engine_status import Phase
 from app.clients.live_figures import LiveFigures
 from app.translation import noted, tr
-from app.ui import theme
 from app.ui.chat.preset_menu import mode_words
-from app.ui.controls import Button, Chip, Dot, Label, Segments
-from app.ui.engine_card import dot_token
-from app.ui.flow import Flow
 from app.ui.live.live_graph import LiveGraph, SpeedCard
 from app.ui.live.neuron_map import NeuronMap
 from app.ui.live.token_time import TokenTime
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Chip, Dot, Label, Segments
+from app.ui.widgets.engine_card import dot_token
+from app.ui.widgets.flow import Flow
 from engine.service.protocol import Live
 
 COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14

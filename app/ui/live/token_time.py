@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QWidget
 
 from app.clients.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
 from app.translation import figure, noted, tr
-from app.ui import theme
-from app.ui.card_frame import elided
 from app.ui.live.live_graph import SPEED_PX, LiveCard
-from app.ui.painting import antialiased, block
+from app.ui.widgets import theme
+from app.ui.widgets.card_frame import elided
+from app.ui.widgets.painting import antialiased, block
 
 LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
 LOW_PX, THREE_COLUMNS_PX = 188, 560

@@ -12,10 +12,10 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.translation import figure, noted, tr, tr_n
-from app.ui import theme
-from app.ui.card_frame import CardFrame, CardGrid
-from app.ui.controls import Button, Label
-from app.ui.note import Note
+from app.ui.widgets import theme
+from app.ui.widgets.card_frame import CardFrame, CardGrid
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.note import Note
 from app.user_messages import UserMessage
 from engine.library.records import HubModel
 

@@ -16,13 +16,13 @@ from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
-from app.ui.floating import Menu
 from app.ui.models.hub_results import HUB_PAGE
 from app.ui.models.model_details import DetailsSheet
 from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet, ask_remove
 from app.ui.models.model_filters import menu_at
 from app.ui.models.models_page import ModelsPage
 from app.ui.models.work_bar import Work
+from app.ui.widgets.floating import Menu
 from app.user_messages import Action, UserMessage
 
 if TYPE_CHECKING:

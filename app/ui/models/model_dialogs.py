@@ -15,10 +15,10 @@ from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.models.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n
-from app.ui import theme
-from app.ui.controls import Button, Chip, Label, Rule, Segments
-from app.ui.floating import ConfirmDialog, confirm
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Chip, Label, Rule, Segments
+from app.ui.widgets.floating import ConfirmDialog, confirm
+from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.library.records import PreparePlan, PrepareStep
 

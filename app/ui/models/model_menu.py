@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui import icons, theme
-from app.ui.controls import Button, Label, Rule
 from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
-from app.ui.popover import Popover
+from app.ui.widgets import icons, theme
+from app.ui.widgets.controls import Button, Label, Rule
+from app.ui.widgets.popover import Popover
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8
 FIELD_FROM = 4  # models from which on a field to filter them is shown before anybody types

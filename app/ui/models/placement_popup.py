@@ -19,11 +19,11 @@ from app.clients.engine_status import NARROW
 from app.models import model_words
 from app.models.model_words import Rate
 from app.translation import figure, tr
-from app.ui import theme
-from app.ui.controls import Button, Label, Rule, ShareBar, Slider
-from app.ui.direction import leading, set_margins
-from app.ui.floating import announce
-from app.ui.popover import Popover
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
+from app.ui.widgets.direction import leading, set_margins
+from app.ui.widgets.floating import announce
+from app.ui.widgets.popover import Popover
 from engine.library.records import Estimate
 
 WIDTH, INSET, STEPS = 420, 18, 10  # steps of the slider in a GiB

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QWidget
 
 from app.clients.servers import Place
 from app.translation import tr
-from app.ui.floating import confirm
 from app.ui.models.server_sheet import ServerSheet
+from app.ui.widgets.floating import confirm
 from app.user_messages import UserMessage
 
 if TYPE_CHECKING:

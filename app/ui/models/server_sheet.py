@@ -13,10 +13,10 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.clients.servers import MAX_MODELS, NAME_LENGTH, Server
 from app.translation import figure, noted, tr, tr_n
-from app.ui import theme
-from app.ui.controls import Button, Label, Toggle
 from app.ui.models.model_dialogs import card_of_rows, two_lines
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Label, Toggle
+from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, is_this_pc

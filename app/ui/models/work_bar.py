@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui import theme
-from app.ui.controls import Button, Dot, IconButton, Label, Progress
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, Dot, IconButton, Label, Progress
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app.chat.chat_memory import BIN_DAYS
 from app.chat.conversation import BinnedChat
 from app.translation import figure, tr, tr_n
-from app.ui import theme
 from app.ui.chat.chat_page import UNTITLED
-from app.ui.controls import Button, IconButton, Label
-from app.ui.floating import confirm
-from app.ui.sheet import Sheet
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.floating import confirm
+from app.ui.widgets.sheet import Sheet
 
 MOST_ROWS = 100  # that are built; the bin of somebody who deletes more is emptied as a whole
 

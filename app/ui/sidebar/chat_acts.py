@@ -22,9 +22,9 @@ from app.ui.sidebar.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
     from app.chat.chat_shelf import ChatShelf
-    from app.ui.commands import Commands
-    from app.ui.floating import Menu
     from app.ui.sidebar.sidebar import Sidebar
+    from app.ui.widgets.commands import Commands
+    from app.ui.widgets.floating import Menu
 
 
 class ChatActs(QObject):

@@ -29,11 +29,11 @@ from PySide6.QtWidgets import (
 
 from app.chat.conversation import Conversation, SearchHit
 from app.translation import tr
-from app.ui import theme
-from app.ui.floating import Menu
 from app.ui.sidebar import chat_drag, chat_menus
 from app.ui.sidebar.chat_model import ChatModel, ChatRow, FolderRow, Row
 from app.ui.sidebar.chat_rows import GAP, ROW, SCROLL_BAR, ChatDelegate
+from app.ui.widgets import theme
+from app.ui.widgets.floating import Menu
 
 
 class ChatList(QListView):

@@ -10,8 +10,8 @@ from PySide6.QtCore import Qt
 from app.chat.conversation import Conversation
 from app.shortcuts import keys
 from app.translation import tr
-from app.ui import icons
-from app.ui.floating import Menu
+from app.ui.widgets import icons
+from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
     from app.ui.sidebar.chat_list import ChatList

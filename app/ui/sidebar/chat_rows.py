@@ -20,12 +20,12 @@ from PySide6.QtWidgets import (
 )
 
 from app.translation import tr
-from app.ui import icons, theme
-from app.ui.direction import leading
-from app.ui.marked_line import Mark, paint_line
-from app.ui.painting import block, outline
 from app.ui.sidebar.chat_model import ChatRow, FolderRow, Index
-from app.ui.signs import paint_dot
+from app.ui.widgets import icons, theme
+from app.ui.widgets.direction import leading
+from app.ui.widgets.marked_line import Mark, paint_line
+from app.ui.widgets.painting import block, outline
+from app.ui.widgets.signs import paint_dot
 
 if TYPE_CHECKING:
     from app.ui.sidebar.chat_list import ChatList

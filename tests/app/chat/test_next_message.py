@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app.chat.conversation import Attachment, MessageState, Unsent
-from app.ui.floating import Toast
+from app.ui.widgets.floating import Toast
 
 pytestmark = pytest.mark.gui
 

@@ -19,8 +19,8 @@ from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.ui.chat.answer_menus import AnswerMenus
 from app.ui.chat.sampling_editor import escaped, unescaped
-from app.ui.floating import Toast
-from app.ui.pick_row import PickRow
+from app.ui.widgets.floating import Toast
+from app.ui.widgets.pick_row import PickRow
 
 pytestmark = pytest.mark.gui
 

@@ -12,11 +12,11 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent
 from app.clients.engine_status import EngineStatus, Phase
-from app.ui import theme
 from app.ui.chat import chat_page
 from app.ui.chat.chat_page import ChatPage, chat_as_markdown
-from app.ui.controls import Label
-from app.ui.floating import ConfirmDialog
+from app.ui.widgets import theme
+from app.ui.widgets.controls import Label
+from app.ui.widgets.floating import ConfirmDialog
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui

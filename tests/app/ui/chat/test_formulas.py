@@ -15,10 +15,10 @@ from app.text import math_drawing
 from app.text.block_parser import BlockParser, parse
 from app.text.markdown_blocks import FORMULA, CodeBlock, ProseBlock
 from app.text.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
-from app.ui import theme
 from app.ui.chat import formulas
 from app.ui.chat.copied_text import copied_text
 from app.ui.chat.prose import Prose
+from app.ui.widgets import theme
 
 WIDTH = 600
 ALIGNED = "\\begin{align}\na &= b\n\\end{align}"

@@ -15,11 +15,11 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Message, MessageState, Role
 from app.text.block_parser import BlockParser
 from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
-from app.ui import theme
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.prose import LIST_INDENT
 from app.ui.chat.selectable import SelectableText
 from app.ui.chat.transcript import Transcript
+from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 importlib.import_module("app.text.math_drawing")  # hides a warning: not on a thread, in the middle of a test

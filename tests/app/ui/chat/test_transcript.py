@@ -21,7 +21,6 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks
 from app.text.block_parser import STEP
 from app.text.markdown_blocks import CodeBlock
-from app.ui import theme
 from app.ui.chat import prose
 from app.ui.chat.code_block import CodeBlockView, coloured_spans
 from app.ui.chat.message_view import Answer
@@ -30,7 +29,8 @@ from app.ui.chat.own_message import OwnMessage
 from app.ui.chat.prose import Prose, Table, TextView
 from app.ui.chat.stat_line import StatLine
 from app.ui.chat.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
-from app.ui.slices import is_working
+from app.ui.widgets import theme
+from app.ui.widgets.slices import is_working
 
 pytestmark = pytest.mark.gui
 

@@ -21,9 +21,9 @@ from app.chat.answer_setup import Offer
 from app.chat.presets import Preset
 from app.clients.engine_status import NARROW, EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
-from app.ui import theme
 from app.ui.live.live_graph import round_top
 from app.ui.live.live_page import NO_MODEL, LivePage
+from app.ui.widgets import theme
 from engine.service.protocol import Live
 
 pytestmark = pytest.mark.gui

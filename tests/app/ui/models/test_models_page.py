@@ -19,10 +19,10 @@ from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import Phase
 from app.problems import Problems
-from app.ui import theme
-from app.ui.floating import ConfirmDialog, Toast
 from app.ui.models.model_details import DetailsSheet
 from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
+from app.ui.widgets import theme
+from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.user_messages import UserMessage
 from engine.library.records import Download, HubModel
 
@@ -477,7 +477,7 @@ def test_a_failure_is_told_on_the_page_that_is_shown(enter: Enter) -> None:
 
 
 def test_everything_has_a_name_and_tab_reaches_the_cards(enter: Enter) -> None:
-    from app.ui import tab_order
+    from app.ui.widgets import tab_order
 
     room = enter(owning())
     room.search("relu")

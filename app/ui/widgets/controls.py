@@ -12,11 +12,11 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidget
 
-from app.ui import icons, theme
-from app.ui.direction import leading, order
-from app.ui.painting import antialiased, block, outline
-from app.ui.signs import Dot, MemoryBar, Progress, ShareBar
-from app.ui.switches import Segments, Slider, Toggle
+from app.ui.widgets import icons, theme
+from app.ui.widgets.direction import leading, order
+from app.ui.widgets.painting import antialiased, block, outline
+from app.ui.widgets.signs import Dot, MemoryBar, Progress, ShareBar
+from app.ui.widgets.switches import Segments, Slider, Toggle
 
 __all__ = [
     "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Rule", "Segments",

@@ -23,8 +23,8 @@ from PySide6.QtWidgets import (
 from app.clients.engine_status import NARROW
 from app.settings import Setting
 from app.translation import figure, tr, unfigured
-from app.ui import theme
-from app.ui.controls import IconButton, Label, Segments, Slider, Toggle
+from app.ui.widgets import theme
+from app.ui.widgets.controls import IconButton, Label, Segments, Slider, Toggle
 
 ROW_PX = 58
 MAX_STEPS = 200  # a range with more steps than this cannot be aimed at with a slider

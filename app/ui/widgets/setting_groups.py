@@ -9,10 +9,10 @@ from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui import icons, theme
-from app.ui.controls import Button, Label, Rule
-from app.ui.painting import antialiased, block
-from app.ui.setting_rows import ROW_PX
+from app.ui.widgets import icons, theme
+from app.ui.widgets.controls import Button, Label, Rule
+from app.ui.widgets.painting import antialiased, block
+from app.ui.widgets.setting_rows import ROW_PX
 
 
 class Group(QFrame):

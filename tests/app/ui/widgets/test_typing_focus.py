@@ -12,11 +12,11 @@ from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryE
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
-from app.ui.banner import Banner
 from app.ui.chat.message_view import Answer
 from app.ui.chat.own_message import OwnMessage
 from app.ui.chat.prose import TextView
-from app.ui.popover import Popover
+from app.ui.widgets.banner import Banner
+from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage
 
 pytestmark = pytest.mark.gui

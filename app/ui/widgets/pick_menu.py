@@ -8,11 +8,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.ui import tab_order, theme
-from app.ui.controls import Label, Rule
-from app.ui.pick_row import INSET as ROW_INSET
-from app.ui.pick_row import PickRow
-from app.ui.popover import Popover
+from app.ui.widgets import tab_order, theme
+from app.ui.widgets.controls import Label, Rule
+from app.ui.widgets.pick_row import INSET as ROW_INSET
+from app.ui.widgets.pick_row import PickRow
+from app.ui.widgets.popover import Popover
 
 INSET = 6
 

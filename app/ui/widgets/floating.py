@@ -12,10 +12,10 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui import compositor, focus_ring, icons, theme
-from app.ui.controls import Button, Label
-from app.ui.icons import Glyph
-from app.ui.painting import antialiased, outline
+from app.ui.widgets import compositor, focus_ring, icons, theme
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.icons import Glyph
+from app.ui.widgets.painting import antialiased, outline
 
 RINGS, DROP = 18, 5
 PAD = RINGS + DROP + 1  # room for the shadow on every side

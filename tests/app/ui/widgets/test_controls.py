@@ -11,9 +11,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.ui import floating, focus_ring, theme
-from app.ui.banner import Banner
-from app.ui.controls import (
+from app.ui.widgets import floating, focus_ring, theme
+from app.ui.widgets.banner import Banner
+from app.ui.widgets.controls import (
     Button,
     Chip,
     Dot,

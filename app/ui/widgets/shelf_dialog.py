@@ -24,11 +24,11 @@ from PySide6.QtWidgets import (
 
 from app.chat.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
 from app.translation import tr, tr_n
-from app.ui import focus_ring, tab_order, theme
-from app.ui.controls import Button, Label
-from app.ui.floating import Toast, resize_within_screen
-from app.ui.pick_menu import clear
-from app.ui.pick_row import PickRow
+from app.ui.widgets import focus_ring, tab_order, theme
+from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.floating import Toast, resize_within_screen
+from app.ui.widgets.pick_menu import clear
+from app.ui.widgets.pick_row import PickRow
 
 WIDE, HIGH, LIST_PX, TYPING_MS = 780, 560, 224, 400
 FILES = "JSON (*.json)"
