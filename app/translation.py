@@ -1,6 +1,6 @@
 """The hook that every word a person reads goes through, in the window's rooms as in the plain-data ones.
 
-It holds no translations and knows no Qt: app/ui/widgets/language.py reads those and installs what looks them up. Until then,
+It holds no translations and knows no Qt: language.py reads those and installs what looks them up. Until then,
 and in every test that installs nothing, the words are the English ones of the source.
 
     tr("Delete chat")                                   words that are shown at once

@@ -1,7 +1,7 @@
 """What a person does with the messages of a chat: ask, ask otherwise, have it answered anew, go on, delete.
 
 A chat is a tree: what is asked or answered anew stands beside what was there, and nothing is lost. It hands answers
-to app/chat/answer_queue.py and messages to app/chat/chat_memory.py. It knows neither which chat is open nor what is shown.
+to answer_queue.py and messages to chat_memory.py. It knows neither which chat is open nor what is shown.
 """
 
 from __future__ import annotations

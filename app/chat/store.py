@@ -1,7 +1,7 @@
 """The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
 
-Synchronous and without Qt; app/clients/operations.py runs it in the background. The file itself is app/chat/store_file.py, its
-rescue app/chat/store_rescue.py, what finds text in it app/chat/store_search.py. A killed program loses nothing that a call had
+Synchronous and without Qt; operations.py runs it in the background. The file itself is store_file.py, its
+rescue store_rescue.py, what finds text in it store_search.py. A killed program loses nothing that a call had
 returned from.
 """
 

@@ -1,6 +1,6 @@
 """What a person does with models, turned into jobs of the library: find, fetch, prepare, switch to, take away.
 
-What is known of models is app/models/known_models.py's, which model answers the chat controller's. Knows no widget and reads
+What is known of models is known_models.py's, which model answers the chat controller's. Knows no widget and reads
 no file.
 """
 

@@ -1,4 +1,4 @@
-"""Markdown to display blocks. app/text/block_parser.py feeds it: bounded pieces, also while the text is still being written.
+"""Markdown to display blocks. block_parser.py feeds it: bounded pieces, also while the text is still being written.
 
 It makes HTML for Qt's rich text and plain code for code blocks; it knows nothing of Qt, colours or sizes, follows no
 link and fetches nothing: images become their words, raw HTML is shown as text, only http and https links stay links.

@@ -1,4 +1,4 @@
-"""TeX's names for signs, and the raised and lowered forms that Unicode has. Data only; app/text/math_text.py reads it."""
+"""TeX's names for signs, and the raised and lowered forms that Unicode has. Data only; math_text.py reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 r"""TeX as a line of readable text: \frac{a}{b} becomes a/b, x_i^2 becomes xᵢ², \sum_{i=1}^n becomes ∑ᵢ₌₁ⁿ.
 
-This is what a screen reader says of a formula; app/text/math_typeset.py draws it. What it does not know it does not guess:
+This is what a screen reader says of a formula; math_typeset.py draws it. What it does not know it does not guess:
 then the caller takes the source. Macros cannot be defined, and both length and depth are bounded.
 """
 

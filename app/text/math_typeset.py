@@ -1,6 +1,6 @@
 r"""LaTeX to outlines that can be painted in any size and colour.
 
-ziamath lays a formula out (app/text/math_drawing.py). This module bounds what reaches it: length, depth and commands are
+ziamath lays a formula out (math_drawing.py). This module bounds what reaches it: length, depth and commands are
 checked here, and the work of one formula is counted there. No macros: a formula that defines or uses an unknown command
 is refused whole, and the caller shows its source.
 """

@@ -1,6 +1,6 @@
 """A selection over the texts of several messages, as places and strings, and what is copied of it.
 
-The texts of a message are numbered; app/ui/chat/selection.py knows which widget shows which and asks it for its characters.
+The texts of a message are numbered; selection.py knows which widget shows which and asks it for its characters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One selection over all messages of a transcript: drags, clicks, highlight, menu, and what is copied.
 
 A place is a message, a text in it and a position, so a selection outlives widgets that are taken down and built again.
-Every message says which texts it shows (MessageView.texts); what stands between two places is app/text/selected_text.py's.
+Every message says which texts it shows (MessageView.texts); what stands between two places is selected_text.py's.
 """
 
 from __future__ import annotations

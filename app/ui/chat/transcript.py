@@ -1,7 +1,7 @@
 """The messages of a chat in a scrolling column: the newest are built at once, others in slices of idle time.
 
 Text that streams in is gathered and painted at most every 40 ms; the view follows the end until the person scrolls up.
-What is far from the view is not built (app/ui/chat/turn_column.py), so a chat of 10,000 messages costs what is seen of it.
+What is far from the view is not built (turn_column.py), so a chat of 10,000 messages costs what is seen of it.
 It keeps no chat and knows no engine.
 """
 

@@ -21,7 +21,7 @@ from app.chat import store_file
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
 from app.chat.store import Store, StoreError
 
-ROOT = Path(store_file.__file__).parents[1]
+ROOT = Path(store_file.__file__).parents[2]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 from app.clients.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, ProcessHost
 from engine.service import protocol
 
-FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
+FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_host.py")]
 QUICK = Patience(silence_s=60.0, close_s=60.0, backoff_s=(0.01, 0.02))
 
 MakeHost = Callable[..., tuple[ProcessHost, list[Any]]]

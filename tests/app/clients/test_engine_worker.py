@@ -17,7 +17,7 @@ from app.clients.engine_process import EngineDied, EngineStarted, Patience, Proc
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from engine.service import protocol
 
-FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
+FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_host.py")]
 
 
 class Listener(QObject):

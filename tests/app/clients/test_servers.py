@@ -384,7 +384,7 @@ def test_a_choice_that_names_no_server_stays_on_this_pc(chosen: Any) -> None:
 def test_another_hearth_answers(make_room: MakeRoom, tmp_path: Path) -> None:
     """The local server of another Hearth, with the starter model."""
     command = [sys.executable, "-m", "engine", "serve", "starter-chat", "--port", "0", "--key", "test-key-1", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[2]) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).resolve().parents[3]) as process:
         try:
             assert process.stdout is not None
             address = json.loads(process.stdout.readline())["address"]

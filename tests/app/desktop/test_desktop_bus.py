@@ -39,7 +39,7 @@ class Desktop:
 
     def play(self, *parts: str) -> None:
         service = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("bus_stand_in.py")), *parts],
+            [sys.executable, str(Path(__file__).parents[1] / "bus_stand_in.py"), *parts],
             env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": self.address}, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._services.append(service)

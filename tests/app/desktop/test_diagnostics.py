@@ -33,7 +33,7 @@ from engine.errors import ModelFormatError
 from engine.library.records import Download, InstalledFile, InstalledModel
 from engine.machine.hardware import HardwareProfile, probe
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # What a person could have typed, named or been given; none of it may be in a report.
 SECRETS = (
@@ -84,7 +84,7 @@ def leave_traces(places: AppPaths) -> None:
     places.settings_file.write_text(json.dumps({"system_prompt": SECRETS[5]}))
     subprocess.run(
         [sys.executable, "-c", f"import test_diagnostics as t; t.write_logs(t.Path({str(places.log_file)!r}))"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(__file__).parent)))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(__file__).parents[1])))},
         check=True, capture_output=True,
     )  # fmt: skip
     for name in ("engine.log", "library.log", crash_notes.FAULTS, crash_notes.STACKS_BEFORE):

@@ -32,7 +32,7 @@ from app.ui.widgets.floating import Toast
 from engine.library.records import Download
 
 pytestmark = pytest.mark.gui
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Recorded:

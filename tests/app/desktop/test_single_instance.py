@@ -15,7 +15,7 @@ from pytestqt.qtbot import QtBot
 
 from app.desktop.single_instance import MAX_BYTES, MAX_FILES, SingleInstance, Wish, wish_of_this_start
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL, and looks at a socket's folder")
 
 # Another process that claims a folder, says whether it got it, and prints what it hears until it is told to end.

@@ -28,7 +28,7 @@ from engine.service.protocol import Live
 
 pytestmark = pytest.mark.gui
 
-OUTPUT = Path(__file__).parents[1] / "output"
+OUTPUT = Path(__file__).parents[3] / "output"
 
 
 class Room:
