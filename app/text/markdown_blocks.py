@@ -27,7 +27,7 @@ from app.text.math_typeset import formula, is_bounded
 # Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
 # nobody types. `without_padding` takes it out of what is copied.
 PAD = "\u2060\u00a0\u2060"
-# The two images that a formula is for Qt: itself, and what gives its line the depth (app/ui/chat/formulas.py).
+# The two images that a formula is for Qt: itself, and what gives its line the depth (app/ui/transcript/formulas.py).
 FORMULA, STRUT = "formula", "strut"
 MAX_DEPTH = 6  # indents deeper than this look the same
 QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.servers.own_server import OwnServer
 from app.translation import figure, tr, tr_n
-from app.ui.chat.code_block import COPIED_MS
+from app.ui.transcript.code_block import COPIED_MS
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.floating import confirm

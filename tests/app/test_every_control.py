@@ -31,8 +31,6 @@ import app.ui
 from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
-from app.ui.chat.answer_figures import AnswerFigures
-from app.ui.chat.message_view import Answer
 from app.ui.chat.persona_menu import PersonaMenu
 from app.ui.chat.preset_menu import PresetMenu
 from app.ui.chat.sampling_popup import SamplingPopup
@@ -41,6 +39,8 @@ from app.ui.crash_dialog import CrashDialog
 from app.ui.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
+from app.ui.transcript.answer_figures import AnswerFigures
+from app.ui.transcript.message_view import Answer
 from app.ui.widgets import theme
 from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu

@@ -11,9 +11,9 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_act import MessageAct
-from app.ui.chat.message_view import Answer
-from app.ui.chat.own_message import OwnMessage
-from app.ui.chat.transcript import BATCH, MOST_BUILT, NEWEST, Transcript
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.transcript import BATCH, MOST_BUILT, NEWEST, Transcript
 from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_page import ChatPage
-from app.ui.chat.prose import directed
+from app.ui.transcript.prose import directed
 from app.ui.widgets import compositor, floating, tab_order, theme
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import Button, Label

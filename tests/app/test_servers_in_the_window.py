@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 from app.chat.answer_words import facts_of, figures_of
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.servers import Place
-from app.ui.chat.own_message import OwnMessage
 from app.ui.models.server_acts import ServerActs
+from app.ui.transcript.own_message import OwnMessage
 from app.ui.widgets.controls import Chip, Label
 from app.ui.widgets.floating import ConfirmDialog
 from app.user_messages import Action, UserMessage

@@ -22,8 +22,8 @@ from app.chat.message_act import MessageAct
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
 from app.ui.chat.composer import Composer
-from app.ui.chat.message_view import Answer
-from app.ui.chat.transcript import NEWEST, Transcript
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.transcript import NEWEST, Transcript
 from app.ui.widgets.engine_card import EngineCard
 from app.user_messages import Action
 from engine.service import protocol

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
-from app.ui.chat.transcript import Transcript
+from app.ui.transcript.transcript import Transcript
 from app.ui.widgets import slices, theme
 
 pytestmark = pytest.mark.gui

@@ -428,7 +428,7 @@ def rates(folder: Path) -> Figures:
 
 
 def _last_stat_words(seat: Seat) -> str:
-    from app.ui.chat.stat_line import StatLine
+    from app.ui.transcript.stat_line import StatLine
 
     lines = [line for line in seat.page.transcript.findChildren(StatLine) if line.isVisible()]
     return max(lines, key=lambda line: line.mapTo(seat.window, line.rect().topLeft()).y()).words() if lines else ""

@@ -19,11 +19,11 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
 from app.translation import noted, tr
-from app.ui.chat.away_mark import SENT_TO
 from app.ui.chat.composer import Composer
 from app.ui.chat.empty_page import EmptyPage
-from app.ui.chat.own_message import MessageEditor
-from app.ui.chat.transcript import Transcript, text_column
+from app.ui.transcript.away_mark import SENT_TO
+from app.ui.transcript.own_message import MessageEditor
+from app.ui.transcript.transcript import Transcript, text_column
 from app.ui.widgets import theme
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import IconButton, Label

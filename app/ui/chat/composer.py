@@ -26,10 +26,10 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui.chat.attachment_chip import AttachmentRow
-from app.ui.chat.away_mark import AwayMark
 from app.ui.chat.context_meter import ContextMeter
 from app.ui.chat.message_field import MessageField, files_in
 from app.ui.chat.next_message_row import NextMessageRow
+from app.ui.transcript.away_mark import AwayMark
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.direction import set_margins

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.chat.conversation import Message, Role
-from app.ui.chat.context_mark import sent
-from app.ui.chat.turn_column import TurnColumn
+from app.ui.transcript.context_mark import sent
+from app.ui.transcript.turn_column import TurnColumn
 
 
 class ContextReach:

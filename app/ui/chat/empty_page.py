@@ -24,7 +24,7 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui.chat.offer_card import OfferCard
-from app.ui.chat.transcript import text_column
+from app.ui.transcript.transcript import text_column
 from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.direction import leading, order

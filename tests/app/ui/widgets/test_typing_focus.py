@@ -12,9 +12,9 @@ from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryE
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
-from app.ui.chat.message_view import Answer
-from app.ui.chat.own_message import OwnMessage
-from app.ui.chat.prose import TextView
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.prose import TextView
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.popover import Popover
 from app.user_messages import UserMessage

@@ -28,9 +28,9 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.text.selected_text import FAR
-from app.ui.chat import formulas
-from app.ui.chat.copied_text import running_text, table_in, table_text
-from app.ui.chat.selectable import SelectableText
+from app.ui.transcript import formulas
+from app.ui.transcript.copied_text import running_text, table_in, table_text
+from app.ui.transcript.selectable import SelectableText
 from app.ui.widgets import theme
 from app.ui.widgets.direction import runs_leftwards
 from app.ui.widgets.painting import block

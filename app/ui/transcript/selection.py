@@ -18,14 +18,14 @@ from app.shortcuts import shown
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
 from app.translation import tr
-from app.ui.chat.passages import passage_of
-from app.ui.chat.selectable import SelectableText
+from app.ui.transcript.passages import passage_of
+from app.ui.transcript.selectable import SelectableText
 from app.ui.widgets import theme
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
-    from app.ui.chat.turn_column import TurnColumn
-    from app.ui.chat.turn_view import MessageView
+    from app.ui.transcript.turn_column import TurnColumn
+    from app.ui.transcript.turn_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
 MOST_STEP = 60  # px of one step

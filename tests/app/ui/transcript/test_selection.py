@@ -16,9 +16,9 @@ from app.chat.conversation import Message, MessageState, Role
 from app.text.block_parser import BlockParser
 from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui.chat.chat_page import ChatPage
-from app.ui.chat.prose import LIST_INDENT
-from app.ui.chat.selectable import SelectableText
-from app.ui.chat.transcript import Transcript
+from app.ui.transcript.prose import LIST_INDENT
+from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.transcript import Transcript
 from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
@@ -400,8 +400,8 @@ def test_a_drag_beyond_the_edge_scrolls(transcript: Transcript, qtbot: QtBot, mo
     last = texts(transcript)[-1]
     bar = transcript.verticalScrollBar()
     beyond = transcript.mapToGlobal(QPoint(300, -40))
-    monkeypatch.setattr("app.ui.chat.selection.QCursor.pos", lambda: beyond)
-    monkeypatch.setattr("app.ui.chat.selection.QGuiApplication.mouseButtons", lambda: LEFT)
+    monkeypatch.setattr("app.ui.transcript.selection.QCursor.pos", lambda: beyond)
+    monkeypatch.setattr("app.ui.transcript.selection.QGuiApplication.mouseButtons", lambda: LEFT)
     place = last.viewport()
     QTest.mousePress(place, LEFT, NONE, point(last, "199"))
     before = bar.value()

@@ -11,13 +11,13 @@ from app.clients.engine_status import EngineStatus
 from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
 from app.ui.chat.attachment_chip import SentAttachments
-from app.ui.chat.away_mark import AwayMark, sent_to
-from app.ui.chat.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.chat.message_field import MessageField
-from app.ui.chat.more_row import MoreRow
-from app.ui.chat.prose import PlainText
-from app.ui.chat.selectable import SelectableText
-from app.ui.chat.turn_view import MessageView
+from app.ui.transcript.away_mark import AwayMark, sent_to
+from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
+from app.ui.transcript.more_row import MoreRow
+from app.ui.transcript.prose import PlainText
+from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Menu

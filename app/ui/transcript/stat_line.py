@@ -15,7 +15,7 @@ from app.chat.conversation import Message
 from app.chat.message_act import can_continue
 from app.clients.engine_status import EngineStatus, Phase, rate
 from app.translation import tr
-from app.ui.chat.message_buttons import CopyButton, HoverButton, VersionSwitch
+from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Dot, Label, ShareBar
 

@@ -16,7 +16,7 @@ from PySide6.QtGui import (
 )
 
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
-from app.ui.chat import formulas
+from app.ui.transcript import formulas
 
 OBJECT = "\ufffc"  # stands for a formula in the text of a document
 _BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row

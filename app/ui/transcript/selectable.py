@@ -1,6 +1,6 @@
 """A text that a selection over many texts runs through: it gives positions and characters, and paints its part.
 
-The selection itself is app/ui/chat/selection.py's. A text hands it the mouse and keeps hovering over links to itself.
+The selection itself is app/ui/transcript/selection.py's. A text hands it the mouse and keeps hovering over links to itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QText
 from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
 from app.text.selected_text import FAR
-from app.ui.chat.copied_text import span, verbatim
+from app.ui.transcript.copied_text import span, verbatim
 from app.ui.widgets import theme
 
 

@@ -18,11 +18,11 @@ from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.chat.context_reach import ContextReach
-from app.ui.chat.message_view import Answer
-from app.ui.chat.own_message import OwnMessage
-from app.ui.chat.selection import TextSelection
-from app.ui.chat.turn_column import TurnColumn
-from app.ui.chat.turn_view import MessageView
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.selection import TextSelection
+from app.ui.transcript.turn_column import TurnColumn
+from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button
 

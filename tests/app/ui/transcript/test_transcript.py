@@ -21,14 +21,14 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks
 from app.text.block_parser import STEP
 from app.text.markdown_blocks import CodeBlock
-from app.ui.chat import prose
-from app.ui.chat.code_block import CodeBlockView, coloured_spans
-from app.ui.chat.message_view import Answer
-from app.ui.chat.more_rows import MoreRows
-from app.ui.chat.own_message import OwnMessage
-from app.ui.chat.prose import Prose, Table, TextView
-from app.ui.chat.stat_line import StatLine
-from app.ui.chat.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
+from app.ui.transcript import prose
+from app.ui.transcript.code_block import CodeBlockView, coloured_spans
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.more_rows import MoreRows
+from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.prose import Prose, Table, TextView
+from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 from app.ui.widgets import theme
 from app.ui.widgets.slices import is_working
 
@@ -121,7 +121,7 @@ def test_a_long_chat_builds_the_newest_alone(transcript: Transcript, qtbot: QtBo
 def test_opening_builds_what_fills_the_view_and_the_rest_in_slices(
     transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.ui.chat.transcript.SLICE_S", 0.0)  # one message a slice
+    monkeypatch.setattr("app.ui.transcript.transcript.SLICE_S", 0.0)  # one message a slice
     messages = chat(1000)
     transcript.show_messages(messages)
     at_once = len(transcript.views)

@@ -9,10 +9,10 @@ from app.chat.thinking import spoken
 from app.text.block_parser import parse
 from app.text.markdown_blocks import CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
-from app.ui.chat.copied_text import block_text
+from app.ui.transcript.copied_text import block_text
 
 if TYPE_CHECKING:
-    from app.ui.chat.turn_view import MessageView
+    from app.ui.transcript.turn_view import MessageView
 
 
 def passage_of(
@@ -27,7 +27,7 @@ def passage_of(
     if from_start and to_end and (view is None or not view.shows_all):
         return _whole(view.source if view is not None else spoken_or_own(message), message)
     if view is None:
-        from app.ui.chat.turn_column import make_view  # which imports the views, and they what is here
+        from app.ui.transcript.turn_column import make_view  # which imports the views, and they what is here
 
         view = make_view(message)
         try:

@@ -18,15 +18,15 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.translation import figure, tr
-from app.ui.chat.answer_figures import AnswerFigures
-from app.ui.chat.code_block import CodeBlockView
-from app.ui.chat.more_row import MoreRow
-from app.ui.chat.more_rows import MoreRows
-from app.ui.chat.prose import Prose, Table
-from app.ui.chat.selectable import SelectableText
-from app.ui.chat.stat_line import StatLine
-from app.ui.chat.thought_view import ThoughtView
-from app.ui.chat.turn_view import PART_GAP, MessageView
+from app.ui.transcript.answer_figures import AnswerFigures
+from app.ui.transcript.code_block import CodeBlockView
+from app.ui.transcript.more_row import MoreRow
+from app.ui.transcript.more_rows import MoreRows
+from app.ui.transcript.prose import Prose, Table
+from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.thought_view import ThoughtView
+from app.ui.transcript.turn_view import PART_GAP, MessageView
 from app.ui.widgets import theme
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import later

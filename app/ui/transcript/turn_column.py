@@ -1,7 +1,7 @@
 """The messages of a chat one below the other, of which only a run is built: what is in view and some around it.
 
 What is not built above and below that run is empty room. It builds and takes down; when, and where the view stands,
-is decided by app/ui/chat/transcript.py.
+is decided by app/ui/transcript/transcript.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
 from app.chat.conversation import Message, MessageState, Role
-from app.ui.chat.message_view import Answer
-from app.ui.chat.own_message import OwnMessage
-from app.ui.chat.turn_view import MessageView
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.own_message import OwnMessage
+from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets import theme
 
 TURN_GAP = 16

@@ -1,0 +1,1 @@
+"""The transcript: messages as they are read, selected and copied."""
