@@ -21,7 +21,7 @@ from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_act import MessageAct
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
-from app.ui.chat.composer import Composer
+from app.ui.composer.composer import Composer
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.transcript import NEWEST, Transcript
 from app.ui.widgets.engine_card import EngineCard

@@ -13,8 +13,8 @@ from app.chat.attachments import content_of
 from app.chat.context_count import ContextCount
 from app.chat.conversation import Message
 from app.translation import tr
-from app.ui.chat.context_meter import ContextPopup
-from app.ui.chat.file_drop import FileDrop
+from app.ui.composer.context_meter import ContextPopup
+from app.ui.composer.file_drop import FileDrop
 from app.user_messages import UserMessage
 from engine.service.protocol import CountResult
 

@@ -19,8 +19,8 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
 from app.translation import noted, tr
-from app.ui.chat.composer import Composer
 from app.ui.chat.empty_page import EmptyPage
+from app.ui.composer.composer import Composer
 from app.ui.transcript.away_mark import SENT_TO
 from app.ui.transcript.own_message import MessageEditor
 from app.ui.transcript.transcript import Transcript, text_column

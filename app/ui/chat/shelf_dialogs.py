@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QVBoxLayout, 
 from app.chat.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.presets import Preset, Presets
 from app.translation import figure, noted, tr, tr_n
-from app.ui.chat.sampling_editor import SamplingEditor
+from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.shelf_dialog import Editor, ShelfDialog, ShelfWords

@@ -18,7 +18,7 @@ from app.chat.mode_rates import MODE_WORDS
 from app.clients.engine_status import Phase
 from app.clients.live_figures import LiveFigures
 from app.translation import noted, tr
-from app.ui.chat.preset_menu import mode_words
+from app.ui.composer.preset_menu import mode_words
 from app.ui.live.live_graph import LiveGraph, SpeedCard
 from app.ui.live.neuron_map import NeuronMap
 from app.ui.live.token_time import TokenTime

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from app.chat.answer_setup import AnswerSetup
     from app.ui.chat.chat_page import ChatPage
     from app.ui.chat.compare_dialog import CompareDialog
-    from app.ui.chat.persona_menu import PersonaMenu
-    from app.ui.chat.preset_menu import PresetMenu
-    from app.ui.chat.sampling_popup import SamplingPopup
+    from app.ui.composer.persona_menu import PersonaMenu
+    from app.ui.composer.preset_menu import PresetMenu
+    from app.ui.composer.sampling_popup import SamplingPopup
     from app.ui.live.live_page import LivePage
     from app.ui.settings_dialog import SettingsDialog
     from app.ui.widgets.popover import Popover
@@ -43,7 +43,7 @@ class AnswerMenus(QObject):
     @cached_property
     def presets(self) -> PresetMenu:
         """Made when it is first asked for, as all that opens here."""
-        from app.ui.chat.preset_menu import PresetMenu
+        from app.ui.composer.preset_menu import PresetMenu
 
         menu, setup = PresetMenu(self._window), self.setup
         menu.picked.connect(setup.pick_preset)
@@ -57,7 +57,7 @@ class AnswerMenus(QObject):
 
     @cached_property
     def personas(self) -> PersonaMenu:
-        from app.ui.chat.persona_menu import PersonaMenu
+        from app.ui.composer.persona_menu import PersonaMenu
 
         menu = PersonaMenu(self._window)
         menu.picked.connect(self.setup.pick_persona)
@@ -66,7 +66,7 @@ class AnswerMenus(QObject):
 
     @cached_property
     def sampling(self) -> SamplingPopup:
-        from app.ui.chat.sampling_popup import SamplingPopup
+        from app.ui.composer.sampling_popup import SamplingPopup
 
         popup = SamplingPopup(self._window)
         popup.changed.connect(self.setup.set_sampling)

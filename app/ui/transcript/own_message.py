@@ -10,8 +10,8 @@ from app.chat.conversation import Message
 from app.clients.engine_status import EngineStatus
 from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
-from app.ui.chat.attachment_chip import SentAttachments
-from app.ui.chat.message_field import MessageField
+from app.ui.composer.attachment_chip import SentAttachments
+from app.ui.composer.message_field import MessageField
 from app.ui.transcript.away_mark import AwayMark, sent_to
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.transcript.more_row import MoreRow
@@ -178,7 +178,7 @@ class OwnMessage(MessageView):
             self._left.setVisible(self._shown < len(self.message.text))
 
     def _open_attached(self, place: int) -> None:
-        from app.ui.chat.attachment_sheet import AttachmentSheet
+        from app.ui.composer.attachment_sheet import AttachmentSheet
 
         AttachmentSheet(self, self.message.attachments[place]).open()
 

@@ -25,10 +25,10 @@ from app.chat.draft_attachments import DraftAttachments
 from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.translation import tr
-from app.ui.chat.attachment_chip import AttachmentRow
-from app.ui.chat.context_meter import ContextMeter
-from app.ui.chat.message_field import MessageField, files_in
-from app.ui.chat.next_message_row import NextMessageRow
+from app.ui.composer.attachment_chip import AttachmentRow
+from app.ui.composer.context_meter import ContextMeter
+from app.ui.composer.message_field import MessageField, files_in
+from app.ui.composer.next_message_row import NextMessageRow
 from app.ui.transcript.away_mark import AwayMark
 from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, IconButton
@@ -233,7 +233,7 @@ class Composer(QFrame):
         self._refresh()
 
     def _open_attached(self, item_id: str) -> None:
-        from app.ui.chat.attachment_sheet import AttachmentSheet
+        from app.ui.composer.attachment_sheet import AttachmentSheet
 
         item = next((item for item in self.draft.items if item.id == item_id), None)
         if item is None or item.attachment is None:

@@ -6,8 +6,8 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QDragEnterEvent, QDragLeaveEvent, QDragMoveEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
-from app.ui.chat.composer import Composer
-from app.ui.chat.message_field import files_in
+from app.ui.composer.composer import Composer
+from app.ui.composer.message_field import files_in
 
 
 class FileDrop(QObject):

@@ -16,8 +16,8 @@ from app.chat.attachments import MOST_FILES, kept_of
 from app.chat.conversation import Attachment
 from app.chat.draft_attachments import Measure
 from app.clients.engine_status import EngineStatus, Phase
-from app.ui.chat.attachment_sheet import AttachmentSheet
-from app.ui.chat.composer import Composer
+from app.ui.composer.attachment_sheet import AttachmentSheet
+from app.ui.composer.composer import Composer
 from app.ui.widgets import theme
 from engine.service.protocol import CountResult
 
