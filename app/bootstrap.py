@@ -46,8 +46,8 @@ from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
+from app.ui.look import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
-from app.ui.widgets import icons, language
 from app.user_messages import UserMessage, describe, describe_settings_problem
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from app.desktop.sleep_inhibitor import SleepInhibitor
 from app.models.models_controller import ModelsController
 from app.settings import AppPaths, AppSettings
 from app.translation import noted, tr
+from app.ui.look import theme
 from app.ui.main_window import MainWindow
 from app.ui.tray import Tray
-from app.ui.widgets import theme
 
 log = logging.getLogger(__name__)
 

@@ -18,10 +18,11 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxL
 
 from app import parts
 from app.translation import noted, tr
-from app.ui.widgets import focus_ring, theme
+from app.ui.look import theme
+from app.ui.look.icons import Glyph
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label, Segments
 from app.ui.widgets.floating import resize_within_screen
-from app.ui.widgets.icons import Glyph
 from engine import __version__
 from engine.assets import asset_root
 

@@ -22,13 +22,13 @@ from PySide6.QtWidgets import (
 
 from app.text.palette_search import Entry, marks, matching
 from app.translation import tr
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading
+from app.ui.look.painting import block
 from app.ui.models.model_list import is_typed
 from app.ui.sidebar.chat_model import Index
-from app.ui.widgets import icons, theme
-from app.ui.widgets.direction import leading
 from app.ui.widgets.floating import announce
 from app.ui.widgets.marked_line import paint_line
-from app.ui.widgets.painting import block
 from app.ui.widgets.popover import Popover
 
 WIDTH, TOP, INSET = 560, 72, 8

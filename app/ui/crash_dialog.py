@@ -10,7 +10,7 @@ from PySide6.QtGui import QTextOption
 from PySide6.QtWidgets import QPlainTextEdit, QWidget
 
 from app.translation import noted, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button
 from app.ui.widgets.sheet import Sheet
 

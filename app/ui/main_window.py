@@ -24,8 +24,9 @@ from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
 from app.ui.finder import Finder
+from app.ui.look import theme
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets import focus_ring, tab_order, theme
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.commands import Commands
 from app.ui.widgets.floating import Toast
 from app.ui.widgets.typing_focus import TypingFocus

@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.shortcuts import COMMANDS, Command
 from app.translation import noted, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.commands import Commands
 from app.ui.widgets.controls import Label
-from app.ui.widgets.painting import antialiased, block, outline
 from app.ui.widgets.sheet import Sheet
 
 WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMenu, QSystemTrayIcon
 
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
 
 
 class Tray(QObject):

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings
-from app.ui.widgets import theme
+from app.ui.look import theme
 
 
 def as_before() -> Iterator[None]:

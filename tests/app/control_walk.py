@@ -35,7 +35,7 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.card_frame import CardFrame
 from app.ui.widgets.controls import Button, Chip, Label
 from app.ui.widgets.floating import Toast

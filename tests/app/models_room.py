@@ -17,10 +17,10 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.settings import AppSettings
+from app.ui.look import theme
 from app.ui.main_window import MainWindow
 from app.ui.models.model_acts import ModelActs
 from app.ui.models.model_card import ModelCard
-from app.ui.widgets import theme
 
 
 class QuietChat(QObject):

@@ -21,7 +21,7 @@ from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import InThreadHost
 from app.settings import AppSettings
-from app.ui.widgets import theme
+from app.ui.look import theme
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_host.py"))]
 

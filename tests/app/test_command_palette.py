@@ -17,9 +17,9 @@ from app.chat.conversation import Conversation
 from app.settings import AppSettings, described
 from app.text.palette_search import Entry, folded, marks, matching
 from app.ui.command_palette import CommandPalette
+from app.ui.look import theme
 from app.ui.palette_entries import of_chats, of_settings
 from app.ui.shortcuts_sheet import ShortcutsSheet
-from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 

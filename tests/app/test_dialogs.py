@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings, described
 from app.ui.about_dialog import AboutDialog, Page
+from app.ui.look import theme
 from app.ui.settings_dialog import SettingsDialog
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.setting_groups import Group
 from app.ui.widgets.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for

@@ -36,12 +36,12 @@ from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.crash_dialog import CrashDialog
+from app.ui.look import theme
 from app.ui.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.message_view import Answer
-from app.ui.widgets import theme
 from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
 from app.ui.widgets.popover import Popover

@@ -16,12 +16,12 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMen
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, SearchHit
+from app.ui.look import theme
 from app.ui.sidebar import chat_drag
 from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_model import ChatRow, FolderRow, Row, grouped
 from app.ui.sidebar.folder_sheet import FolderSheet
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets import theme
 from app.ui.widgets.marked_line import in_sight
 
 pytestmark = pytest.mark.gui

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from test_every_control import PLACES, faults
 
-from app.ui.widgets import language, theme
+from app.ui.look import language, theme
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow]
 

@@ -11,10 +11,10 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_act import MessageAct
+from app.ui.look import theme
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.transcript import BATCH, MOST_BUILT, NEWEST, Transcript
-from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 STATS = {"tokens": 142, "total_s": 3.6, "decode_tok_s": 39.1}

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.models.model_rows import Preparing
-from app.ui.widgets import theme
+from app.ui.look import theme
 from engine.library.records import Download
 
 pytestmark = pytest.mark.gui

@@ -19,7 +19,7 @@ from app.bootstrap import Hearth, folders_in
 from app.chat.conversation import Message, MessageState
 from app.clients.engine_status import Phase
 from app.settings import AppSettings
-from app.ui.widgets import theme
+from app.ui.look import theme
 from engine.assets import asset_root, starter_model
 
 pytestmark = [

@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 import app.ui
 from app.shortcuts import COMMANDS, command, keys, tooltip
+from app.ui.look.icons import PATHS
 from app.ui.shortcuts_sheet import caps
 from app.ui.widgets.commands import Commands
-from app.ui.widgets.icons import PATHS
 
 pytestmark = pytest.mark.gui
 

@@ -11,7 +11,7 @@ from patient_bot import PatientBot
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label
 
 pytestmark = pytest.mark.gui

@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
+from app.ui.look import theme
 from app.ui.transcript.transcript import Transcript
-from app.ui.widgets import slices, theme
+from app.ui.widgets import slices
 
 pytestmark = pytest.mark.gui
 SIZE = 100_000

@@ -296,7 +296,7 @@ def long_chat(folder: Path) -> Figures:
     from PySide6.QtCore import QPoint, QPointF, Qt
     from PySide6.QtGui import QWheelEvent
 
-    from app.ui.widgets import theme
+    from app.ui.look import theme
 
     fill_chats(folder, 200)
     chat = fill_long_chat(folder, LONG)

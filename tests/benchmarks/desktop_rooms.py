@@ -164,7 +164,7 @@ class Seat:
         from app.bootstrap import Hearth, folders_in
         from app.clients.engine_process import Patience, ProcessHost
         from app.settings import load_settings
-        from app.ui.widgets import theme
+        from app.ui.look import theme
 
         app = QApplication.instance() or QApplication([])
         assert isinstance(app, QApplication)

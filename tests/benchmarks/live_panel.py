@@ -98,7 +98,7 @@ def window_cost(seconds: float) -> dict[str, float]:
 
     from app.bootstrap import Hearth, folders_in
     from app.settings import AppSettings
-    from app.ui.widgets import theme
+    from app.ui.look import theme
 
     app = QApplication([])
     theme.apply(app, "light", 1.0)

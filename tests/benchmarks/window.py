@@ -123,7 +123,7 @@ def window(folder: Path, engine: str, threads: int | None = None) -> Any:
 
     from app.bootstrap import Hearth, folders_in
     from app.settings import load_settings
-    from app.ui.widgets import theme
+    from app.ui.look import theme
 
     app = QApplication([])
     places = folders_in(folder)

@@ -26,10 +26,11 @@ from app.chat.comparison import Comparison, Side, SideState, differences, verdic
 from app.clients.engine_status import rate, seconds
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
-from app.ui.widgets import focus_ring, theme
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce, resize_within_screen
-from app.ui.widgets.painting import antialiased, block
 
 WIDE, HIGH = 880, 640
 # px of the dialog: narrower, and as high as that, one card stands above the other. Where both lack, side by side shows

@@ -24,11 +24,11 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui.chat.offer_card import OfferCard
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading, order
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.transcript.transcript import text_column
-from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Label
-from app.ui.widgets.direction import leading, order
-from app.ui.widgets.painting import antialiased, block, outline
 
 PROMPTS = (
     ("pen", noted("A story"), noted("Tell me a story about a small fox")),

@@ -11,9 +11,9 @@ from app.clients.engine_status import NARROW, gigabytes
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Button, IconButton, Label, Progress
-from app.ui.widgets.direction import set_margins
 
 HIGH = 60
 

@@ -13,7 +13,7 @@ from app.chat.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.presets import Preset, Presets
 from app.translation import figure, noted, tr, tr_n
 from app.ui.composer.sampling_editor import SamplingEditor
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.shelf_dialog import Editor, ShelfDialog, ShelfWords
 

@@ -15,10 +15,10 @@ from app.chat import attachments
 from app.chat.conversation import Attachment
 from app.chat.draft_attachments import Attached
 from app.translation import figure, tr, tr_n
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.flow import Flow
-from app.ui.widgets.painting import antialiased, block, outline
 
 HEIGHT, NAME_PX, RADIUS = 32, 200, 8
 GLYPHS = {"pasted": "lines", "text": "file", "pdf": "file"}

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 from app.chat.conversation import Attachment
 from app.translation import tr
 from app.ui.composer.attachment_chip import size_of
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button
 from app.ui.widgets.sheet import Sheet
 

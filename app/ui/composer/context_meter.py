@@ -11,10 +11,10 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.clients.engine_status import EngineStatus
 from app.translation import figure, noted, tr, tr_n
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import order
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label, Rule, Segments
-from app.ui.widgets.direction import order
-from app.ui.widgets.painting import antialiased, block
 from app.ui.widgets.popover import Popover
 from app.ui.widgets.signs import paint_ring
 from engine.service.protocol import CountResult

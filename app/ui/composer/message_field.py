@@ -26,7 +26,7 @@ from app.chat.attachments import PASTE_FROM_CHARS
 from app.clients.engine_status import EngineStatus
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 
 MAX_LINES = 8
 PLACEHOLDER = noted("Write a message")

@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
 from app.chat.conversation import Unsent
 from app.translation import figure, tr, tr_n
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import IconButton, Label
 from app.ui.widgets.floating import announce
-from app.ui.widgets.painting import antialiased, block
 
 LONGEST_TOOLTIP = 600  # characters
 

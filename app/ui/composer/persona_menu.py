@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
 from app.chat.personas import NO_PERSONA, Persona
 from app.translation import tr
+from app.ui.look import icons, theme
 from app.ui.models.model_list import is_typed
-from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.pick_menu import PickMenu, clear
 from app.ui.widgets.pick_row import INSET as ROW_INSET

@@ -12,7 +12,7 @@ from app.chat.mode_rates import MODE_WORDS, in_words
 from app.chat.presets import BALANCED, Preset
 from app.translation import figure as number
 from app.translation import noted, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Label, Rule, Segments
 from app.ui.widgets.pick_menu import PickMenu, clear
 from app.ui.widgets.pick_row import INSET as ROW_INSET

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolic
 from app.chat.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting, worded
 from app.translation import figure, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import IconButton, Label, Slider
 from app.ui.widgets.setting_rows import MAX_STEPS, in_words
 

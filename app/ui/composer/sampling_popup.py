@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QWidget
 from app.chat.shelf import NAME_LENGTH
 from app.translation import tr
 from app.ui.composer.sampling_editor import SamplingEditor
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.popover import Popover
 

@@ -24,10 +24,10 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from app.clients.engine_status import NARROW, rate
 from app.clients.live_figures import WINDOW_S, Graph, Points, Speed
 from app.translation import figure, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import order
+from app.ui.look.painting import antialiased, block, outline, say_changed
 from app.ui.widgets.card_frame import elided
-from app.ui.widgets.direction import order
-from app.ui.widgets.painting import antialiased, block, outline, say_changed
 
 SMALL_PX, SPEED_PX = 124, 204
 GAP_S = 3.5  # further apart, two points are not joined

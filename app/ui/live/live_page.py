@@ -22,7 +22,7 @@ from app.ui.composer.preset_menu import mode_words
 from app.ui.live.live_graph import LiveGraph, SpeedCard
 from app.ui.live.neuron_map import NeuronMap
 from app.ui.live.token_time import TokenTime
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Chip, Dot, Label, Segments
 from app.ui.widgets.engine_card import dot_token
 from app.ui.widgets.flow import Flow

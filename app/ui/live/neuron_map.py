@@ -25,9 +25,9 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from app.clients.live_figures import share
 from app.translation import figure, tr
 from app.ui.live.live_graph import LiveCard
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.painting import block
 from app.ui.widgets.card_frame import elided
-from app.ui.widgets.painting import block
 
 ROWS = 22  # where the engine has not said how many groups there are
 LEVELS = 100  # of brightness, from idle to all of a cell's neurons

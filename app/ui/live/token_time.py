@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QWidget
 from app.clients.live_figures import UNKNOWN, Stage, TokenTimes, milliseconds
 from app.translation import figure, noted, tr
 from app.ui.live.live_graph import SPEED_PX, LiveCard
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.card_frame import elided
-from app.ui.widgets.painting import antialiased, block
 
 LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
 LOW_PX, THREE_COLUMNS_PX = 188, 560

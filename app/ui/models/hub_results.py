@@ -12,7 +12,7 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from app.translation import figure, noted, tr, tr_n
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.card_frame import CardFrame, CardGrid
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.note import Note

@@ -16,10 +16,10 @@ from app.clients.engine_status import EngineStatus, Phase, gigabytes
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.painting import block, say_changed
 from app.ui.widgets.card_frame import CardFrame, chip_width, elided
 from app.ui.widgets.controls import Button, IconButton
-from app.ui.widgets.painting import block, say_changed
 from app.ui.widgets.signs import paint_dot, paint_share
 from app.user_messages import plain_figures
 

@@ -12,8 +12,8 @@ from app.clients.engine_status import gigabytes
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
+from app.ui.look import theme
 from app.ui.models.model_card import WORDS, main_acts
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Chip, Label, ShareBar
 from app.ui.widgets.sheet import Facts, Sheet
 

@@ -15,7 +15,7 @@ from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.models.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Chip, Label, Rule, Segments
 from app.ui.widgets.floating import ConfirmDialog, confirm
 from app.ui.widgets.sheet import Sheet

@@ -15,10 +15,10 @@ from PySide6.QtWidgets import QFrame, QRadioButton, QSizePolicy, QWidget
 
 from app.models.model_selection import FILTERS, SIZES, SORTS, Choice, Filter
 from app.translation import tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Button
 from app.ui.widgets.floating import Menu
-from app.ui.widgets.painting import antialiased, block, outline
 
 PILL_PX, PILL_GAP = 30, 6
 OUTSET_PX = 8  # the menus' words begin and end with the column, so their ground reaches this far beyond it

@@ -24,9 +24,9 @@ from app.clients.servers import Place
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui.widgets import icons, theme
-from app.ui.widgets.direction import leading, order
-from app.ui.widgets.painting import block
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading, order
+from app.ui.look.painting import block
 from app.ui.widgets.signs import paint_dot
 
 Index = QModelIndex | QPersistentModelIndex

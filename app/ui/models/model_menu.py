@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QLineEdit, QSizePolicy, QSpacerItem, QWidget
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.translation import tr
+from app.ui.look import icons, theme
 from app.ui.models.model_list import ROW, Entry, ModelList, ModelView, is_typed, move_of
-from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover
 

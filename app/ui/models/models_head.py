@@ -7,11 +7,11 @@ from PySide6.QtGui import QKeyEvent, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.translation import tr
+from app.ui.look import theme
+from app.ui.look.painting import antialiased
 from app.ui.models.model_filters import OUTSET_PX
 from app.ui.sidebar.side_panel import SearchField
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, IconButton, Label
-from app.ui.widgets.painting import antialiased
 
 SEARCH_PX = 300
 ONE_ROW_PX = 860  # a narrower page has the search below the title

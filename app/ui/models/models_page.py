@@ -26,6 +26,7 @@ from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.models.model_selection import families, repository, select
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.models.hub_results import HubHits
 from app.ui.models.model_card import ModelCard, going_on, main_acts
 from app.ui.models.model_filters import OUTSET_PX, ModelFilters
@@ -33,7 +34,6 @@ from app.ui.models.models_head import DropVeil, PageHead
 from app.ui.models.repository_view import RepositoryView
 from app.ui.models.server_shelf import ServerShelf
 from app.ui.models.work_bar import Work, WorkBar, downloads_work
-from app.ui.widgets import theme
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.card_frame import CardGrid
 from app.ui.widgets.note import Note, say_why_empty

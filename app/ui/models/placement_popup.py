@@ -19,9 +19,9 @@ from app.clients.engine_status import NARROW
 from app.models import model_words
 from app.models.model_words import Rate
 from app.translation import figure, tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import leading, set_margins
 from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
-from app.ui.widgets.direction import leading, set_margins
 from app.ui.widgets.floating import announce
 from app.ui.widgets.popover import Popover
 from engine.library.records import Estimate

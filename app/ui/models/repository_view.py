@@ -15,8 +15,8 @@ from app.clients.engine_status import gigabytes
 from app.models import model_words
 from app.models.model_rows import fit_words
 from app.translation import noted, tr, tr_n
+from app.ui.look import theme
 from app.ui.models.hub_results import HUB_PAGE, hub_line
-from app.ui.widgets import theme
 from app.ui.widgets.card_frame import SIDE_PX, TOP_PX
 from app.ui.widgets.controls import Button, Chip, IconButton, Label, Rule
 from app.ui.widgets.note import Note

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.clients.servers import MAX_MODELS, NAME_LENGTH, Server
 from app.translation import figure, noted, tr, tr_n
+from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Label, Toggle
 from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.clients.servers import Place, Server
 from app.translation import tr
+from app.ui.look import icons, theme
 from app.ui.models.model_dialogs import card_of_rows
-from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Button, Chip, IconButton, Label
 
 

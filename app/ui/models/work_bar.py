@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWi
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Dot, IconButton, Label, Progress
 
 

@@ -14,7 +14,7 @@ from app.chat.chat_memory import BIN_DAYS
 from app.chat.conversation import BinnedChat
 from app.translation import figure, tr, tr_n
 from app.ui.chat.chat_page import UNTITLED
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.floating import confirm
 from app.ui.widgets.sheet import Sheet

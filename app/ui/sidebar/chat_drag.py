@@ -12,10 +12,10 @@ from PySide6.QtCore import QMimeData, QPoint, QRectF, Qt
 from PySide6.QtGui import QDrag, QPainter, QPixmap
 
 from app.translation import tr
+from app.ui.look import theme
+from app.ui.look.painting import block, outline
 from app.ui.sidebar.chat_model import FOLDERS, PINNED, ChatModel, ChatRow, FolderRow
-from app.ui.widgets import theme
 from app.ui.widgets.marked_line import paint_line
-from app.ui.widgets.painting import block, outline
 
 if TYPE_CHECKING:
     from PySide6.QtWidgets import QWidget

@@ -29,10 +29,10 @@ from PySide6.QtWidgets import (
 
 from app.chat.conversation import Conversation, SearchHit
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.sidebar import chat_drag, chat_menus
 from app.ui.sidebar.chat_model import ChatModel, ChatRow, FolderRow, Row
 from app.ui.sidebar.chat_rows import GAP, ROW, SCROLL_BAR, ChatDelegate
-from app.ui.widgets import theme
 from app.ui.widgets.floating import Menu
 
 

@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from app.chat.conversation import Conversation
 from app.shortcuts import keys
 from app.translation import tr
-from app.ui.widgets import icons
+from app.ui.look import icons
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from PySide6.QtWidgets import (
 )
 
 from app.translation import tr
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading
+from app.ui.look.painting import block, outline
 from app.ui.sidebar.chat_model import ChatRow, FolderRow, Index
-from app.ui.widgets import icons, theme
-from app.ui.widgets.direction import leading
 from app.ui.widgets.marked_line import Mark, paint_line
-from app.ui.widgets.painting import block, outline
 from app.ui.widgets.signs import paint_dot
 
 if TYPE_CHECKING:

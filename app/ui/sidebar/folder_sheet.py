@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLineEdit, QWidget
 
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.sidebar.chat_model import FOLDER_LENGTH
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.sheet import Sheet
 

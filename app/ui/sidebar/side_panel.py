@@ -14,13 +14,13 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStac
 from app.chat.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
 from app.translation import tr
+from app.ui.look import icons, theme
+from app.ui.look.icons import Glyph
+from app.ui.look.painting import antialiased
 from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_rows import SCROLL_BAR
-from app.ui.widgets import icons, theme
 from app.ui.widgets.controls import Button, Dot, IconButton, Label
 from app.ui.widgets.engine_card import EngineCard
-from app.ui.widgets.icons import Glyph
-from app.ui.widgets.painting import antialiased
 from app.ui.widgets.signs import paint_dot
 
 SEARCH_DELAY_MS = 120

@@ -15,8 +15,8 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QWidget
 from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.sidebar.side_panel import Rail, SidePanel
-from app.ui.widgets import theme
 from app.ui.widgets.engine_card import dot_token, state_line
 from engine.machine.monitor import MachineSample
 

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 
 from app.chat.answer_words import figures_of
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.popover import Popover
 

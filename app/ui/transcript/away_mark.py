@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QWidget
 
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.painting import antialiased, block
 
 SENT_TO = "sentTo"  # property of a page: the EngineStatus of the chat that what is written on it goes to
 

@@ -15,10 +15,10 @@ from app.text.markdown_blocks import CodeBlock
 from app.text.selected_text import FAR
 from app.text.text_pages import broken, page_end, unbroken
 from app.translation import tr, tr_n
+from app.ui.look import theme
+from app.ui.look.direction import set_margins
 from app.ui.transcript.prose import LIST_INDENT, TextView, scroll_sideways
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, IconButton, Label
-from app.ui.widgets.direction import set_margins
 from app.ui.widgets.slices import later
 
 COPIED_MS = 1500

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.chat.conversation import Message, Role
 from app.translation import figure, tr, tr_n
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover
 

@@ -31,7 +31,7 @@ from PySide6.QtGui import (
 from app.text.markdown_blocks import FORMULA, STRUT
 from app.text.math_text import to_text
 from app.text.math_typeset import Drawing, Step, formula, typeset
-from app.ui.widgets import theme
+from app.ui.look import theme
 
 MOST_KEPT = 2000  # drawings, of some 10 KB each
 MOST_WAITING = 2000  # beyond these the oldest request is dropped; painting the formula requests it again

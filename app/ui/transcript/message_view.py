@@ -18,6 +18,7 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
 from app.translation import figure, tr
+from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.code_block import CodeBlockView
 from app.ui.transcript.more_row import MoreRow
@@ -27,7 +28,6 @@ from app.ui.transcript.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.transcript.turn_view import PART_GAP, MessageView
-from app.ui.widgets import theme
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import later
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label
 
 

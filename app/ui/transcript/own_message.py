@@ -12,13 +12,13 @@ from app.text.text_pages import broken, page_end
 from app.translation import figure, tr
 from app.ui.composer.attachment_chip import SentAttachments
 from app.ui.composer.message_field import MessageField
+from app.ui.look import theme
 from app.ui.transcript.away_mark import AwayMark, sent_to
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.prose import PlainText
 from app.ui.transcript.selectable import SelectableText
 from app.ui.transcript.turn_view import MessageView
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Menu
 

@@ -28,12 +28,12 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.text.selected_text import FAR
+from app.ui.look import theme
+from app.ui.look.direction import runs_leftwards
+from app.ui.look.painting import block
 from app.ui.transcript import formulas
 from app.ui.transcript.copied_text import running_text, table_in, table_text
 from app.ui.transcript.selectable import SelectableText
-from app.ui.widgets import theme
-from app.ui.widgets.direction import runs_leftwards
-from app.ui.widgets.painting import block
 
 LIST_INDENT = 28
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.

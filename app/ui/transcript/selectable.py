@@ -9,8 +9,8 @@ from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QText
 from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
 from app.text.selected_text import FAR
+from app.ui.look import theme
 from app.ui.transcript.copied_text import span, verbatim
-from app.ui.widgets import theme
 
 
 class SelectableText(QTextBrowser):

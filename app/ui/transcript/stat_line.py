@@ -15,8 +15,8 @@ from app.chat.conversation import Message
 from app.chat.message_act import can_continue
 from app.clients.engine_status import EngineStatus, Phase, rate
 from app.translation import tr
+from app.ui.look import theme
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Dot, Label, ShareBar
 
 Part = TypeVar("Part", bound=QWidget)

@@ -13,11 +13,11 @@ from app.chat.answer_words import count, thought_words
 from app.text.markdown_blocks import displayable
 from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr
+from app.ui.look import theme
+from app.ui.look.direction import set_margins
 from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.prose import TextView, set_line_height
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button, Dot, Label
-from app.ui.widgets.direction import set_margins
 
 INDENT, LINE = 14, 2
 SLIDE_MS = 160

@@ -18,12 +18,12 @@ from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.composer.context_reach import ContextReach
+from app.ui.look import theme
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection import TextSelection
 from app.ui.transcript.turn_column import TurnColumn
 from app.ui.transcript.turn_view import MessageView
-from app.ui.widgets import theme
 from app.ui.widgets.controls import Button
 
 NEWEST = 60  # messages that a chat has built soon after it opens

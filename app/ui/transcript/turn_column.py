@@ -14,10 +14,10 @@ from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayout, QWidget
 
 from app.chat.conversation import Message, MessageState, Role
+from app.ui.look import theme
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.turn_view import MessageView
-from app.ui.widgets import theme
 
 TURN_GAP = 16
 TURN_PX = 140  # room for a message that is not built: about what one takes

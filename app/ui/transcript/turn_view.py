@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from app.chat.conversation import Message
 from app.chat.message_act import Act, MessageAct
 from app.text.markdown_blocks import Block
+from app.ui.look import theme
 from app.ui.transcript.context_mark import ContextMark
 from app.ui.transcript.selectable import SelectableText
-from app.ui.widgets import theme
 
 PART_GAP = 14
 

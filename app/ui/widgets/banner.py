@@ -7,12 +7,12 @@ from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import set_margins
+from app.ui.look.icons import Glyph
 from app.ui.widgets.controls import Button, IconButton, Label
-from app.ui.widgets.direction import set_margins
 from app.ui.widgets.floating import announce
 from app.ui.widgets.flow import Flow
-from app.ui.widgets.icons import Glyph
 from app.user_messages import UserMessage
 
 _SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}

@@ -23,9 +23,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.ui.widgets import theme
-from app.ui.widgets.direction import leading, order
-from app.ui.widgets.painting import antialiased, block, outline
+from app.ui.look import theme
+from app.ui.look.direction import leading, order
+from app.ui.look.painting import antialiased, block, outline
 
 CARD_PX, SIDE_PX, TOP_PX, GAP_PX = 194, 16, 14, 14
 TWO_COLUMNS_PX = 700  # a narrower page has one

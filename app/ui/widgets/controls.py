@@ -12,9 +12,9 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPalette, QResizeEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidget
 
-from app.ui.widgets import icons, theme
-from app.ui.widgets.direction import leading, order
-from app.ui.widgets.painting import antialiased, block, outline
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading, order
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.signs import Dot, MemoryBar, Progress, ShareBar
 from app.ui.widgets.switches import Segments, Slider, Toggle
 

@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout
 
 from app.clients.engine_status import EngineStatus, Phase, memory_of, rate, seconds
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.direction import set_margins
+from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Dot, IconButton, Label, MemoryBar, Progress
-from app.ui.widgets.direction import set_margins
-from app.ui.widgets.painting import antialiased, block, outline
 from engine.machine.monitor import GpuSample, MachineSample
 
 

@@ -12,10 +12,11 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.widgets import compositor, focus_ring, icons, theme
+from app.ui.look import compositor, icons, theme
+from app.ui.look.icons import Glyph
+from app.ui.look.painting import antialiased, outline
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.icons import Glyph
-from app.ui.widgets.painting import antialiased, outline
 
 RINGS, DROP = 18, 5
 PAD = RINGS + DROP + 1  # room for the shadow on every side

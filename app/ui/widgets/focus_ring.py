@@ -12,8 +12,8 @@ from PySide6.QtGui import QFocusEvent, QKeyEvent, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QWidget
 from shiboken6 import isValid
 
-from app.ui.widgets import theme
-from app.ui.widgets.painting import antialiased
+from app.ui.look import theme
+from app.ui.look.painting import antialiased
 
 GAP, LINE = 2, 2
 _TABS = {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason}

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QTextCharFormat, QTextLayout, QTextOption
 
-from app.ui.widgets import theme
-from app.ui.widgets.direction import runs_leftwards
-from app.ui.widgets.painting import block
+from app.ui.look import theme
+from app.ui.look.direction import runs_leftwards
+from app.ui.look.painting import block
 
 Mark = tuple[int, int]
 MORE = "…"

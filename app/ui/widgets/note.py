@@ -6,9 +6,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.widgets import theme
+from app.ui.look import theme
+from app.ui.look.icons import Glyph
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.icons import Glyph
 from app.user_messages import UserMessage
 
 

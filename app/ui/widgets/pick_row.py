@@ -7,10 +7,10 @@ from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.translation import tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.direction import leading, order
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button
-from app.ui.widgets.direction import leading, order
-from app.ui.widgets.painting import antialiased, block
 
 ROW, INSET, GLYPH = 34, 10, 16
 

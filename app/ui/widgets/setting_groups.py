@@ -9,9 +9,9 @@ from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
+from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label, Rule
-from app.ui.widgets.painting import antialiased, block
 from app.ui.widgets.setting_rows import ROW_PX
 
 

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from app.clients.engine_status import NARROW
 from app.settings import Setting
 from app.translation import figure, tr, unfigured
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import IconButton, Label, Segments, Slider, Toggle
 
 ROW_PX = 58

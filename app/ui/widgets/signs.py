@@ -9,8 +9,8 @@ from PySide6.QtGui import QColor, QHideEvent, QPainter, QPainterPath, QPaintEven
 from PySide6.QtWidgets import QWidget
 
 from app.translation import figure, tr
-from app.ui.widgets import theme
-from app.ui.widgets.painting import antialiased, block, say_changed
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block, say_changed
 
 
 class Dot(QWidget):

@@ -9,8 +9,8 @@ from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QRadioButton, QSizePolicy, QSlider, QStyle, QWidget
 
-from app.ui.widgets import theme
-from app.ui.widgets.painting import antialiased, block
+from app.ui.look import theme
+from app.ui.look.painting import antialiased, block
 
 
 class Toggle(QCheckBox):

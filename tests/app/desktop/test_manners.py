@@ -26,8 +26,8 @@ from app.desktop.single_instance import Wish
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
 from app.ui.crash_dialog import CrashDialog
+from app.ui.look import theme
 from app.ui.tray import Tray, tray_icon
-from app.ui.widgets import theme
 from app.ui.widgets.floating import Toast
 from engine.library.records import Download
 

@@ -14,7 +14,7 @@ from app.chat.conversation import Attachment, Conversation, Message, MessageStat
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat import chat_page
 from app.ui.chat.chat_page import ChatPage, chat_as_markdown
-from app.ui.widgets import theme
+from app.ui.look import theme
 from app.ui.widgets.controls import Label
 from app.ui.widgets.floating import ConfirmDialog
 from app.user_messages import UserMessage

@@ -18,7 +18,7 @@ from app.chat.draft_attachments import Measure
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.composer.attachment_sheet import AttachmentSheet
 from app.ui.composer.composer import Composer
-from app.ui.widgets import theme
+from app.ui.look import theme
 from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui

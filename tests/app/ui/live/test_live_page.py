@@ -23,7 +23,7 @@ from app.clients.engine_status import NARROW, EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
 from app.ui.live.live_graph import round_top
 from app.ui.live.live_page import NO_MODEL, LivePage
-from app.ui.widgets import theme
+from app.ui.look import theme
 from engine.service.protocol import Live
 
 pytestmark = pytest.mark.gui

@@ -16,8 +16,8 @@ from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, Preparing, rows_of
+from app.ui.look import theme
 from app.ui.models.model_card import ModelCard, going_on, main_acts
-from app.ui.widgets import theme
 from app.ui.widgets.card_frame import CardGrid
 from engine.library.records import Download
 

@@ -19,9 +19,9 @@ from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import Phase
 from app.problems import Problems
+from app.ui.look import theme
 from app.ui.models.model_details import DetailsSheet
 from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
-from app.ui.widgets import theme
 from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.user_messages import UserMessage
 from engine.library.records import Download, HubModel

@@ -15,10 +15,10 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus, Phase
+from app.ui.look import theme
 from app.ui.sidebar import chat_list
 from app.ui.sidebar.chat_model import ChatModel, ChatRow, grouped
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 

@@ -16,10 +16,10 @@ from app.chat.conversation import Message, MessageState, Role
 from app.text.block_parser import BlockParser
 from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of, whole_message
 from app.ui.chat.chat_page import ChatPage
+from app.ui.look import theme
 from app.ui.transcript.prose import LIST_INDENT
 from app.ui.transcript.selectable import SelectableText
 from app.ui.transcript.transcript import Transcript
-from app.ui.widgets import theme
 
 pytestmark = pytest.mark.gui
 importlib.import_module("app.text.math_drawing")  # hides a warning: not on a thread, in the middle of a test

@@ -21,6 +21,7 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks
 from app.text.block_parser import STEP
 from app.text.markdown_blocks import CodeBlock
+from app.ui.look import theme
 from app.ui.transcript import prose
 from app.ui.transcript.code_block import CodeBlockView, coloured_spans
 from app.ui.transcript.message_view import Answer
@@ -29,7 +30,6 @@ from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.prose import Prose, Table, TextView
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
-from app.ui.widgets import theme
 from app.ui.widgets.slices import is_working
 
 pytestmark = pytest.mark.gui

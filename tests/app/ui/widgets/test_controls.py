@@ -11,7 +11,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.ui.widgets import floating, focus_ring, theme
+from app.ui.look import theme
+from app.ui.widgets import floating, focus_ring
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.controls import (
     Button,

@@ -8,7 +8,7 @@ from PySide6.QtGui import QColor, QFontDatabase, QFontInfo, QFontMetricsF, QIcon
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.ui.widgets import icons, theme
+from app.ui.look import icons, theme
 from app.ui.widgets.controls import Button, Label
 from engine.assets import asset_root
 

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPaintEvent, QPixmap
 from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.ui.widgets import theme
+from app.ui.look import theme
 from engine.assets import asset_root
 
 SCALES = (1.0, 1.25, 1.5, 2.0, 3.0)

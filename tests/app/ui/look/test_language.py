@@ -13,8 +13,8 @@ from app.chat.presets import Presets
 from app.clients.engine_status import EngineStatus, Phase, gigabytes, rate
 from app.settings import description_of, worded
 from app.translation import figure, noted, tr, tr_n, unfigured
+from app.ui.look import language
 from app.ui.sidebar.chat_model import FOLDERS
-from app.ui.widgets import language
 from app.user_messages import describe
 from engine.errors import DeviceMemoryError
 
