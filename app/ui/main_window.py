@@ -23,13 +23,13 @@ from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
-from app.ui.finder import Finder
+from app.ui.keyboard import focus_ring, tab_order
+from app.ui.keyboard.commands import Commands
+from app.ui.keyboard.finder import Finder
+from app.ui.keyboard.typing_focus import TypingFocus
 from app.ui.look import theme
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets import focus_ring, tab_order
-from app.ui.widgets.commands import Commands
 from app.ui.widgets.floating import Toast
-from app.ui.widgets.typing_focus import TypingFocus
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.machine.monitor import MachineSample
 from engine.service.protocol import GenerationResult, Live, LoadedModelInfo

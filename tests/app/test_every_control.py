@@ -31,11 +31,11 @@ import app.ui
 from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
-from app.ui.command_palette import CommandPalette
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.crash_dialog import CrashDialog
+from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
 from app.ui.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_sheet import BinSheet

@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 import app.ui
 from app.shortcuts import COMMANDS, command, keys, tooltip
+from app.ui.keyboard.commands import Commands
+from app.ui.keyboard.shortcuts_sheet import caps
 from app.ui.look.icons import PATHS
-from app.ui.shortcuts_sheet import caps
-from app.ui.widgets.commands import Commands
 
 pytestmark = pytest.mark.gui
 

@@ -22,8 +22,8 @@ from app.ui.sidebar.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
     from app.chat.chat_shelf import ChatShelf
+    from app.ui.keyboard.commands import Commands
     from app.ui.sidebar.sidebar import Sidebar
-    from app.ui.widgets.commands import Commands
     from app.ui.widgets.floating import Menu
 
 

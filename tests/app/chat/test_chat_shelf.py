@@ -16,9 +16,9 @@ from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store import Store
 from app.clients.operations import Operations
+from app.ui.keyboard.commands import Commands
 from app.ui.sidebar.chat_acts import ChatActs
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets.commands import Commands
 from app.user_messages import UserMessage
 
 

@@ -16,10 +16,10 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Conversation
 from app.settings import AppSettings, described
 from app.text.palette_search import Entry, folded, marks, matching
-from app.ui.command_palette import CommandPalette
+from app.ui.keyboard.command_palette import CommandPalette
+from app.ui.keyboard.palette_entries import of_chats, of_settings
+from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
 from app.ui.look import theme
-from app.ui.palette_entries import of_chats, of_settings
-from app.ui.shortcuts_sheet import ShortcutsSheet
 
 pytestmark = pytest.mark.gui
 

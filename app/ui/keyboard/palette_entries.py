@@ -13,9 +13,9 @@ from app.shortcuts import keys
 from app.text.palette_search import Entry
 from app.translation import figure as number
 from app.translation import tr
+from app.ui.keyboard.commands import Commands
 from app.ui.models.model_list import can_answer, figure, section
 from app.ui.sidebar.chat_model import UNTITLED
-from app.ui.widgets.commands import Commands
 
 RECENT = 4  # chats that are shown before anything is typed
 

@@ -8,9 +8,9 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.shortcuts import COMMANDS, Command
 from app.translation import noted, tr
+from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline
-from app.ui.widgets.commands import Commands
 from app.ui.widgets.controls import Label
 from app.ui.widgets.sheet import Sheet
 

@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QWidget
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.text.palette_search import Entry
-from app.ui.widgets.commands import Commands
+from app.ui.keyboard.commands import Commands
 
 if TYPE_CHECKING:
     from app.settings import AppSettings
-    from app.ui.command_palette import CommandPalette
+    from app.ui.keyboard.command_palette import CommandPalette
     from app.ui.sidebar.sidebar import Sidebar
 
 
@@ -45,8 +45,8 @@ class Finder(QObject):
 
     def open_palette(self) -> None:
         """Find a command, a chat, a model or a setting by typing; close it if it is open."""
-        from app.ui.command_palette import CommandPalette
-        from app.ui.palette_entries import in_messages
+        from app.ui.keyboard.command_palette import CommandPalette
+        from app.ui.keyboard.palette_entries import in_messages
 
         if self.palette is None:
             search = self._sidebar.search_for
@@ -54,7 +54,7 @@ class Finder(QObject):
         self.palette.toggle()
 
     def _entries(self) -> list[Entry]:
-        from app.ui import palette_entries
+        from app.ui.keyboard import palette_entries
 
         chats = self._sidebar.panel.list.chats.conversations
         return [
@@ -67,6 +67,6 @@ class Finder(QObject):
 
     def open_shortcuts(self) -> None:
         """Every command that has keys."""
-        from app.ui.shortcuts_sheet import ShortcutsSheet
+        from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
 
         ShortcutsSheet(self._window, self._commands).open()
