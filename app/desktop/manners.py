@@ -193,7 +193,7 @@ class Manners(QObject):
                         lambda lines: self._show_crash(lines, last.stacks), _log_failure)  # fmt: skip
 
     def _show_crash(self, lines: list[str], has_stacks: bool) -> None:
-        from app.ui.crash_dialog import CrashDialog
+        from app.ui.settings.crash_dialog import CrashDialog
 
         dialog = CrashDialog(self._window, lines, has_stacks, self._memory.is_sound is True)
         dialog.report_wanted.connect(self.save_report)

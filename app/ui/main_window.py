@@ -293,7 +293,7 @@ class MainWindow(QMainWindow):
         server.changed.connect(self._tell_own_server)
 
     def _tell_own_server(self) -> None:
-        from app.ui.own_server_rows import state_words
+        from app.ui.settings.own_server_rows import state_words
 
         if self.own_server is not None:
             self.set_note("serve", state_words(self.own_server))
@@ -472,7 +472,7 @@ class MainWindow(QMainWindow):
 
     def open_settings(self, name: str = "") -> None:
         """The settings, at the one of that name."""
-        from app.ui.settings_dialog import SettingsDialog
+        from app.ui.settings.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.settings, self, self._automatic, self._notes)
         self._model_changed.connect(dialog.show_model)
@@ -492,7 +492,7 @@ class MainWindow(QMainWindow):
 
     def open_about(self, page: str = "model") -> None:
         """What Hearth is and what it is made of, from one of its pages on."""
-        from app.ui.about_dialog import AboutDialog
+        from app.ui.settings.about_dialog import AboutDialog
 
         dialog = AboutDialog(self)
         dialog.show_page(page)

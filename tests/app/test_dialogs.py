@@ -11,12 +11,12 @@ from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.settings import AppSettings, described
-from app.ui.about_dialog import AboutDialog, Page
 from app.ui.look import theme
-from app.ui.settings_dialog import SettingsDialog
+from app.ui.settings.about_dialog import AboutDialog, Page
+from app.ui.settings.setting_groups import Group
+from app.ui.settings.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
+from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.widgets.controls import Label
-from app.ui.widgets.setting_groups import Group
-from app.ui.widgets.setting_rows import ChoiceRow, NumberRow, SliderRow, TextRow, row_for
 from engine import __version__
 from engine.assets import asset_root
 

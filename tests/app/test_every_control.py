@@ -34,10 +34,10 @@ from app.settings import described
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
-from app.ui.crash_dialog import CrashDialog
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
-from app.ui.settings_dialog import SettingsDialog
+from app.ui.settings.crash_dialog import CrashDialog
+from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.transcript.answer_figures import AnswerFigures

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
 from app.settings import AppSettings
-from app.ui.settings_dialog import SettingsDialog
+from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.widgets.engine_card import EngineCard, card_of
 from app.user_messages import describe
 from engine import errors

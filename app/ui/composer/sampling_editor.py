@@ -15,8 +15,8 @@ from app.chat.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting, worded
 from app.translation import figure, tr
 from app.ui.look import theme
+from app.ui.settings.setting_rows import MAX_STEPS, in_words
 from app.ui.widgets.controls import IconButton, Label, Slider
-from app.ui.widgets.setting_rows import MAX_STEPS, in_words
 
 TITLE_PX, VALUE_PX, TYPING_MS = 112, 80, 400
 # Above 100 nobody aims by hand, and a slider has a hundred places that a hand can find.

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from app.ui.composer.preset_menu import PresetMenu
     from app.ui.composer.sampling_popup import SamplingPopup
     from app.ui.live.live_page import LivePage
-    from app.ui.settings_dialog import SettingsDialog
+    from app.ui.settings.setting_groups import LinkRow
+    from app.ui.settings.settings_dialog import SettingsDialog
     from app.ui.widgets.popover import Popover
-    from app.ui.widgets.setting_groups import LinkRow
     from app.ui.widgets.shelf_dialog import ShelfDialog
 
 
@@ -147,7 +147,7 @@ class AnswerMenus(QObject):
 
     def add_to(self, dialog: SettingsDialog) -> None:
         """The way to personas and presets in the settings."""
-        from app.ui.widgets.setting_groups import LinkRow
+        from app.ui.settings.setting_groups import LinkRow
 
         choices = self.setup.choices
         for title, shelf, act in (

@@ -25,8 +25,8 @@ from app.desktop.manners import Manners
 from app.desktop.single_instance import Wish
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
-from app.ui.crash_dialog import CrashDialog
 from app.ui.look import theme
+from app.ui.settings.crash_dialog import CrashDialog
 from app.ui.tray import Tray, tray_icon
 from app.ui.widgets.floating import Toast
 from engine.library.records import Download
@@ -159,7 +159,7 @@ def test_a_desktop_without_a_tray_keeps_the_usual_close(arrive: Arrive) -> None:
     person = arrive(settings=AppSettings(tray=True))
     assert not person.window.stays_in_tray
     person.window.open_settings()
-    from app.ui.settings_dialog import SettingsDialog
+    from app.ui.settings.settings_dialog import SettingsDialog
 
     dialog = person.window.findChild(SettingsDialog)
     assert dialog.rows["tray"].note.text() == "This desktop has no tray."

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from app.models.update_notice import UpdateNotice
 from app.settings import AppSettings
-from app.ui.settings_dialog import SettingsDialog
+from app.ui.settings.settings_dialog import SettingsDialog
 from engine.library.hub import release
 
 

@@ -20,8 +20,8 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers
 from app.servers.own_server import OwnServer
 from app.settings import AppSettings
-from app.ui.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
-from app.ui.settings_dialog import SettingsDialog
+from app.ui.settings.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
+from app.ui.settings.settings_dialog import SettingsDialog
 from engine.errors import RemoteKeyError, RemoteUnreachableError
 from engine.remote.client import RemoteServer
 from engine.service import protocol

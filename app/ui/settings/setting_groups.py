@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.painting import antialiased, block
+from app.ui.settings.setting_rows import ROW_PX
 from app.ui.widgets.controls import Button, Label, Rule
-from app.ui.widgets.setting_rows import ROW_PX
 
 
 class Group(QFrame):

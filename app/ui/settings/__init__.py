@@ -1,0 +1,1 @@
+"""The settings, About, and the dialog after a crash."""
