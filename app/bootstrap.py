@@ -29,7 +29,7 @@ from app.chat.chat_titles import ChatTitles
 from app.chat.mode_rates import ModeRates
 from app.chat.personas import Personas
 from app.chat.presets import Presets
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
 from app.clients.library_client import LibraryClient, library_makers

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import Literal
 
 from app import library_words
-from app.chat.chat_file_check import ChatFileError
-from app.chat.store_file import StoreError
-from app.chat.store_rescue import RescueReport
+from app.chat.store.chat_file_check import ChatFileError
+from app.chat.store.store_file import StoreError
+from app.chat.store.store_rescue import RescueReport
 from app.clients.engine_status import NARROW, gigabytes
 from app.library_words import ModelAction
 from app.settings import SettingsError

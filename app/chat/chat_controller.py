@@ -19,7 +19,7 @@ from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
 from app.chat.message_act import MessageAct
 from app.chat.next_message import NextMessage
-from app.chat.store import RescueReport, StoreError
+from app.chat.store.store import RescueReport, StoreError
 from app.clients.asking import AnswerRequest, Asking, overflow_of, request_for
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied

@@ -16,7 +16,6 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.chat.chat_files import read_json, write_json, write_markdown, write_markdown_folder
 from app.chat.conversation import (
     BinnedChat,
     Conversation,
@@ -31,7 +30,8 @@ from app.chat.conversation import (
     put_in,
     take_out,
 )
-from app.chat.store import RescueReport, Store, StoreError
+from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.store.store import RescueReport, Store, StoreError
 from app.clients.operations import Operations
 
 log = logging.getLogger(__name__)

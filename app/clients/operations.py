@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal, Slot
 
-from app.chat.store import StoreError
+from app.chat.store.store import StoreError
 
 T = TypeVar("T")
 

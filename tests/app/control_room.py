@@ -20,7 +20,7 @@ from pytestqt.qtbot import QtBot
 
 from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.settings import AppSettings
 from app.ui.widgets.floating import Toast
 from app.ui.widgets.popover import Popover

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Conversation, Message, MessageState
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import EngineStatus

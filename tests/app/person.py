@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from app.bootstrap import Hearth, folders_in
 from app.chat.conversation import Message
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import InThreadHost

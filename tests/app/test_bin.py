@@ -16,7 +16,7 @@ from app.bootstrap import folders_in
 from app.chat.chat_memory import BIN_DAYS
 from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import BinnedChat, Conversation, Message, Role
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.ui.sidebar.bin_sheet import MOST_ROWS, BinSheet, days_left
 from app.ui.widgets.floating import ConfirmDialog, Toast
 

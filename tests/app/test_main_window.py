@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState
-from app.chat.store import Store, StoreError
+from app.chat.store.store import Store, StoreError
 from app.settings import AppSettings, load_settings
 from app.ui.widgets.floating import Toast
 from engine.assets import starter_model

@@ -16,8 +16,8 @@ import pytest
 import engine
 from app import library_words
 from app import user_messages as module
-from app.chat.store_file import StoreError, StoreErrorKind
-from app.chat.store_rescue import RescueReport
+from app.chat.store.store_file import StoreError, StoreErrorKind
+from app.chat.store.store_rescue import RescueReport
 from app.settings import SettingsError
 from app.user_messages import (
     Action,
@@ -241,5 +241,5 @@ def test_a_rescue_says_how_much_came_over() -> None:
 
 
 def test_no_qt_is_needed() -> None:
-    code = "import sys; sys.modules['PySide6'] = None; import app.user_messages, app.chat.store, app.settings"
+    code = "import sys; sys.modules['PySide6'] = None; import app.user_messages, app.chat.store.store, app.settings"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(module.__file__).parents[1], timeout=300)

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 from limits import MOST_SECONDS
 
-from app.chat.chat_file_check import ChatFileError
-from app.chat.chat_files import read_json, write_json
 from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.personas import Persona, Personas
 from app.chat.shelf import ShelfError
+from app.chat.store.chat_file_check import ChatFileError
+from app.chat.store.chat_files import read_json, write_json
 from app.settings import AppSettings, load_settings, save_settings
 from engine.assets import asset_root
 from engine.errors import EngineError

@@ -207,7 +207,7 @@ def stop(folder: Path) -> Figures:
 def kill_streaming(folder: Path) -> Figures:
     """kill -9 in the middle of an answer of 100 words a second: how old the last word is that the file still has."""
     from app.bootstrap import folders_in
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     lost = []
     for run in range(5):

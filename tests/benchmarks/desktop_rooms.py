@@ -40,7 +40,7 @@ def fill_chats(folder: Path, chats: int) -> None:
     """So many chats of one question each."""
     from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     store, _ = Store.rescue(folders_in(folder).chats_file)
     for number in range(chats):
@@ -54,7 +54,7 @@ def fill_long_chat(folder: Path, messages: int) -> str:
     """One chat of so many messages; its id. Every tenth answer has a table and code."""
     from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     plain = "An answer of some length, as answers are: a few sentences that wrap once or twice in the column. " * 3
     rich = f"{plain}\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n```python\nfor i in range(10):\n    print(i)\n```\n"

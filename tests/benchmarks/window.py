@@ -107,7 +107,7 @@ def fill(folder: Path, chats: int) -> None:
     sys.path.insert(0, str(ROOT))
     from app.bootstrap import folders_in
     from app.chat.conversation import Conversation, Message, Role
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     places = folders_in(folder)
     store, _ = Store.rescue(places.chats_file)

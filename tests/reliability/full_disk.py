@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from tiny_model import make_tiny_model
 
-from app.chat.chat_files import write_json
 from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.mode_rates import ModeRates
 from app.chat.personas import Persona, Personas
-from app.chat.store import Store, StoreError
+from app.chat.store.chat_files import write_json
+from app.chat.store.store import Store, StoreError
 from app.models.model_choices import ModelChoices
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
 from engine.bundle import artefacts

@@ -70,7 +70,7 @@ def stream(folder: Path, pipe: int) -> None:
 
     from app.chat.chat_controller import ChatController
     from app.chat.chat_memory import ChatMemory
-    from app.chat.store import Store
+    from app.chat.store.store import Store
     from app.clients.engine_client import EngineClient
     from app.clients.engine_worker import EngineWorker, InThreadHost
     from app.clients.operations import Operations
@@ -136,7 +136,7 @@ def end(running: Stream) -> Kill:
 
 def look(folder: Path) -> tuple[int, str]:
     """How many words of the answer are kept, and what else is wrong."""
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     store, report = Store.rescue(folder / "chats.db")
     try:
@@ -197,7 +197,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=14)
     flags = parser.parse_args()
     import app.chat.chat_controller
-    import app.chat.store  # noqa: F401 - read once, before the forks
+    import app.chat.store.store  # noqa: F401 - read once, before the forks
     import engine.service.protocol  # noqa: F401
 
     began, load = time.monotonic(), os.getloadavg()[0]

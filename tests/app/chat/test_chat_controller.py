@@ -14,7 +14,7 @@ import pytest
 from desk import MakeDesk
 
 from app.chat.conversation import Message, MessageState, Role
-from app.chat.store import Store, StoreError
+from app.chat.store.store import Store, StoreError
 from app.clients.asking import history
 from app.clients.engine_status import Phase
 from app.settings import AppSettings

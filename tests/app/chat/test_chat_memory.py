@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from app.chat import chat_memory, store_search
+from app.chat import chat_memory
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
-from app.chat.store import Store
+from app.chat.store import store_search
+from app.chat.store.store import Store
 from app.clients.operations import Operations
 from app.user_messages import describe
 

@@ -27,7 +27,7 @@ def finish(desk: Desk) -> None:
 
 def on_disk(desk: Desk) -> list[str]:
     """The branch that another program would show."""
-    from app.chat.store import Store
+    from app.chat.store.store import Store
 
     store = Store.open(desk.path)
     chat = store.conversations()[0]

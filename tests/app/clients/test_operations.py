@@ -10,7 +10,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, Message, Role
-from app.chat.store import Store, StoreError, StoreErrorKind
+from app.chat.store.store import Store, StoreError, StoreErrorKind
 from app.clients.operations import Operations
 
 pytestmark = pytest.mark.gui

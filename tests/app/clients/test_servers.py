@@ -16,10 +16,10 @@ import pytest
 from desk import Desk, MakeDesk
 from server_stand_in import Piece, ServerStandIn
 
-from app.chat.chat_files import read_json, write_json
 from app.chat.chat_titles import ChatTitles
 from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat
 from app.chat.message_act import MessageAct, can_continue
+from app.chat.store.chat_files import read_json, write_json
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.library_client import LibraryClient

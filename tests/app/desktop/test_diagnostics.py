@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from app.bootstrap import folders_in
 from app.chat.conversation import Conversation, Message, Role
-from app.chat.store import Store
+from app.chat.store.store import Store
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes, diagnostics
 from app.desktop.shareable_log import LEFT_OUT, ShareableFormatter, place, stacks_in

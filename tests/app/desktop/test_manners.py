@@ -18,7 +18,7 @@ from PySide6.QtGui import QDesktopServices, QImage, QPainter
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from app.chat.store_file import StoreError
+from app.chat.store.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes
 from app.desktop.manners import Manners

@@ -1,7 +1,7 @@
 """Saving what can be saved when the chats' file is damaged or cannot be written.
 
 Never deletes and never changes the file that it was called for: it reads from a copy. How a sound file is opened is
-app/chat/store_file.py.
+app/chat/store/store_file.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from app.chat.conversation import MessageState, Role, new_id, title_from
-from app.chat.store_file import (
+from app.chat.store.store_file import (
     CONVERSATION_COLUMNS,
     LATER_COLUMNS,
     MESSAGE_COLUMNS,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from app.chat import store_search
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role
-from app.chat.store import Store, StoreError
-from app.chat.store_search import marks_in
+from app.chat.store import store_search
+from app.chat.store.store import Store, StoreError
+from app.chat.store.store_search import marks_in
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_a_large_purge_lets_others_to_the_file(store: Store, monkeypatch: pytest
     index_all(store)
     store.delete(gone.id)
     waits: list[float] = []
-    monkeypatch.setattr("app.chat.store.time.sleep", waits.append)
+    monkeypatch.setattr("app.chat.store.store.time.sleep", waits.append)
     assert store.purge_deleted(time.time() + 1, time.time() + 1) == 1
     assert len(waits) >= 9
     assert found(store, "message") == []

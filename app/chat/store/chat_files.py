@@ -1,7 +1,7 @@
 """Chats as files that leave Hearth and come back: JSON with everything, Markdown to read.
 
 What was written as JSON and read again is written with the same bytes. What is read is checked in
-app/chat/chat_file_check.py. Knows no Qt and no database.
+app/chat/store/chat_file_check.py. Knows no Qt and no database.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from app.chat.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
 from app.chat.conversation import Attachment, Message, MessageState, Role, WholeChat, branch
+from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
 from app.translation import noted, tr, tr_n
 
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]

@@ -17,7 +17,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.chat.chat_files import plain
 from app.chat.conversation import (
     Attachment,
     BinnedChat,
@@ -29,9 +28,10 @@ from app.chat.conversation import (
     Unsent,
     WholeChat,
 )
-from app.chat.store_file import StoreError, StoreErrorKind, failures, open_file
-from app.chat.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
-from app.chat.store_search import SearchIndex, fold, marks_in, snippet
+from app.chat.store.chat_files import plain
+from app.chat.store.store_file import StoreError, StoreErrorKind, failures, open_file
+from app.chat.store.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
+from app.chat.store.store_search import SearchIndex, fold, marks_in, snippet
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from app.chat import store_file
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, Unsent, branch
-from app.chat.store import Store, StoreError
+from app.chat.store import store_file
+from app.chat.store.store import Store, StoreError
 
 ROOT = Path(store_file.__file__).parents[2]
 
@@ -368,7 +368,7 @@ WRITER = """
 import dataclasses, sys, time
 from pathlib import Path
 from app.chat.conversation import Conversation, Message, MessageState, Role
-from app.chat.store import Store
+from app.chat.store.store import Store
 store = Store.open(Path(sys.argv[1]))
 chat = Conversation(title="killed")
 store.save_conversation(chat)

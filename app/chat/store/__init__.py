@@ -1,0 +1,1 @@
+"""Chats in SQLite and in files: saving, searching, rescue and import."""
