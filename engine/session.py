@@ -16,15 +16,15 @@ from pathlib import Path
 
 from engine.adaptation import Adaptation
 from engine.backends import Backend, choose_backend
-from engine.card.part import CardPart, load_part
-from engine.card.placed_part import Whole
-from engine.card.trial import choice
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.generate import TokenEvent, generate
+from engine.gpu.part import CardPart, load_part
+from engine.gpu.placed_part import Whole
+from engine.gpu.trial import choice
 from engine.load_steps import LoadSteps
 from engine.machine.hardware import choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile

@@ -8,13 +8,13 @@ import numpy as np
 from card_tokens import put_on_card
 from stand_in_batch import StandInBatchOps
 
-from engine.card.batch.batch import open_card_batch
-from engine.card.token.transformer import CardTransformer
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_batch, decode_one_token
+from engine.gpu.batch.batch import open_card_batch
+from engine.gpu.token.transformer import CardTransformer
 from engine.model.weights import ModelWeights
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cuda.batch_ops import CardBatchOps

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from placements_by_hand import a_placement
 
-from engine.card.token.decode_program import CardDecodeProgram
-from engine.card.weights.cache import CardCache, KvRegion
-from engine.card.weights.loading import LoadedCard, load_onto_card
 from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram
 from engine.executor.counters import FfnCounters
 from engine.executor.slots import SlotTable
+from engine.gpu.token.decode_program import CardDecodeProgram
+from engine.gpu.weights.cache import CardCache, KvRegion
+from engine.gpu.weights.loading import LoadedCard, load_onto_card
 from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor

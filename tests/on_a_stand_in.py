@@ -10,8 +10,8 @@ import pytest
 from placement_cases import a_profile
 from stand_in_card import StandInCard
 
-from engine.card.trial import choice, self_test
 from engine.config import EngineConfig
+from engine.gpu.trial import choice, self_test
 from engine.machine.graphics import GpuInfo
 from engine.session import LoadedModel
 

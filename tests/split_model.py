@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.card.weights.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.config import ModelConfig
+from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm

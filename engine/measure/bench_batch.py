@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.batch import BatchModel, open_batch
-from engine.card.weights.cache import SLOT_STEP
 from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
 from engine.generate import decode_batch, prefill
+from engine.gpu.weights.cache import SLOT_STEP
 from engine.measure.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.measure.token_bytes import TokenBytes
 from engine.model.kv_cache import KVCache

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.card.part import CardPart
 from engine.config import Mode
+from engine.gpu.part import CardPart
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32

@@ -1,6 +1,6 @@
 """What a model's parts take on a graphics card, where rows are padded and everything begins on 256 bytes.
 
-It counts from shapes and codecs; engine/card/weights/loading.py lays the same out in the same sizes.
+It counts from shapes and codecs; engine/gpu/weights/loading.py lays the same out in the same sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rates of a model's own rows, from what its tokens took: what the card read over the bus while the processor read too.
 
-Arithmetic alone; what times tokens is engine/card/token/balance.py.
+Arithmetic alone; what times tokens is engine/gpu/token/balance.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.card.part import CardPart
+    from engine.gpu.part import CardPart
     from engine.placement.placement_problem import Problem
     from engine.placement.solving import Setting
     from engine.session import LoadedModel

@@ -22,9 +22,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from engine.card.prefill import cold_stream  # noqa: E402 - found by the line above
-from engine.card.prefill.cold_stream import ColdPiece, ColdStream  # noqa: E402
-from engine.card.prefill.in_place import InPlace, spans_in_place  # noqa: E402
+from engine.gpu.prefill import cold_stream  # noqa: E402 - found by the line above
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream  # noqa: E402
+from engine.gpu.prefill.in_place import InPlace, spans_in_place  # noqa: E402
 from engine.machine.hardware import default_threads, probe  # noqa: E402
 from engine.model.read_in import ReadIn  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402

@@ -47,7 +47,7 @@ def main() -> int:
 
 def computes_right() -> int:
     """The trial itself; prints what is wrong."""
-    from engine.card.trial.kernel_checks import failures_of
+    from engine.gpu.trial.kernel_checks import failures_of
     from native_kernels.cuda.cuda_card import CudaCard
     from native_kernels.cuda.driver import Device
 

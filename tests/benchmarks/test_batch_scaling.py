@@ -13,7 +13,7 @@ from on_a_stand_in import StandInMachine
 from stand_in_batch import StandInBatchOps
 from tiny_model import make_tiny_model
 
-from engine.card import placed_part
+from engine.gpu import placed_part
 from engine.measure import bench, bench_batch
 
 

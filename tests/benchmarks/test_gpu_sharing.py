@@ -18,9 +18,9 @@ from gpu_sharing import Bench, agreement
 from on_a_stand_in import GIB, StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.card import room
-from engine.card.trial import budget
 from engine.config import EngineConfig
+from engine.gpu import room
+from engine.gpu.trial import budget
 from engine.session import LoadedModel
 from native_kernels.cuda.driver import CudaOutOfMemoryError
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from split_model import hot_part, in_a_file, random_weights
 
-from engine.card.prefill.in_place import InPlace, spans_in_place
-from engine.card.prefill.prefill import CardPrefill
-from engine.card.prefill.prefill_memory import Sizes, sizes_for
-from engine.card.weights.layers import CardModel
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
+from engine.gpu.prefill.in_place import InPlace, spans_in_place
+from engine.gpu.prefill.prefill import CardPrefill
+from engine.gpu.prefill.prefill_memory import Sizes, sizes_for
+from engine.gpu.weights.layers import CardModel
 from engine.model.kv_cache import KVCache
 from engine.model.read_in import ReadIn
 from engine.model.transformer import Transformer

@@ -13,9 +13,9 @@ from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine import session
-from engine.card.trial import self_test
 from engine.config import EngineConfig
 from engine.errors import Cancelled
+from engine.gpu.trial import self_test
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost

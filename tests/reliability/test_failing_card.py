@@ -8,7 +8,7 @@ import pytest
 from card_scenario import CardScenario
 from failing_card import Failure
 
-from engine.card import placed_part
+from engine.gpu import placed_part
 
 FAILURES: tuple[Failure, ...] = ("full", "full once", "lost")
 

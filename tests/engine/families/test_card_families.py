@@ -10,9 +10,9 @@ from card_tokens import CONTEXT, by_processor, logits_of, put_on_card, some_hot
 from family_models import CASES, save_model
 from predictors_of_kinds import predictor_of
 
-from engine.card.token.transformer import CardTransformer
 from engine.config import Mode
 from engine.executor.dense import DenseExecutor
+from engine.gpu.token.transformer import CardTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model

@@ -11,8 +11,8 @@ import pytest
 from placement_cases import a_config, a_model, a_profile, some_stats
 from tiny_model import make_tiny_model
 
-from engine.card.token.balance import Tried, balanced
 from engine.config import EngineConfig
+from engine.gpu.token.balance import Tried, balanced
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
 from engine.model.model_files import open_model

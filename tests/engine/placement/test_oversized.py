@@ -261,7 +261,7 @@ def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: py
 
 def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model would fit with the card, and the card fails: the RAM alone does not hold it, and that is said."""
-    from engine.card.trial import choice
+    from engine.gpu.trial import choice
     from engine.machine.graphics import GpuInfo
     from native_kernels.cuda.driver import CudaError
 

@@ -1,0 +1,315 @@
+"""The next tokens of several sequences on a card and the processor at once: both read what they read once for all.
+
+The card computes all rows of a layer's attention and hot neurons together, tells the processor which cold neurons any
+sequence needs, and goes on with the hot ones while the processor computes those. Where all layers are at home on the
+card a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from engine.batch import angles_of, check_batch, count, renew
+from engine.config import ModelConfig
+from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
+from engine.executor.counters import FfnCounters
+from engine.executor.dense import DenseExecutor
+from engine.executor.slots import SlotTable
+from engine.executor.union import UnionExecutor, kernel_activation
+from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.gpu.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Part
+from engine.gpu.batch.batch_steps import BatchSteps
+from engine.gpu.token.processor_calls import computed_by_processor
+from engine.gpu.weights.cache import CardCache, KvRegion
+from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Angles, FfnExecutor, Transformer
+from engine.model.weights import ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, I64
+from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.union_ffn import union_calls
+from native_kernels.cuda.batch_ops import CardBatchOps
+from native_kernels.cuda.card import Card
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+
+PATIENCE_S = 10.0  # for one exchange
+
+
+def why_not(config: ModelConfig, model: CardModel) -> str:
+    """Why such a model's sequences cannot be decoded together on a card, in one sentence; "" where they can."""
+    if config.n_experts:
+        return "Models with experts are decoded one sequence at a time."
+    predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
+    if any(predictor.copy is not None for predictor in predictors):
+        return "Predictors that are copies of the weights serve one sequence at a time on a graphics card."
+    if config.head_dim > 256:
+        return f"Heads of {config.head_dim} numbers are computed for one sequence at a time on a graphics card."
+    return ""
+
+
+class CardBatch:
+    """A BatchModel of a model of which a card computes a part. `close` before the card goes.
+
+    Neurons are not counted one by one.
+    """
+
+    def __init__(
+        self, card: Card, weights: ModelWeights, model: CardModel, transformer: Transformer, operators: CpuOperators,
+        region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor,
+        ops: CardBatchOps, batch: int,
+    ) -> None:  # fmt: skip
+        """transformer: what computes one sequence there. executor: of the rows that the processor computes altogether;
+        union: whose work memory is used for cold neurons.
+
+        Raises: InvalidRequestError with the reason where it cannot be; CudaOutOfMemoryError, CudaError.
+        """
+        config = transformer.config
+        if reason := why_not(config, model):
+            raise InvalidRequestError(reason, "Use a batch of 1.")
+        self.batch, self.counters = batch, union.counters
+        self._card, self._config, self._model, self._pool, self._region = card, config, model, operators.pool, region
+        self._transformer, self._ops, self._executor, self._union = transformer, ops, executor, union
+        self._cpu = Transformer(config, weights, executor, operators)
+        self._tables = tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
+        self._slot = region.slot_positions(batch)
+        card.enter()
+        self._memory = BatchMemory(card, config, model, batch, weights.head.n_rows)
+        by_processor = computed_by_processor(weights, model)
+        self._steps = BatchSteps(
+            card, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
+        )  # fmt: skip
+        self._tokens = np.array([batch], np.int64)
+        self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
+        self._angles: tuple[Angles, Angles] | None = None  # of the step that runs
+        self._caches: Sequence[CardCache] = ()
+        self._runner = BatchRunner(card, operators.pool, self._memory, self._parts(), PATIENCE_S)
+
+    def close(self) -> None:
+        """Gives back what it has on the card. A second time does nothing."""
+        self._runner.close()
+        if self._memory is not None:
+            self._memory.free()
+            self._ops.close()
+            self._memory = cast(BatchMemory, None)
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes of the card's memory, beside its captured work."""
+        return self._memory.n_bytes
+
+    # -------------------------------------------------------------- as BatchModel says
+
+    def reset(self) -> None:
+        self.counters.reset()
+        self._union.unions[:] = 0
+        self._staged[:] = 0
+        self._runner.forget_times()
+
+    def union_shares(self) -> F32:
+        """As BatchModel says, of the neurons that the processor computes."""
+        return self._shares(self._union.unions)
+
+    def reached_shares(self) -> F32:
+        """As BatchModel says."""
+        return self._shares(self._staged)
+
+    def _shares(self, neurons: I64) -> F32:
+        steps = max(1, self.counters.tokens // self.batch)
+        return (neurons / (steps * self._config.d_ff)).astype(np.float32)
+
+    def stage_seconds(self) -> dict[str, float]:
+        """As BatchModel says. exchange: waiting for the card; ffn: the processor's cold neurons."""
+        return self._runner.stage_seconds()
+
+    def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
+        check_batch(self._transformer, self.batch, tokens, caches)
+        own = [cast(CardCache, cache) for cache in caches]
+        for cache in own:
+            if cache.length >= self._slot:
+                raise ContextOverflowError(
+                    f"Each of {self.batch} sequences has room for {self._slot} tokens on the graphics card.",
+                    "Load the model for a larger context, or decode fewer sequences together.",
+                )
+            renew(self._transformer, cache)
+        try:
+            self._card.enter()
+            self._region.take_together(own)
+            logits = self._run(tokens, own)
+        except BaseException as error:
+            with contextlib.suppress(CudaError):  # what went wrong first is told
+                self._recover()
+            if isinstance(error, CudaError):
+                raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+            raise
+        for token, cache in zip(tokens, own, strict=True):
+            count(cache, int(token))
+        return logits
+
+    # -------------------------------------------------------------- one step
+
+    def _run(self, tokens: I64, caches: Sequence[CardCache]) -> F32:
+        memory = self._memory
+        positions = np.array([cache.length for cache in caches], np.int64)
+        memory.host_states.array[0] = positions
+        memory.host_states.array[1] = positions + self._slot * np.arange(self.batch)
+        self._angles, self._caches = angles_of(self._cpu, positions), caches
+        for i in range(4):
+            memory.host_angles.array[i] = self._angles[i // 2][i % 2]
+        x = self._runner.run(self._cpu.embed(tokens, positions))
+        self._card.synchronize()
+        self._count()
+        if self._model.head is None:
+            return self._cpu.logits(self._cpu.last_norm(x))
+        logits: F32 = memory.host_logits.array.copy()
+        return logits
+
+    def _parts(self) -> list[Part]:
+        """What a step consists of, in order."""
+        steps, model = self._steps, self._model
+        on_card = model.layers[0] is not None
+        parts: list[Part] = [OnCard(steps.begin)]
+        if on_card:  # its rows are in place before anything is launched
+            parts = [self._put, *parts, OnCard(steps.enter)]
+        for i, layer in enumerate(model.layers):
+            if layer is None:
+                parts += self._leaving() if on_card else []
+                parts.append(partial(self._processor_layer, i))
+                on_card = False
+                continue
+            parts += [] if on_card else [self._put, OnCard(steps.enter)]
+            parts.append(OnCard(partial(steps.layer, i, layer)))
+            on_card = True
+            if layer.has_cold:
+                parts += [*self._cold(i, layer), OnCard(partial(steps.take_cold, i, layer))]
+        if model.head is None:
+            parts += self._leaving() if on_card else []
+        else:
+            parts += [] if on_card else [self._put, OnCard(steps.enter)]
+            parts.append(OnCard(steps.head))
+        return [*parts, OnCard(steps.end)]
+
+    def _put(self, x: F32) -> F32:
+        self._card.synchronize()
+        self._memory.host_stream.array[:] = x
+        return x
+
+    def _leaving(self) -> list[Part]:
+        return [OnCard(self._steps.leave), self._taken]
+
+    def _taken(self, x: F32) -> F32:
+        self._card.synchronize()
+        found: F32 = self._memory.host_stream.array.copy()
+        return found
+
+    def _processor_layer(self, i: int, x: F32) -> F32:
+        assert self._angles is not None, "a step runs"
+        return self._cpu.layer(i, x, self._angles, self._attend)
+
+    def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
+        row = self._region.rows[layer]
+        rows = [
+            self._cpu.attend(layer, q[b : b + 1], k[b : b + 1], v[b : b + 1], one.blocks[row], one.layout, one.length)
+            for b, one in enumerate(self._caches)
+        ]
+        return np.concatenate(rows)
+
+    # -------------------------------------------------------------- the processor's part
+
+    def _cold(self, i: int, layer: CardLayer) -> list[Part]:
+        """The layer's cold neurons, once the card has published what they read; the sums into `host_cold`."""
+        memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
+        if i in self._steps.by_processor:
+            return [OnProcessor(()), partial(self._whole, i)]
+        table = self._tables[i]
+        words = memory.host_cold_words.array if self._steps.predicts(i) else None
+        self._union.work.buffers.tally[0] = 0
+        calls = union_calls(
+            w.gate, w.up, w.down_t, memory.host_x.array, self._tokens, memory.host_cold.array,
+            kernel_activation(config), self._union.work, threshold=config.activation_threshold, words=words,
+            listed=None if words is not None else (table.cold_room, table.n_cold), gate_bias=w.gate_bias,
+            up_bias=w.up_bias, counts=self._steps.host_counts[i],
+        )  # fmt: skip
+        if layer.blocks or w.down_bias is None:  # else the card adds the bias with its own neurons
+            return [OnProcessor(calls)]
+        return [OnProcessor(calls), partial(self._with_bias, w.down_bias)]
+
+    def _whole(self, i: int, x: F32) -> F32:
+        memory = self._memory
+        normed, residual = memory.host_x.array.copy(), memory.host_stream.array.copy()
+        memory.host_cold.array[:] = self._executor.ffn(
+            i, normed, normed if self._config.norms == "post" else residual
+        )  # fmt: skip
+        return x
+
+    def _with_bias(self, bias: F32, x: F32) -> F32:
+        self._memory.host_cold.array[:] += bias
+        return x
+
+    def _count(self) -> None:
+        steps, n_on_card = self._steps, 0
+        theirs: Exchanged = self._memory.host_counts
+        found = theirs.array.reshape(self._config.n_layers, counts_words(self.batch)).astype(np.int64)
+        for i, layer in enumerate(self._model.layers):
+            if layer is None or i in steps.by_processor:
+                continue
+            opened, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
+            ours = steps.host_counts[i]
+            computed = steps.computed_on_card(layer, i, opened, int(found[i, 2 * self.batch]))
+            cold = int(ours[0]) if steps.counts_all(i) else int(ours[1])
+            self._union.unions[i] += ours[3:]
+            self._staged[i] += found[i, 2 * self.batch + 1 : 2 * self.batch + 3]
+            self.counters.add_counted(i, self.batch, computed + cold, opened + int(ours[1]), fired + int(ours[2]))
+            n_on_card += computed
+        steps.host_counts[:] = 0
+        self.counters.on_card = (self.counters.on_card or 0) + n_on_card
+
+    def _recover(self) -> None:
+        """Both sides agree again, whatever went wrong, where the card still computes."""
+        self._steps.host_counts[:] = 0
+        self._runner.recover()
+
+
+def batch_ops(card: Card) -> CardBatchOps:
+    """The operators of batches on a card. Raises: CudaError."""
+    assert isinstance(card, CudaCard), "no other card has them"
+    return CardBatchOps(card)
+
+
+def open_card_batch(
+    card: Card, weights: ModelWeights, model: CardModel, graph: Transformer, operators: CpuOperators, region: KvRegion,
+    tables: Sequence[SlotTable] | None, predictor: Predictor | None, ops: CardBatchOps, batch: int,
+) -> CardBatch:  # fmt: skip
+    """The batch of a model in the mode of `graph`, which computes one sequence there; ops are given to it.
+
+    Raises: InvalidRequestError with the reason where it cannot be, DeviceMemoryError, CudaError; ops are closed then.
+    """
+    config, dense = graph.config, isinstance(graph.executor, DenseExecutor)
+    counters = FfnCounters(config.n_layers, config.d_ff)
+    try:
+        if config.n_experts:
+            raise InvalidRequestError(why_not(config, model), "Use a batch of 1.")
+        union = UnionExecutor(config, weights, counters, operators, operators.pool, batch, predictor)
+        executor: FfnExecutor = union
+        if dense:
+            union.name, executor = "dense", DenseExecutor(config, weights, operators)
+            executor.counters = counters
+        return CardBatch(card, weights, model, graph, operators, region, tables, executor, union, ops, batch)
+    except CudaOutOfMemoryError as error:
+        ops.close()
+        raise DeviceMemoryError(
+            f"There is no room on the graphics card for what {batch} sequences together need there.",
+            "Decode fewer together, or load the model with a smaller VRAM budget, so that less of it is there.",
+        ) from error
+    except BaseException:
+        ops.close()
+        raise
+
+
+__all__ = ["CardBatch", "batch_ops", "open_card_batch", "why_not"]

@@ -1,0 +1,171 @@
+"""The memory of a batch on a card, and what card and processor exchange for it; it computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.gpu.batch.staging import half_bytes
+from engine.gpu.weights.layers import CardModel
+from engine.placement import memory_plan
+from native_kernels.backend import F32, I64
+from native_kernels.cuda.card import Card, CardMatrix
+from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
+
+_ALIGNMENT = 256
+# Where weights that are not halves become such: large enough that a product with a piece of them keeps a card busy, and
+# small enough for the caches of large ones.
+_TILE_BYTES, _LEAST_TILE_BYTES = 32 << 20, 1 << 20
+
+
+def counts_words(batch: int) -> int:
+    """u32 of a layer: passed and fired of each sequence, then how many were computed; of how many neurons in the host's
+    memory rows were read, and how many of those any sequence used; and one for nobody."""
+    return 2 * batch + 4
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """Numbers in pinned memory as the host sees them, and their place on the card that they are copied to or from."""
+
+    array: Any
+    pinned: int
+    address: int
+
+
+class BatchMemory:
+    """Addresses of the card and arrays of the host, until `free`.
+
+    Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] places in the region. words, cold_words: u32 [F].
+    halves: where neurons that lie in the host's memory are staged, half_bytes each; 0 bytes where there are none.
+    """
+
+    def __init__(self, card: Card, config: ModelConfig, model: CardModel, batch: int, vocabulary: int) -> None:
+        """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
+        d, b = config.d_model, batch
+        layers = [layer for layer in model.layers if layer is not None]
+        heads = config.n_heads * config.head_dim
+        qkv = heads + 2 * config.n_kv_heads * config.head_dim
+        slots = [block.n_slots for layer in layers for block in layer.blocks]
+        neurons = max([*slots, *(layer.whole.up.n_rows for layer in layers if layer.whole)], default=0)
+        ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
+        rank, narrow = max(ranks, default=0), 0 if model.project_out is None else model.project_out.n_rows
+        half = config.rotated // 2 if config.positions == "rope" else 0
+        angles, counts = 4 * b * half, counts_words(b) * config.n_layers
+        halves = all(matrix.codec == "f16" for matrix in _matrices(model))
+        widest = max(d, heads, neurons, rank, narrow)
+        tile = max(_LEAST_TILE_BYTES if halves else _TILE_BYTES, 2 * 2 * 128 * _even(widest))
+        wanted = {
+            "stream": 4 * b * d, "apart": 4 * b * d, "normed": 4 * b * d, "qkv": 4 * b * qkv, "mixed": 4 * b * heads,
+            "first": 4 * b * neurons, "up": 4 * b * neurons, "inner": 4 * b * rank,
+            "expected": 4 * b * config.d_ff if ranks else 0, "words": 4 * config.d_ff, "cold_words": 4 * config.d_ff,
+            "narrow": 4 * b * narrow, "logits": 4 * b * vocabulary, "states": 8 * b,
+            "angles": 4 * angles, "counts": 4 * counts, "uncounted": 8 * b, "epoch": 8, "tile": tile,
+        }  # fmt: skip
+        widths = {"attention_in": d, "ffn_in": d, "mixed_in": heads, "hidden_in": neurons, "stream_in": d,
+                  "inner_in": rank, "narrow_in": narrow}  # fmt: skip
+        for name, width in widths.items():
+            wanted[name] = 2 * b * _even(width) + _ALIGNMENT + 4 * b
+        reached = [layer.reached for layer in layers if layer.reached is not None]
+        self.half_bytes = half_bytes(reached, memory_plan.STAGING_BYTES // 2)
+        wanted |= {"first_half": self.half_bytes, "second_half": self.half_bytes}
+        at, n_bytes = _places(wanted)
+        shared = {"stream": 4 * b * d, "x": 4 * b * d, "cold": 4 * b * d, "cold_words": 4 * config.d_ff,
+                  "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
+                  "words": 4 * 128}  # fmt: skip
+        there, n_pinned = _places(shared)
+        self._memory = card.allocate(n_bytes)
+        try:
+            self._pinned = card.pin(n_pinned)
+        except BaseException:
+            self._memory.free()
+            raise
+        card.fill(self._memory.address, 0, n_bytes)
+        self._pinned.as_array(np.uint8, n_pinned)[:] = 0
+        start = self._memory.address
+        self.n_bytes = n_bytes
+
+        def rows(name: str, step: int) -> Rows:
+            return Rows(start + at[name], step)
+
+        self.stream, self.apart, self.normed = rows("stream", d), rows("apart", d), rows("normed", d)
+        self.qkv, self.mixed = rows("qkv", qkv), rows("mixed", heads)
+        self.first, self.up = rows("first", neurons), rows("up", neurons)
+        self.inner, self.expected = rows("inner", rank), rows("expected", config.d_ff)
+        self.narrow, self.logits_rows = rows("narrow", narrow), rows("logits", vocabulary)
+        self.words, self.epoch = start + at["words"], start + at["epoch"]
+        self.uncounted = start + at["uncounted"]
+        self.counts_address, self.tile = start + at["counts"], Tile(start + at["tile"], tile)
+        self.halves = (start + at["first_half"], start + at["second_half"])
+        rounded = {
+            name: RoundedRows(start + at[name], _even(width), start + at[name] + -(-2 * b * _even(width) // 256) * 256)
+            for name, width in widths.items()
+        }
+        self.attention_in, self.ffn_in = rounded["attention_in"], rounded["ffn_in"]
+        self.mixed_in, self.hidden_in = rounded["mixed_in"], rounded["hidden_in"]
+        self.stream_in, self.inner_in, self.narrow_in = rounded["stream_in"], rounded["inner_in"], rounded["narrow_in"]
+
+        def exchanged(name: str, dtype: Any, *shape: int, on_card: str = "") -> Exchanged:
+            array = self._pinned.as_array(dtype, int(np.prod(shape)), there[name]).reshape(shape)
+            own = start + at[on_card or name] if (on_card or name) in at else 0
+            return Exchanged(array, self._pinned.device_address + there[name], own)
+
+        self.host_stream = exchanged("stream", np.float32, b, d)
+        self.host_x = exchanged("x", np.float32, b, d, on_card="normed")
+        self.host_cold = exchanged("cold", np.float32, b, d)
+        self.host_cold_words = exchanged("cold_words", np.uint32, config.d_ff)
+        self.host_states = exchanged("states", np.int32, 2, b)
+        self.host_angles = exchanged("angles", np.float32, 4, b, half)
+        self.host_logits = exchanged("logits", np.float32, b, vocabulary)
+        self.host_counts = exchanged("counts", np.uint32, config.n_layers, counts_words(b))
+        line = self._pinned.as_array(np.int64, 64, there["words"])
+        self.flag: I64 = line[0:1]
+        self.stop: I64 = line[16:17]
+        self.status: I64 = line[32:33]
+        self.flag_address = self._pinned.device_address + there["words"]
+
+    def angles(self, kind: int) -> tuple[int, int]:
+        """Cosines and sines of layers that see everything (0), or a window (1): f32 [B, R / 2] each."""
+        array: F32 = self.host_angles.array
+        one = array[0].nbytes
+        return self.host_angles.address + 2 * kind * one, self.host_angles.address + (2 * kind + 1) * one
+
+    def counts_of(self, layer: int, batch: int) -> int:
+        """u32 [B, 2] of a layer: passed and fired; behind them the rest, as `counts_words` has it."""
+        return self.counts_address + 4 * counts_words(batch) * layer
+
+    def free(self) -> None:
+        """Gives all of it back; its arrays must not be used any more."""
+        self._pinned.free()
+        self._memory.free()
+
+
+def _matrices(model: CardModel) -> Iterator[CardMatrix]:
+    """All that rows are multiplied with."""
+    yield from (one for one in (model.head, model.project_out) if one is not None)
+    for layer in model.layers:
+        if layer is None:
+            continue
+        yield from (layer.q, layer.k, layer.v, layer.o)
+        for block in layer.blocks:
+            yield from (one for one in (block.gate, block.up, block.down_t) if one is not None)
+        if layer.whole is not None:
+            yield from (one for one in (layer.whole.gate, layer.whole.up, layer.whole.down) if one is not None)
+        if layer.predictor is not None and (part := layer.predictor.low_rank) is not None:
+            yield from (part.a, part.b)
+
+
+def _places(wanted: dict[str, int]) -> tuple[dict[str, int], int]:
+    found, at = {}, 0
+    for name, n_bytes in wanted.items():
+        found[name] = at
+        at += -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+    return found, max(at, _ALIGNMENT)
+
+
+def _even(n: int) -> int:
+    return -(-n // 8) * 8

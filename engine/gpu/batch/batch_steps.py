@@ -1,0 +1,279 @@
+"""What the card does for a step of a batch, layer by layer, as operators asked for one after another.
+
+The same graph as prefill.py, over one position of each sequence. It runs nothing of the processor's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import cast
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
+from engine.gpu.batch.staging import Piece, pieces_of
+from engine.gpu.weights.layers import CardLayer, CardModel
+from native_kernels.backend import I64
+from native_kernels.cuda.batch_ops import CardBatchOps
+from native_kernels.cuda.card import Activation, Card, CardBlock, CardMatrix, CardNorm
+from native_kernels.cuda.prefill_ops import RoundedRows, Rows
+
+
+class BatchSteps:
+    """host_counts: i64 [L, 5], what the processor counts of its neurons. by_processor: layers at home on the card whose
+    feed-forward block is the processor's altogether."""
+
+    def __init__(
+        self, card: Card, config: ModelConfig, model: CardModel, ops: CardBatchOps, memory: BatchMemory, batch: int,
+        slot: int, mode: str, by_processor: Set[int],
+    ) -> None:  # fmt: skip
+        self._card, self._config, self._model, self._ops, self._memory = card, config, model, ops, memory
+        self._n, self._slot, self._mode = batch, slot, mode
+        self._width = config.d_model
+        self._activation = cast(Activation, config.activation.removesuffix("-glu"))
+        self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
+        self.by_processor = by_processor
+        self._pieces: dict[int, list[Piece]] = {
+            i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
+            for i, layer in enumerate(model.layers)
+            if layer is not None and layer.reached is not None
+        }
+
+    def predicts(self, i: int) -> bool:
+        """Whether the card says which neurons of the layer are needed."""
+        layer = self._model.layers[i]
+        return layer is not None and layer.predictor is not None and layer.predictor.low_rank is not None
+
+    def counts_all(self, i: int) -> bool:
+        """Whether all neurons that are computed are counted so, fire they or not."""
+        return self.predicts(i) or self._mode == "dense"
+
+    def computed_on_card(self, layer: CardLayer, i: int, opened: int, kept: int) -> int:
+        """How many neurons the card computed of a layer, for all sequences."""
+        if self.predicts(i):
+            return kept
+        if self._mode != "dense":
+            return opened
+        n = layer.whole.up.n_rows if layer.whole is not None else sum(block.n_slots for block in layer.blocks)
+        return self._n * n
+
+    # -------------------------------------------------------------- a step's ends
+
+    def begin(self) -> None:
+        """Positions and angles, and nothing counted."""
+        self._fetch(self._memory.host_states)
+        self._fetch(self._memory.host_angles)
+        self._card.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
+
+    def enter(self) -> None:
+        """The processor's stream."""
+        self._fetch(self._memory.host_stream)
+
+    def leave(self) -> None:
+        """The stream to the processor."""
+        self._hand_over(self._memory.host_stream)
+
+    def end(self) -> None:
+        """What was counted, to the processor."""
+        self._hand_over(self._memory.host_counts)
+
+    def head(self) -> None:
+        """The logits, to the processor."""
+        memory, model, ops = self._memory, self._model, self._ops
+        assert model.head is not None, "the head is on the card"
+        ops.round(memory.stream, self._n, self._width, memory.stream_in, model.final_norm)
+        x = memory.stream_in
+        if model.project_out is not None:
+            ops.multiply(model.project_out, x, self._n, memory.narrow, memory.tile)
+            ops.round(memory.narrow, self._n, memory.narrow.step, memory.narrow_in)
+            x = memory.narrow_in
+        ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
+        if self._config.logit_softcap is not None:
+            self._card.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
+        self._hand_over(memory.host_logits)
+
+    # -------------------------------------------------------------- a layer
+
+    def layer(self, i: int, layer: CardLayer) -> None:
+        """All of the layer but what the processor adds, which `take_cold` fetches."""
+        memory, config = self._memory, self._config
+        if config.norms == "post":
+            self._round(memory.attention_in, None)
+            self._attention(i, layer, memory.attention_in)
+            self._round(memory.ffn_in, layer.attention_norm, memory.stream)
+            self._ffn(i, layer)
+            return
+        self._round(memory.attention_in, layer.attention_norm)
+        if config.parallel:
+            if not config.shared_norm:
+                self._round(memory.ffn_in, layer.ffn_norm, memory.normed)
+            else:
+                self._round(memory.ffn_in, layer.attention_norm, memory.normed)
+            words = self._exchange(i, layer)
+            self._attention(i, layer, memory.attention_in)
+            self._hot(i, layer, words)
+            return
+        self._attention(i, layer, memory.attention_in)
+        self._round(memory.ffn_in, layer.ffn_norm, memory.normed)
+        self._ffn(i, layer)
+
+    def take_cold(self, i: int, layer: CardLayer) -> None:
+        """The processor's sums, into what the layer's feed-forward block adds to."""
+        cold = self._memory.host_cold.pinned
+        self._card.advance(self._target(layer).address, self._n * self._width, others=(cold,))
+        self._close(layer)
+
+    def _ffn(self, i: int, layer: CardLayer) -> None:
+        words = self._exchange(i, layer)
+        self._hot(i, layer, words)
+
+    def _target(self, layer: CardLayer) -> Rows:
+        return self._memory.stream if layer.post_ffn_norm is None else self._memory.apart
+
+    def _close(self, layer: CardLayer) -> None:
+        """Behind all that a feed-forward block adds."""
+        if layer.post_ffn_norm is not None:
+            memory = self._memory
+            self._ops.round(memory.apart, self._n, self._width, None, layer.post_ffn_norm, memory.stream, adds=True)
+        if self._config.norms == "post":
+            self._round(None, layer.ffn_norm, self._memory.stream)
+
+    def _attention(self, i: int, layer: CardLayer, x: RoundedRows) -> None:
+        memory, config, ops, n = self._memory, self._config, self._ops, self._n
+        heads, kv = config.n_heads, layer.kv
+        step = memory.qkv.step
+        keys = Rows(memory.qkv.address + 4 * layer.q.n_rows, step)
+        values = Rows(keys.address + 4 * layer.k.n_rows, step)
+        biases = (layer.q_bias, layer.k_bias, layer.v_bias)
+        ops.multiply_three((layer.q, layer.k, layer.v), x, n, (memory.qkv, keys, values), memory.tile, biases)
+        window = config.window(i)
+        turned = config.positions == "rope" and i not in config.unrotated
+        cosines, sines = memory.angles(0 if window is None else 1)
+        states = memory.host_states.address
+        ops.place_heads(
+            memory.qkv, n, heads, kv, 0, cosines, sines, config.rotated // 2 if turned else 0, config.rope_order,
+            layer.q_norm, layer.k_norm, states + 4 * n,
+        )  # fmt: skip
+        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
+        ops.attend_each(
+            memory.qkv, n, heads, kv, self._slot, states, memory.mixed, scale, config.attention_softcap, window
+        )
+        ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
+        if layer.post_attention_norm is None:
+            ops.multiply(layer.o, memory.mixed_in, n, memory.stream, memory.tile, layer.o_bias, True)
+            return
+        ops.multiply(layer.o, memory.mixed_in, n, memory.apart, memory.tile, layer.o_bias)
+        ops.round(memory.apart, n, self._width, None, layer.post_attention_norm, memory.stream, adds=True)
+
+    # -------------------------------------------------------------- neurons
+
+    def _exchange(self, i: int, layer: CardLayer) -> int:
+        """Which neurons are needed, and what the processor reads to it; the address of the words, 0: all are."""
+        memory, config = self._memory, self._config
+        words = self._predict(layer) if self.predicts(i) and layer.whole is None else 0
+        if layer.has_cold:
+            source = memory.stream.address if config.norms == "post" else memory.normed.address
+            size = self._n * self._width
+            if i in self.by_processor:
+                self._card.copy(memory.stream.address, memory.host_stream.pinned, size)
+            cold = memory.host_cold_words
+            self._card.publish(
+                memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
+                cold.pinned if words else 0, config.d_ff if words else 0,
+            )  # fmt: skip
+        pieces = self._pieces.get(i, [])[: len(memory.halves)]
+        if pieces:
+            self._ops.hold_staging()
+        for piece in pieces:  # on their way from here on, beside all that comes before they are computed
+            self._stage(i, piece, words)
+        return words
+
+    def _predict(self, layer: CardLayer) -> int:
+        memory, ops, n, predictor = self._memory, self._ops, self._n, layer.predictor
+        assert predictor is not None, "who asks has looked"
+        part = predictor.low_rank
+        assert part is not None, "so it has"
+        x = memory.ffn_in
+        if predictor.reads_residual and self._config.norms != "post":
+            ops.round(memory.stream, n, self._width, memory.stream_in)
+            x = memory.stream_in
+        inner = memory.inner
+        ops.multiply(part.a, x, n, inner, memory.tile, part.a_bias)
+        ops.activate(inner, None, n, part.a.n_rows, "relu", 0.0, memory.inner_in, memory.uncounted)
+        ops.multiply(part.b, memory.inner_in, n, memory.expected, memory.tile, part.b_bias)
+        ops.needed(
+            memory.expected, n, self._config.d_ff, part.threshold, layer.hot_bits, memory.words,
+            memory.host_cold_words.address,
+        )  # fmt: skip
+        return memory.words
+
+    def _hot(self, i: int, layer: CardLayer, words: int) -> None:
+        target = self._target(layer)
+        if layer.post_ffn_norm is not None:
+            self._card.fill(target.address, 0, 4 * self._n * self._width)
+        bias = layer.down_bias
+        if layer.block is not None:
+            self._block(i, layer.block, words, target, bias)
+            bias = 0
+        self._reached(i, words, target, bias)
+        if layer.whole is not None:
+            self._hidden(i, layer.whole.gate, layer.whole.up, layer.whole.gate_bias, layer.whole.up_bias, 0, 0)
+            memory = self._memory
+            self._ops.multiply_columns(
+                layer.whole.down, memory.hidden_in, self._n, target, memory.tile, layer.down_bias, True
+            )
+        if not layer.has_cold:
+            self._close(layer)
+
+    def _reached(self, i: int, words: int, target: Rows, bias: int) -> None:
+        """The neurons whose rows are brought from the host's memory; the first pieces are on their way already."""
+        memory, ops = self._memory, self._ops
+        pieces, ahead = self._pieces.get(i, []), len(memory.halves)
+        for number, piece in enumerate(pieces):
+            ops.await_staging(piece.half)
+            self._block(i, piece.staged, words, target, bias)
+            bias = 0
+            used = memory.counts_of(i, self._n) + 4 * (2 * self._n + 2)
+            ops.count_used(memory.first, self._n, piece.staged.n_slots, used)
+            if number + ahead < len(pieces):
+                ops.hold_staging()
+                self._stage(i, pieces[number + ahead], words)
+
+    def _stage(self, i: int, piece: Piece, words: int) -> None:
+        count = self._memory.counts_of(i, self._n) + 4 * (2 * self._n + 1)
+        self._ops.stage(piece.pairs, piece.source.neuron_in, words, count, piece.half)
+
+    def _block(self, i: int, block: CardBlock, words: int, target: Rows, bias: int) -> None:
+        self._hidden(i, block.gate, block.up, block.gate_bias, block.up_bias, block.neuron_in, words)
+        memory = self._memory
+        self._ops.multiply_turned(block.down_t, memory.hidden_in, self._n, target, memory.tile, bias, True)
+
+    def _hidden(
+        self, i: int, gate: CardMatrix | None, up: CardMatrix, gate_bias: int, up_bias: int, slots: int, words: int
+    ) -> None:
+        """What goes into down, rounded."""
+        memory, ops, n = self._memory, self._ops, self._n
+        if gate is None:
+            ops.multiply(up, memory.ffn_in, n, memory.first, memory.tile, up_bias)
+        else:
+            both = (memory.first, memory.up)
+            ops.multiply_two((gate, up), memory.ffn_in, n, both, memory.tile, (gate_bias, up_bias))
+        counts = memory.counts_of(i, n)
+        if words:
+            ops.keep(memory.first, n, up.n_rows, slots, words, counts + 8 * n)
+        ops.activate(
+            memory.first, None if gate is None else memory.up, n, up.n_rows, self._activation,
+            self._config.activation_threshold, memory.hidden_in, counts, slots,
+        )  # fmt: skip
+
+    # -------------------------------------------------------------- pieces
+
+    def _round(self, to: RoundedRows | None, norm: CardNorm | None, out: Rows | None = None) -> None:
+        self._ops.round(self._memory.stream, self._n, self._width, to, norm, out)
+
+    def _fetch(self, one: Exchanged) -> None:
+        self._card.copy(one.pinned, one.address, one.array.size)
+
+    def _hand_over(self, one: Exchanged) -> None:
+        self._card.copy(one.address, one.pinned, one.array.size)

@@ -1,0 +1,479 @@
+"""The part of a loaded model that a card computes: placed, loaded, made ready to answer.
+
+It can be placed anew while the model stays loaded: every conversation then begins with an empty cache. When that is
+done is engine/gpu/part.py's to decide; nothing here computes, what does is engine/gpu/token/transformer.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from engine.adaptation import Adaptation, can_learn
+from engine.backends import Backend
+from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
+from engine.executor.hot_blocks import HotBlocks
+from engine.gpu.batch.batch import CardBatch, batch_ops, open_card_batch
+from engine.gpu.placed_words import is_for_want_of_memory, why_unused, words_of
+from engine.gpu.prefill.cold_stream import Rates
+from engine.gpu.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
+from engine.gpu.prefill.prefill import StreamingSpeed
+from engine.gpu.prefill.prompts import Prompts
+from engine.gpu.room import CardRoom
+from engine.gpu.token.balance import TOKENS, Timed, settle, timed
+from engine.gpu.token.decode_program import PATIENCE_S, CardDecodeProgram
+from engine.gpu.token.transformer import CardTransformer
+from engine.gpu.trial import budget
+from engine.gpu.trial.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.gpu.weights.cache import CardCache, KvRegion
+from engine.gpu.weights.loading import LoadedCard, load_onto_card
+from engine.load_steps import LoadSteps
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.lane_rates import LaneRates
+from engine.model.model_files import OpenedModel
+from engine.model.read_in import ReadIn, parts_of, spans_of
+from engine.model.transformer import FfnExecutor
+from engine.model.weights import ModelWeights
+from engine.modes import ModeChooser, choose_mode
+from engine.placement import memory_plan
+from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.placement.lanes import LaneTimes
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.rebalancing import could_reach
+from engine.placement.solving import Solved, solve_model
+from engine.sparsity.placement import Placement
+from engine.sparsity.predictor import Predictor
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS = 3  # with ever less room
+# What whoever loads a model waits for a better placement than the greedy one: eight seconds gain 1.2 % at most, mostly
+# nothing (the models of tests/benchmarks/placements.py).
+_PLACING_S = 1.5
+_MOST_NOTES = 8
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The loaded model that the part is of, and how it is run. ram: before anything of it lay there. chosen: why this
+    card of those there are, in words. steps: what loading takes."""
+
+    opened: OpenedModel
+    weights: ModelWeights
+    modes: ModeChooser
+    backend: Backend
+    engine: EngineConfig
+    context: int
+    kv_codec: KvCodec
+    ram: RamInfo
+    chosen: str = ""
+    steps: LoadSteps = field(default_factory=LoadSteps)
+
+
+class PlacedPart:
+    """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
+
+    placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
+    whenever what was made here is no longer to be used. reading: what reads its files in behind the load. reason: why
+    the card computes, or why no longer, in words.
+    """
+
+    def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
+        """The card becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
+        CardUnusableError."""
+        self._opened, self._card, self._whole = opened, opened.card, whole
+        self._loaded: LoadedCard | None = None
+        self._region: KvRegion | None = None
+        self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
+        self._prompts: Prompts | None = None
+        self._in_place: InPlace | None = None
+        self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
+        self._room = CardRoom(whole.engine.vram_budget_gib is None)
+        self._reopen = reopen
+        self._is_away = False  # the card was given back for want of memory, and may be had again
+        self._mode: Mode = whole.engine.mode
+        self._budget_bytes = 0  # by which it is placed
+        self._first_budget_bytes = 0  # at the beginning
+        self._lanes: dict[Mode, LaneRates] | None = None  # as this model was found to read; None: as is remembered
+        self.reading: ReadIn | None = None
+        self.blocks: HotBlocks | None = None
+        self.generation = 0
+        self.notes: list[str] = []
+        self.reason = ""
+
+    # ------------------------------------------------------------ loading
+
+    def load(
+        self,
+        mode: Mode,
+        progress: Progress = lambda done, total: None,
+        cancelled: Callable[[], bool] = lambda: False,
+        balancing: bool = True,
+    ) -> Placement:
+        """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
+        anew where its own tokens show that one side would wait for the other, which may take as long again.
+
+        Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
+        of the solver; Cancelled.
+        """
+
+        def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
+            self._lanes = lanes
+            return self._placed(mode, progress, cancelled, balancing)
+
+        first = place(self._lanes)
+        self._whole.steps.begin("balancing")
+        settle(first, place, not self._whole.engine.hardware_file)
+        self.reading = self._read_in()
+        self._pin(self.reading)
+        self._whole.steps.end()
+        return self.placement
+
+    def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
+        """As `load`, and what a token takes on either side, where that is asked for and can be told."""
+        self._card.enter()
+        for _ in range(_ATTEMPTS):
+            solved = self._solved(mode, cancelled)
+            placement = solved.placement
+            self._drop()  # only now: who cancels while it is solved keeps what there was
+            if not placement.uses_gpu:
+                why = why_unused(placement)
+                raise CardFullError(why) if is_for_want_of_memory(placement) else CardUnusableError(why)
+            try:
+                self._load(placement, progress, cancelled)
+                times = self._timed(solved, cancelled) if timing else None
+            except CudaOutOfMemoryError as error:
+                self._drop()
+                self._room.shrink(placement.vram_bytes, None)
+                self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
+                log.info("%s (%s)", self.notes[-1], error)
+                continue
+            except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
+                self._drop()
+                raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
+            self.reason = words_of(self.name, placement)
+            self._mode = self.mode_and_reason()[0]
+            self._budget_bytes = placement.origins.vram_budget_bytes
+            self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
+            return solved, times
+        raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+
+    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> LaneTimes | None:
+        """None where there is nothing to balance: neither side could take neurons from the other."""
+        layers, placement = self._now.model.layers, self.placement
+        is_reached = any(layer is not None and layer.reached is not None for layer in layers)
+        could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
+        if could_not or not could_reach(solved.setting, placement):
+            return None
+        self._whole.steps.begin("balancing")
+        program = self._made[self.mode_and_reason()[0]][1]
+        sample, cache = self._whole.modes.sample, self.new_cache(TOKENS)
+        return timed(program, cache, sample, self._whole.weights, self._now.model, self.blocks, cancelled)
+
+    def _read_in(self) -> ReadIn:
+        """What the processor and prompts read of the files, read in the background until the model is placed anew."""
+        weights, loaded = self._whole.weights, self._now
+        placement, side = loaded.placement, loaded.hot_side
+        in_slots = loaded.placed if side is None else side.neuron_in
+        hot = [
+            ids[: len(own)] if home == "gpu" else None
+            for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
+        ]
+        return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+
+    def _pin(self, reading: ReadIn) -> None:
+        """Has the card read the cold neurons in place in prompts, where the RAM has room for that."""
+        whole, place = self._whole, self._in_place
+        if place is None:
+            return
+        layers = zip(whole.weights.layers, self._now.model.layers, strict=True)
+        cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
+        spans = spans_in_place(cold)
+        place.begin(spans, whole.weights, reading, room_for(whole.opened.files.path, bytes_of(spans, reading.spans)))
+
+    def spare_ram(self) -> bool:
+        """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
+        return self._in_place is not None and self._in_place.spare()
+
+    def wait_for_weights(self, seconds: float) -> bool:
+        """Whether what is read in and pinned behind the load is so by then."""
+        end = time.monotonic() + seconds
+        pending = (self.reading, self._in_place)
+        return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
+
+    def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
+        whole, steps = self._whole, self._whole.steps
+        engine = replace(whole.engine, mode=mode, context=whole.context, kv_cache=whole.kv_codec)
+
+        def predictor() -> Predictor:
+            steps.begin("predictors")
+            found = whole.modes.stored_predictor
+            steps.begin("placing")
+            return found
+
+        steps.begin("placing")
+        return solve_model(
+            whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
+            vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
+            lanes=self._lanes,
+        )  # fmt: skip
+
+    def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
+        whole, config, steps = self._whole, self._whole.opened.config, self._whole.steps
+
+        def look() -> None:
+            if cancelled():
+                raise Cancelled
+
+        learned = None
+        if whole.engine.adapt and can_learn(whole.opened):
+            learned = Adaptation(whole.opened).learned_hot(placement.in_slots)
+        steps.begin("predictors")
+        predictor = whole.modes.predictor if placement.mode == "sparse" else None
+        assert whole.backend.kernels is not None, "a card is not used without the kernels"
+        loaded = self._loaded = load_onto_card(
+            self._card, whole.backend.kernels.pool, config, whole.weights, predictor, placement,
+            whole.context * whole.engine.sequences, whole.kv_codec, progress, cancelled, learned, steps,
+        )  # fmt: skip
+        layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
+        self._region = KvRegion(self._card, layers, whole.kv_codec)
+        side = loaded.hot_side
+        if side is not None:
+            self.blocks = HotBlocks(config, whole.weights, loaded.placed, lambda slots: side, side.neuron_in)
+        look()
+        steps.begin("programs of the card")
+        with interrupted_by(look):
+            self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
+
+    def mode_and_reason(self) -> tuple[Mode, str]:
+        """The mode that it was placed for, and why that one."""
+        mode: Mode = next(mode for mode in MODES if mode == self.placement.mode)
+        wanted = self._whole.engine.mode
+        if wanted == "auto" or mode != wanted:
+            zeros = self._whole.opened.config.has_zeros
+            words = "Predicted to be the fastest with the card" if zeros else choose_mode(self._whole.opened, wanted)[1]
+            return mode, words
+        return mode, choose_mode(self._whole.opened, wanted)[1]
+
+    # ------------------------------------------------------------ what computes
+
+    @property
+    def name(self) -> str:
+        """The card's name."""
+        return self._opened.gpu.name
+
+    @property
+    def gpu(self) -> GpuInfo:
+        """The card, with its figures."""
+        return self._opened.gpu
+
+    @property
+    def chosen(self) -> str:
+        """Why this card of those there are."""
+        return self._whole.chosen
+
+    @property
+    def is_usable(self) -> bool:
+        return self._loaded is not None
+
+    @property
+    def placement(self) -> Placement:
+        return self._now.placement
+
+    def transformer(self, mode: Mode) -> CardTransformer:
+        """What computes in a mode; the same one for as long as the generation is.
+
+        Raises: DeviceMemoryError where the mode's predictors do not lie on the card and there is no room for them.
+        """
+        if mode not in self._made:
+            self._card.enter()
+            self._made[mode] = self._make(mode)
+        return self._made[mode][0]
+
+    def _make(self, mode: Mode) -> tuple[CardTransformer, CardDecodeProgram]:
+        whole, loaded, config = self._whole, self._now, self._whole.opened.config
+        assert self._region is not None, "it is loaded"
+        assert whole.backend.kernels is not None, "a card is not used without the kernels"
+        predictor = whole.modes.predictor if mode == "sparse" else None
+        if predictor is not None and not loaded.has_predictors:
+            self._add_predictors()
+        operators = whole.backend.operators
+        executor = whole.modes.executor(mode, operators)
+        counters, blocks = executor.counters, self.blocks
+
+        def collect() -> None:
+            if blocks is not None and blocks is self.blocks:  # else what it has counted is gone with it
+                with contextlib.suppress(CudaError):
+                    blocks.collect(counters.per_neuron)
+
+        counters.collect_with(collect)
+        tables = None if blocks is None else blocks.tables
+        program = CardDecodeProgram(
+            self._card, config, whole.weights, loaded.model, mode, counters, whole.backend.kernels.pool, self._region,
+            predictor, tables, self._opened.execution, PATIENCE_S,
+        )  # fmt: skip
+        try:
+            program.capture()  # here: the program is compiled in a thread that has not entered the card
+            if self._prompts is None and isinstance(self._card, CudaCard):
+                self._prompts = self._open_prompts(self._card, executor, whole.backend.kernels.pool)
+            many = None if self._prompts is None else self._prompts.of_mode(executor)
+            return CardTransformer(config, whole.weights, executor, operators, program, many), program
+        except BaseException:
+            program.close()
+            raise
+
+    def batch(self, mode: Mode, sequences: int) -> CardBatch:
+        """What decodes so many sequences of `new_cache` together; the same one until another is asked for.
+
+        Raises: InvalidRequestError, with the reason, where they cannot be; CudaOutOfMemoryError.
+        """
+        if self._batch is None or self._batch[0] != (mode, sequences):
+            self._close_batch()
+            graph, region, whole = self.transformer(mode), self._region, self._whole
+            assert region is not None, "it is loaded"
+            assert whole.backend.kernels is not None, "a card is not used without the kernels"
+            tables = None if self.blocks is None else self.blocks.tables
+            found = open_card_batch(
+                self._card, whole.weights, self._now.model, graph, whole.backend.kernels, region, tables,
+                whole.modes.predictor if mode == "sparse" else None, batch_ops(self._card), sequences,
+            )  # fmt: skip
+            self._batch = (mode, sequences), found
+        return self._batch[1]
+
+    def _close_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            with contextlib.suppress(CudaError):
+                batch[1].close()
+
+    def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
+        whole, loaded = self._whole, self._now
+        sizes = ModelBytes.of(whole.opened, whole.weights)
+        config, budget_bytes = whole.opened.config, loaded.placement.origins.vram_budget_bytes
+        room = memory_plan.prefill_bytes(sizes, whole.context, budget_bytes)
+        self._in_place = InPlace(card.device)
+        return Prompts(
+            card, config, whole.weights, loaded.model, executor, whole.backend.operators, pool, whole.context, room,
+            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes), self.gpu,
+        )  # fmt: skip
+
+    @property
+    def streaming_speed(self) -> StreamingSpeed:
+        """What a prompt costs whose cold neurons pass over the bus, by what was measured when the card was tried."""
+        placement, gpu, config = self._now.placement, self._opened.gpu, self._whole.opened.config
+        sizes = ModelBytes.of(self._whole.opened, self._whole.weights)
+        cold = sum(
+            (config.d_ff - len(hot)) * int(neuron)
+            for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
+            if home == "gpu"
+        )
+        bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
+        return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
+
+    def measure_streaming(self) -> Rates | None:
+        """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between
+        answers. Raises: CudaError."""
+        self._card.enter()
+        return None if self._prompts is None else self._prompts.measure()
+
+    @property
+    def products(self) -> str:
+        """As Prompts.products."""
+        return "" if self._prompts is None else self._prompts.products
+
+    @property
+    def streaming_way(self) -> str:
+        """As Prompts.way."""
+        return "" if self._prompts is None else self._prompts.way
+
+    def _add_predictors(self) -> None:
+        loaded = self._now
+        try:
+            loaded.add_predictors(self._whole.weights, self._whole.modes.predictor)
+        except CudaOutOfMemoryError as error:
+            raise DeviceMemoryError(
+                "There is no room on the graphics card for the model's predictors.",
+                "Load the model again in sparse mode, so that they are placed there.",
+            ) from error
+
+    def new_cache(self, context: int) -> CardCache:
+        """An empty cache for so many tokens, whose layers on the card take turns with the others' there."""
+        assert self._region is not None, "it is loaded"
+        return CardCache(self._whole.opened.config, context, self._region)
+
+    # ------------------------------------------------------------ what it takes
+
+    @property
+    def part_bytes(self) -> dict[str, int]:
+        """Bytes on the card by part, as a placement has them; all that was asked for."""
+        if self._loaded is None:
+            return {}
+        scratch = sum(program.n_bytes for _, program in self._made.values())
+        scratch += 0 if self._batch is None else self._batch[1].n_bytes
+        scratch += 0 if self._prompts is None else self._prompts.n_bytes
+        scratch += memory_plan.EXCHANGE_BYTES if self._loaded.hot_side is not None else 0
+        return {**self._loaded.part_bytes, "scratch": scratch, "context": memory_plan.context_bytes(self._opened.gpu)}
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """How fast the card's memory is read; None where nobody has measured it."""
+        return self._opened.gpu.bytes_per_s
+
+    def kv_bytes(self, positions: int) -> int:
+        """Keys and values of a layer for so many positions."""
+        return kv_layer_bytes(self._whole.opened.config, positions, self._whole.kv_codec)
+
+    @property
+    def vram_bytes(self) -> int:
+        """What this process holds on the card: as the driver tells it, else what was asked for."""
+        if self._loaded is None:
+            return 0
+        told = budget.process_bytes(self._opened.gpu.index)
+        return sum(self.part_bytes.values()) if told is None else told
+
+    # ------------------------------------------------------------ within
+
+    def _note(self, sentence: str) -> None:
+        """The newest few are kept: an engine may run for weeks."""
+        self.notes = [*self.notes, sentence][-_MOST_NOTES:]
+
+    @property
+    def _now(self) -> LoadedCard:
+        assert self._loaded is not None, "it is loaded"
+        return self._loaded
+
+    def _drop(self) -> None:
+        """What is on the card goes; the card stays."""
+        self.generation += 1
+        self.blocks, self._region = None, None
+        reading, self.reading = self.reading, None
+        if reading is not None:
+            reading.close()
+        with contextlib.suppress(CudaError):
+            self._card.enter()
+        self._close_batch()
+        made, self._made = self._made, {}
+        for _, program in made.values():
+            with contextlib.suppress(CudaError):
+                program.close()
+        for one in (self._prompts, self._in_place, self._loaded):
+            if one is not None:
+                with contextlib.suppress(CudaError):
+                    one.close()
+        self._prompts = self._in_place = self._loaded = None
+
+    def _close_card(self) -> None:
+        with contextlib.suppress(CudaError):
+            self._card.close()

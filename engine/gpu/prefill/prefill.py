@@ -1,0 +1,354 @@
+"""Prompts on the card: many positions at once through every layer, the neurons that are not there streamed to it.
+
+A layer at home on the card runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
+come through a ring of buffers, all added into the stream in this order. A layer at home on the processor runs
+there. Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
+
+What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/prefill_ops.py says why).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from engine.executor.counters import FfnCounters
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
+from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
+from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.model.transformer import Angles, Transformer
+from engine.model.weights import FfnWeights
+from native_kernels.backend import F32, I32, I64, U8
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.card import Activation, CardBlock, CardNorm
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Weights
+from native_kernels.kv_blocks import KvLayout
+
+Look = Callable[[float], None]
+
+
+class Region(Protocol):
+    """rows: of every layer, which of a cache's blocks are its own; None where its home is the card."""
+
+    @property
+    def rows(self) -> tuple[int | None, ...]: ...
+
+
+class PromptCache(Protocol):
+    """A cache whose positions on the card are in place: engine.gpu.weights.cache.CardCache."""
+
+    length: int
+    tokens: I64
+    sequence_length: int
+    blocks: U8
+    layout: KvLayout
+
+    @property
+    def region(self) -> Region: ...
+
+
+@dataclass(frozen=True)
+class StreamingSpeed:
+    """What decides whether a prompt is worth a pass of all cold neurons over the bus. cold_bytes: of a pass.
+    pcie_bytes_per_s: pinned memory to the card; fill_bytes_per_s: rows into pinned memory, all threads, where the card
+    does not gather them itself.
+    decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes."""
+
+    cold_bytes: int
+    pcie_bytes_per_s: float
+    fill_bytes_per_s: float
+    decode_token_s: float
+    fixed_s: float = 0.01
+
+
+def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
+    """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never).
+    in_place: the card gathers the cold neurons itself, so that the bus alone counts."""
+    slower = speed.pcie_bytes_per_s if in_place else min(speed.pcie_bytes_per_s, speed.fill_bytes_per_s)
+    pass_s = speed.fixed_s + (speed.cold_bytes / slower if speed.cold_bytes else 0.0)
+    return int(min(most + 1, max(2, np.ceil(pass_s / speed.decode_token_s))))
+
+
+class CardPrefill:
+    """The prompts of one model on one card.
+
+    Shapes and names as Transformer. All methods: in the thread that has entered the card.
+    """
+
+    def __init__(
+        self, cpu: Transformer, model: CardModel, ops: CardPrefillOps, pool: Pool, sizes: Sizes,
+        reach: Reach | None = None,
+    ) -> None:  # fmt: skip
+        """cpu: the same model on the processor. pool: its threads gather the cold neurons that the card does not reach.
+
+        Cost: the bytes of `sizes` on the card and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
+        """
+        self._cpu, self._model, self._ops = cpu, model, ops
+        self._config = cpu.config
+        self._activation = cast(Activation, cpu.config.activation.removesuffix("-glu"))
+        self._memory = PrefillMemory(ops, sizes)
+        self._cold = ColdStream(self._memory.ring, pool, ops, reach)
+        self._missing: list[I32] = []
+
+    @property
+    def counters(self) -> FfnCounters:
+        return self._cpu.executor.counters
+
+    @property
+    def pieces(self) -> tuple[int, int]:
+        """Of the latest piece of a prompt, how many pieces of cold neurons the card gathered, and the processor."""
+        return self._cold.gathered, self._cold.filled
+
+    def measure(self) -> Rates | None:
+        """How fast its cold neurons are gathered, and how fast they travel; None where there are none."""
+        self._missing = self._cold_neurons()
+        return self._cold.measure(self._to_stream(), self._memory.sizes.neurons)
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        self._cold.close()
+        self._memory.close()
+
+    def run(
+        self, tokens: I64, cache: PromptCache, length: int, look: Look = lambda share: None, last: int | None = None
+    ) -> F32:
+        """The tokens [T] behind what the cache holds -> hidden states after the last norm, [T, D]; where `last` says so
+        only of so many of them, the last ones: [last, D].
+
+        Keys and values are written behind the cache's positions, which are not counted up. length: of the whole
+        sequence as far as it is known. look: called after every layer with the share that is done; what it raises ends
+        the work, and nothing is under way then.
+        Raises: CudaError, and what look raises.
+        """
+        cache.sequence_length = length
+        self._missing = self._cold_neurons()
+        most, wanted = self._memory.sizes.positions, len(tokens) if last is None else min(last, len(tokens))
+        found: list[F32] = []
+        try:
+            for done in range(0, len(tokens), most):
+                some = tokens[done : done + most]
+                earlier = done / len(tokens)
+                share = len(some) / len(tokens)
+
+                def see(part: float, earlier: float = earlier, share: float = share) -> None:
+                    look(earlier + share * part)
+
+                unwanted = min(len(some), max(0, len(tokens) - wanted - done))
+                found.append(self._piece(some, cache, cache.length + done, length, see, unwanted))
+        except BaseException:
+            self._cold.stop()
+            self._memory.settle()
+            raise
+        return self._cpu.last_norm(np.concatenate(found) if len(found) != 1 else found[0])
+
+    def _piece(self, tokens: I64, cache: PromptCache, start: int, length: int, look: Look, unwanted: int) -> F32:
+        """The stream behind the last layer, without its first `unwanted` rows."""
+        memory, n_layers = self._memory, self._config.n_layers
+        positions = np.arange(start, start + len(tokens), dtype=np.int64)
+        cache.tokens[start : start + len(tokens)] = tokens
+        angles = self._cpu.angles(positions, length)
+        memory.begin(angles, n_layers, self.counters.per_neuron is not None)
+        self._cold.begin(self._to_stream(), memory.sizes.neurons)
+        x, on_card = self._cpu.embed(tokens, positions), False
+        for i in range(n_layers):
+            if i:
+                look(i / n_layers)
+            layer = self._model.layers[i]
+            if layer is None:
+                x, on_card = self._on_processor(i, memory.download(len(tokens)) if on_card else x, angles, cache, start)
+                continue
+            if not on_card:
+                memory.upload(x)
+            on_card = True
+            _LayerPass(self, i, layer, len(tokens), start).run()
+        x = memory.download(len(tokens), unwanted) if on_card else x[unwanted:]
+        self._count(len(tokens))
+        return x
+
+    def _to_stream(self) -> list[tuple[int, FfnWeights, I32]]:
+        blocks = [layer.ffns[0] for layer in self._cpu.weights.layers]
+        return [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
+
+    def _on_processor(
+        self, i: int, x: F32, angles: tuple[Angles, Angles], cache: PromptCache, start: int
+    ) -> tuple[F32, bool]:
+        row = cache.region.rows[i]
+        assert row is not None, "a layer at home on the processor has blocks"
+
+        def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
+            return self._cpu.attend(layer, q, k, v, cache.blocks[row], cache.layout, start)
+
+        return self._cpu.layer(i, x, angles, attend), False
+
+    def _cold_neurons(self) -> list[I32]:
+        """Of every layer the neurons that are not in the card's memory, ascending: they change places between prompts.
+
+        What the card reaches for over the bus is among them: many positions are worth copying it.
+        """
+        found: list[I32] = []
+        slots = self._memory.download_slots([layer.block if layer else None for layer in self._model.layers])
+        for layer, in_slots in zip(self._model.layers, slots, strict=True):
+            some = layer is not None and (layer.has_cold or layer.reached is not None)
+            missing = np.ones(self._config.d_ff if some else 0, bool)
+            if some:
+                missing[in_slots[in_slots >= 0]] = False
+            found.append(np.flatnonzero(missing).astype(np.int32))
+        return found
+
+    def _count(self, n_tokens: int) -> None:
+        counts, fired = self._memory.counts(self._config.n_layers, n_tokens)
+        for i, layer in enumerate(self._model.layers):
+            if layer is None:
+                continue
+            opened, passed = counts[i].sum(axis=0).tolist()
+            self.counters.add_counted(i, n_tokens, n_tokens * self._config.d_ff, opened, passed)
+            if self.counters.per_neuron is not None:
+                self.counters.per_neuron[i] += fired[i]
+
+
+class _LayerPass:
+    """One piece of a prompt through one layer on the card."""
+
+    def __init__(self, owner: CardPrefill, i: int, layer: CardLayer, n_tokens: int, start: int) -> None:
+        self._owner, self._i, self._layer, self._n, self._start = owner, i, layer, n_tokens, start
+        self._config, self._ops, self._memory = owner._config, owner._ops, owner._memory
+        self._width = self._config.d_model
+        self._stream = Rows(self._memory.stream, self._width)
+
+    def run(self) -> None:
+        """The families' blocks are Transformer's: _block, _parallel_block, _post_norm_block."""
+        layer, memory, config = self._layer, self._memory, self._config
+        if config.norms == "post":
+            self._round(memory.attention_in, None)
+            self._attention(memory.attention_in)
+            self._round(memory.ffn_in, layer.attention_norm, out=self._stream)
+            self._ffn(memory.ffn_in)
+            self._round(None, layer.ffn_norm, out=self._stream)
+            return
+        self._round(memory.attention_in, layer.attention_norm)
+        if config.parallel:
+            ffn_in = memory.attention_in
+            if not config.shared_norm:
+                ffn_in = memory.ffn_in
+                self._round(ffn_in, layer.ffn_norm)
+            self._attention(memory.attention_in)
+            self._ffn(ffn_in)
+            return
+        self._attention(memory.attention_in)
+        self._round(memory.ffn_in, layer.ffn_norm)
+        self._ffn(memory.ffn_in)
+
+    def _round(self, to: RoundedRows | None, norm: CardNorm | None, out: Rows | None = None) -> None:
+        self._ops.round(self._stream, self._n, self._width, to, norm, out)
+
+    def _attention(self, x: RoundedRows) -> None:
+        layer, memory, config, ops = self._layer, self._memory, self._config, self._ops
+        heads, kv, n = config.n_heads, layer.kv, self._n
+        at, step = memory.qkv, (heads + 2 * kv.n_kv_heads) * kv.head_dim
+        ops.multiply(layer.q, x, n, Rows(at, step), memory.tile, layer.q_bias)
+        keys = Rows(at + 4 * layer.q.n_rows, step)
+        values = Rows(keys.address + 4 * layer.k.n_rows, step)
+        ops.multiply_two((layer.k, layer.v), x, n, (keys, values), memory.tile, (layer.k_bias, layer.v_bias))
+        window = config.window(self._i)
+        turned = config.positions == "rope" and self._i not in config.unrotated
+        cosines, sines = memory.angles[0 if window is None else 1]
+        qkv, mixed = Rows(memory.qkv, step), Rows(memory.mixed, heads * kv.head_dim)
+        ops.place_heads(
+            qkv, n, heads, kv, self._start, cosines, sines, config.rotated // 2 if turned else 0, config.rope_order,
+            layer.q_norm, layer.k_norm,
+        )  # fmt: skip
+        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
+        ops.attend(qkv, n, heads, kv, self._start, mixed, scale, config.attention_softcap, window)
+        ops.round(mixed, n, mixed.step, memory.mixed_in)
+        self._add(
+            layer.post_attention_norm,
+            lambda out, adds: ops.multiply(layer.o, memory.mixed_in, n, out, memory.tile, layer.o_bias, adds),
+        )
+
+    def _add(self, norm: CardNorm | None, product: Callable[[Rows, bool], None]) -> None:
+        """What `product` leaves in rows, or adds to them, goes into the stream, through the norm if there is one."""
+        if norm is None:
+            product(self._stream, True)
+            return
+        apart = Rows(self._memory.apart, self._width)
+        product(apart, False)
+        self._ops.round(apart, self._n, self._width, None, norm, self._stream, adds=True)
+
+    def _ffn(self, x: RoundedRows) -> None:
+        self._add(self._layer.post_ffn_norm, lambda out, adds: _Ffn(self._owner, self._i, self._n, x, out, adds).run())
+
+
+class _Ffn:
+    """The feed-forward part of one layer, for one piece of a prompt: hot neurons, then cold ones."""
+
+    def __init__(self, owner: CardPrefill, i: int, n_tokens: int, x: RoundedRows, out: Rows, adds: bool) -> None:
+        self._owner, self._i, self._n, self._x, self._out, self._adds = owner, i, n_tokens, x, out, adds
+        layer = owner._model.layers[i]
+        assert layer is not None, "the layer is at home on the card"
+        self._layer: CardLayer = layer
+        self._ops, self._memory = owner._ops, owner._memory
+        self._bias = layer.down_bias
+
+    def run(self) -> None:
+        """Every part adds to what is there; the first brings down's bias."""
+        if self._layer.whole is not None:
+            self._whole(self._layer.whole)
+        if self._layer.block is not None:
+            self._block(self._layer.block)
+        for piece in self._owner._cold.pieces(self._i):
+            self._cold(piece)
+
+    def _whole(self, w: CardRowWiseFfn) -> None:
+        for first, n in self._memory.sizes.parts(w.up.n_rows):
+            places = self._memory.tally(self._i)
+            self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, places and places + 4 * first, 0)
+            self._down(w.down, first, n, row_wise=True)
+
+    def _block(self, block: CardBlock) -> None:
+        for first, n in self._memory.sizes.parts(block.n_slots):
+            slots = block.neuron_in + 4 * first
+            self._hidden(
+                block.gate, block.up, first, n, block.gate_bias, block.up_bias, slots, block.fired + 4 * first, 0
+            )
+            self._down(block.down_t, first, n, row_wise=False)
+
+    def _cold(self, piece: ColdPiece) -> None:
+        places = self._memory.tally(self._i)
+        self._hidden(
+            piece.gate, piece.up, 0, piece.n, piece.gate_bias, piece.up_bias, 0, places, piece.ids if places else 0
+        )
+        down = piece.down_t or piece.down
+        assert down is not None, "a piece has down_t or down"
+        self._down(down, 0, piece.n, row_wise=piece.down is not None)
+
+    def _hidden(
+        self, gate: Weights | None, up: Weights, first: int, n: int, gate_bias: int, up_bias: int, slots: int,
+        fired: int, places: int,
+    ) -> None:  # fmt: skip
+        """What goes into down, of the neurons `first` to `first` + n."""
+        memory, ops, config = self._memory, self._ops, self._owner._config
+        step = memory.sizes.neurons
+        opened, others = Rows(memory.first, step), Rows(memory.up, step)
+        shifts = [bias and bias + 4 * first for bias in (gate_bias, up_bias)]
+        if gate is None:
+            ops.multiply(up, self._x, self._n, opened, memory.tile, shifts[1], False, first, n)
+        else:
+            both = (opened, others)
+            ops.multiply_two((gate, up), self._x, self._n, both, memory.tile, (shifts[0], shifts[1]), first, n)
+        ops.activate(
+            opened, None if gate is None else others, self._n, n, self._owner._activation,
+            config.activation_threshold, memory.hidden_in, memory.counts_of(self._i), slots,
+        )  # fmt: skip
+        if fired:
+            ops.tally(opened, self._n, n, fired, places)
+
+    def _down(self, w: Weights, first: int, n: int, row_wise: bool) -> None:
+        multiply: Any = self._ops.multiply_columns if row_wise else self._ops.multiply_turned
+        multiply(w, self._memory.hidden_in, self._n, self._out, self._memory.tile, self._bias, self._adds, first, n)
+        self._bias, self._adds = 0, True
+
+
+__all__ = ["CardPrefill", "PromptCache", "Sizes", "StreamingSpeed", "sizes_for", "threshold"]

@@ -1,0 +1,241 @@
+"""The memory of prompts on the card: how much of what for a model, and where it lies; it computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig
+from engine.gpu.prefill.cold_stream import least_bytes, piece_bytes
+from engine.model.transformer import Angles
+from engine.model.weights import FfnWeights
+from native_kernels.backend import F32, I32
+from native_kernels.cuda.card import CardBlock
+from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Tile
+from native_kernels.cuda.upload_ring import UploadRing
+
+MOST_ROWS = 4096  # of gate and up that are multiplied at once: enough work for every multiprocessor
+# Positions of a prompt that pass through a layer at once, and bytes of a buffer of the ring: the largest that fit.
+# Below 8 MiB a buffer's products no longer occupy a card; fewer positions are more passes of all cold neurons.
+_CHOICES = tuple(
+    (positions, size << 20)
+    for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
+)
+# Of the ring: with three of them one is filled, one travels and one is used. More let cold neurons go on coming while
+# attention and hot neurons are computed.
+LEAST_BUFFERS, MOST_BUFFERS = 3, 6
+_ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """positions: at once; neurons: hidden values of a position at once; buffer_bytes: of each of n_buffers in the ring;
+    tile_bytes: for weights as halves; adds_apart: whether what is added to the stream passes a norm. The rest is
+    the model's."""
+
+    positions: int
+    neurons: int
+    buffer_bytes: int
+    tile_bytes: int
+    d_model: int
+    qkv: int
+    heads: int
+    angles: int
+    n_layers: int
+    d_ff: int
+    adds_apart: bool
+    counts_neurons: bool
+    n_buffers: int = LEAST_BUFFERS
+
+    def parts(self, n: int) -> Iterator[tuple[int, int]]:
+        """(first, how many) of n neurons."""
+        for first in range(0, n, self.neurons):
+            yield first, min(self.neurons, n - first)
+
+    def offsets(self) -> tuple[dict[str, int], int]:
+        """Where everything begins in one piece of the card's memory, and how large it is."""
+        t, wide, even = self.positions, self.d_model, _even
+        wanted = {
+            "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
+            "qkv": 4 * t * self.qkv, "mixed": 4 * t * self.heads,
+            "first": 4 * t * self.neurons, "up": 4 * t * self.neurons, "angles": 4 * 4 * t * self.angles,
+            "attention_in": 2 * t * even(wide), "ffn_in": 2 * t * even(wide), "mixed_in": 2 * t * even(self.heads),
+            "hidden_in": 2 * t * even(self.neurons), "factors": 4 * 4 * t, "counts": 8 * t * self.n_layers,
+            "tallies": 4 * self.n_layers * self.d_ff if self.counts_neurons else 0,
+            "tile": self.tile_bytes,
+        }  # fmt: skip
+        found, at = {}, 0
+        for name, n_bytes in wanted.items():
+            found[name] = at
+            at += _even(n_bytes, _ALIGNMENT)
+        return found, at
+
+    @property
+    def card_bytes(self) -> int:
+        """What all of it takes on the card."""
+        return self.offsets()[1] + self.n_buffers * self.buffer_bytes
+
+
+def sizes_for(
+    config: ModelConfig, layers: Sequence[FfnWeights], context: int, budget_bytes: int | None = None,
+    counts_neurons: bool = False,
+) -> Sizes:  # fmt: skip
+    """Sizes for a model with these feed-forward parts; with a budget the largest that take no more, if any do.
+
+    counts_neurons: whether every neuron that fires is to be counted.
+    """
+    for positions, buffer_bytes in _CHOICES:
+        sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
+        if budget_bytes is None or sizes.card_bytes <= budget_bytes:
+            break
+    while sizes.n_buffers < MOST_BUFFERS:
+        more = replace(sizes, n_buffers=sizes.n_buffers + 1)
+        if budget_bytes is not None and more.card_bytes > budget_bytes:
+            break
+        sizes = more
+    return sizes
+
+
+def _sizes(
+    config: ModelConfig, layers: Sequence[FfnWeights], positions: int, buffer_bytes: int, counts_neurons: bool
+) -> Sizes:
+    heads = config.n_heads * config.head_dim
+    neurons = _even(min(MOST_ROWS // (2 if config.gated else 1), config.d_ff), 256)
+    widest = max(config.d_model, heads, neurons)
+    largest = max((piece_bytes(w, config.d_ff) for w in layers), default=0)
+    least = max((least_bytes(w) for w in layers), default=0)
+    return Sizes(
+        positions=positions, neurons=neurons,
+        buffer_bytes=_even(max(least, min(buffer_bytes, largest)), _ALIGNMENT),
+        tile_bytes=max(min(2 * buffer_bytes, 2 * widest * widest), 4 * widest * 128),
+        d_model=config.d_model, qkv=heads + 2 * config.n_kv_heads * config.head_dim, heads=heads,
+        angles=config.rotated // 2, n_layers=config.n_layers, d_ff=config.d_ff,
+        adds_apart=config.norms == "both", counts_neurons=counts_neurons,
+    )  # fmt: skip
+
+
+class PrefillMemory:
+    """All of it on the card and pinned, until `close`. Addresses are the card's."""
+
+    def __init__(self, ops: CardPrefillOps, sizes: Sizes) -> None:
+        """Raises: CudaOutOfMemoryError; nothing is kept then."""
+        self.sizes, self._ops = sizes, ops
+        offsets, n_bytes = sizes.offsets()
+        t = sizes.positions
+        self._memory = DeviceMemory(ops.device, n_bytes)
+        try:
+            host_bytes = max(4 * t * sizes.d_model, 4 * sizes.n_layers * max(2 * t, sizes.d_ff))
+            self._host = PinnedMemory(ops.device, host_bytes)
+        except BaseException:
+            self._memory.free()
+            raise
+        try:
+            self.ring = UploadRing(ops.device, ops.stream, ops.copy_stream, sizes.buffer_bytes, sizes.n_buffers)
+        except BaseException:
+            self._host.free()
+            self._memory.free()
+            raise
+        at = {name: self._memory.address + offset for name, offset in offsets.items()}
+        self.stream, self.apart, self.qkv, self.mixed = at["stream"], at["apart"], at["qkv"], at["mixed"]
+        self.first, self.up = at["first"], at["up"]
+        self.tile = Tile(at["tile"], sizes.tile_bytes)
+        widths = {"attention_in": sizes.d_model, "ffn_in": sizes.d_model, "mixed_in": sizes.heads,
+                  "hidden_in": sizes.neurons}  # fmt: skip
+        rounded = {
+            name: RoundedRows(at[name], _even(width), at["factors"] + 4 * t * i)
+            for i, (name, width) in enumerate(widths.items())
+        }
+        self.attention_in, self.ffn_in = rounded["attention_in"], rounded["ffn_in"]
+        self.mixed_in, self.hidden_in = rounded["mixed_in"], rounded["hidden_in"]
+        self._counts, self._tallies, self._counting = at["counts"], at["tallies"], False
+        one = 4 * t * sizes.angles
+        places = [at["angles"] + i * one for i in range(4)]
+        self.angles = ((places[0], places[1]), (places[2], places[3]))
+        self._keep: list[F32] = []
+
+    def begin(self, angles: tuple[Angles, Angles], n_layers: int, counts_neurons: bool) -> None:
+        """A new piece: its angles, and nothing counted or gathered."""
+        self.settle()
+        self._ops.gather_nothing()
+        self._keep.clear()
+        for places, pair in zip(self.angles, angles, strict=True):
+            for place, values in zip(places, pair, strict=True):
+                kept = np.ascontiguousarray(values, np.float32)
+                self._keep.append(kept)
+                if kept.nbytes:
+                    self._ops.stream.upload(place, kept.ctypes.data, kept.nbytes)
+        self._ops.stream.fill(self._counts, 0, 8 * n_layers * self.sizes.positions)
+        self._counting = counts_neurons and self.sizes.counts_neurons
+        if self._counting:
+            self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
+
+    def upload(self, x: F32) -> None:
+        """The stream [T, D] to the card."""
+        self._ops.stream.synchronize()  # the pinned bytes may still be on their way
+        self._host.as_array(np.float32, x.size)[:] = x.reshape(-1)
+        self._ops.stream.upload(self.stream, self._host.address, 4 * x.size)
+
+    def download(self, n_tokens: int, first: int = 0) -> F32:
+        """The stream from the card, rows `first` to n_tokens; waits for all that was asked for."""
+        width = self.sizes.d_model
+        size = (n_tokens - first) * width
+        if size:
+            self._ops.stream.download(self._host.address, self.stream + 4 * first * width, 4 * size)
+        self._ops.stream.synchronize()
+        found: F32 = self._host.as_array(np.float32, size).reshape(n_tokens - first, width).copy()
+        return found
+
+    def download_slots(self, blocks: Sequence[CardBlock | None]) -> list[I32]:
+        """Which neurons lie in the slots of each block, as of now."""
+        places, at = [], 0
+        for block in blocks:
+            n = 0 if block is None else block.n_slots
+            places.append((at, n))
+            if block is not None and n:
+                self._ops.stream.download(self._host.address + 4 * at, block.neuron_in, 4 * n)
+            at += n
+        self._ops.stream.synchronize()
+        all_slots = self._host.as_array(np.int32, max(1, at))
+        return [all_slots[first : first + n].copy() for first, n in places]
+
+    def counts_of(self, layer: int) -> int:
+        """u32 [T, 2] of a layer: passed the first activation, fired."""
+        return self._counts + 8 * layer * self.sizes.positions
+
+    def tally(self, layer: int) -> int:
+        """u32 [F] of a layer: how often each cold neuron fired; 0 while nobody counts them."""
+        return self._tallies + 4 * layer * self.sizes.d_ff if self._counting else 0
+
+    def counts(self, n_layers: int, n_tokens: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """All counts of this piece: [L, T, 2], and [L, F], zeros where neurons were not counted."""
+        t, d_ff = self.sizes.positions, self.sizes.d_ff
+        fired = np.zeros((n_layers, d_ff), np.uint32)
+        if self._counting:
+            fired = self._fetched(self._tallies, n_layers * d_ff).reshape(n_layers, d_ff)
+        counts = self._fetched(self._counts, 2 * n_layers * t).reshape(n_layers, t, 2)
+        return counts[:, :n_tokens], fired
+
+    def _fetched(self, at: int, n: int) -> NDArray[np.uint32]:
+        self._ops.stream.download(self._host.address, at, 4 * n)
+        self._ops.stream.synchronize()
+        found: NDArray[np.uint32] = self._host.as_array(np.uint32, n).copy()
+        return found
+
+    def settle(self) -> None:
+        """Waits until nothing is under way."""
+        self._ops.copy_stream.synchronize()
+        self._ops.stream.synchronize()
+
+    def close(self) -> None:
+        """Gives all of it back."""
+        self.ring.close()
+        self._host.free()
+        self._memory.free()
+
+
+def _even(n: int, to: int = 8) -> int:
+    return -(-n // to) * to

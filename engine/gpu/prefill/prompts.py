@@ -1,0 +1,119 @@
+"""The prompts of a loaded model on a card: one memory for them, whatever mode they are answered in.
+
+The work is engine/gpu/prefill/prefill.py's; this decides from how many tokens on it pays.
+"""
+
+from __future__ import annotations
+
+from engine.config import ModelConfig
+from engine.gpu.prefill.cold_stream import Rates
+from engine.gpu.prefill.in_place import InPlace
+from engine.gpu.prefill.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.gpu.weights.cache import CardCache
+from engine.gpu.weights.layers import CardModel
+from engine.machine.graphics import GpuInfo
+from engine.machine.measured_hardware import recall_library, remember_library
+from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.weights import ModelWeights
+from native_kernels.backend import F32, I64, Operators
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.cublas_trial import use_library
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps
+
+
+class Prompts:
+    """What prompts need of a card, until `close`. n_bytes: on the card. products: who multiplies and why, a sentence
+    where that was a question, else empty."""
+
+    def __init__(
+        self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
+        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
+        library_bytes: int = 0, gpu: GpuInfo | None = None,
+    ) -> None:  # fmt: skip
+        """room: bytes on the card that it may take. in_place: what of the weights the card reads where they lie, which
+        may become more between prompts. library_bytes: beside the room, for NVIDIA's library of products; 0: it is not
+        used. gpu: of which is remembered whether that is faster. Raises: CudaOutOfMemoryError, CudaError; nothing is
+        held then."""
+        sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
+        self._processor = Transformer(config, weights, executor, operators)
+        self._copies = Stream(card.device, urgent=True)  # the card gathers rows there, beside large products
+        self._in_place = in_place
+        self.products = ""
+        self._ops: CardPrefillOps | None = None
+        self._prefill: CardPrefill | None = None
+        try:
+            self._ops = CardPrefillOps(card.device, card.stream, self._copies)
+            if library_bytes:
+                library_bytes *= self._use_library(self._ops, gpu)
+            self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, in_place)
+        except BaseException:
+            self.close()
+            raise
+        self.n_bytes = sizes.card_bytes + library_bytes
+        self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
+
+    def _use_library(self, ops: CardPrefillOps, gpu: GpuInfo | None) -> bool:
+        """Whether it is used: always or never on a card, because sums may differ in their last bits."""
+        shares = {} if gpu is None else recall_library(gpu)
+        known = dict(shares)
+        is_used, self.products = use_library(ops, shares=shares)
+        if gpu is not None and shares != known:
+            remember_library(gpu, shares)
+        return is_used
+
+    @property
+    def least_tokens(self) -> int:
+        """From how many tokens on `run` is faster than one token after another, as cold neurons come now."""
+        return self._least[self._in_place.is_all]
+
+    @property
+    def way(self) -> str:
+        """How the cold neurons of the latest prompt came: "in place", gathered by the card, through the "ring" that the
+        processor fills, "both", or "" where none came."""
+        assert self._prefill is not None, "it is open"
+        gathered, filled = self._prefill.pieces
+        return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
+
+    def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
+        """The same for a mode, whose executor computes the layers at home on the processor and counts."""
+        return PromptsOfMode(self, executor)
+
+    def run(self, executor: FfnExecutor, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+        """As CardPrefill.run, of the last position alone: [1, D]."""
+        assert self._prefill is not None, "it is open"
+        self._processor.executor = executor
+        return self._prefill.run(tokens, cache, length, look, last=1)
+
+    def measure(self) -> Rates | None:
+        """How fast cold neurons are gathered for a prompt, and how fast they travel; None where there are none. In the
+        thread that has entered the card, between answers."""
+        assert self._prefill is not None, "it is open"
+        return self._prefill.measure()
+
+    def close(self) -> None:
+        """Gives all of it back. A second time does nothing. Raises: CudaError."""
+        prefill, ops = self._prefill, self._ops
+        self._prefill = self._ops = None
+        if prefill is not None:
+            prefill.close()
+        if ops is not None:
+            ops.close()
+        self._copies.close()
+
+
+class PromptsOfMode:
+    """What CardTransformer asks for prompts."""
+
+    def __init__(self, prompts: Prompts, executor: FfnExecutor) -> None:
+        self._prompts, self._executor = prompts, executor
+
+    @property
+    def least_tokens(self) -> int:
+        """As Prompts has it."""
+        return self._prompts.least_tokens
+
+    def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+        """As Prompts.run."""
+        return self._prompts.run(self._executor, tokens, cache, length, look)

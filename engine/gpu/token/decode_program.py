@@ -1,0 +1,343 @@
+"""One decoded token on a graphics card and the processor at once: a compiled program that launches and awaits the card.
+
+Hot neurons may change places in their slots between two tokens without anything being laid out anew. It loads no
+weights and places no neurons. Paper: PowerInfer, sections 4 and 5.3.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.config import Mode, ModelConfig
+from engine.decode.decode_calls import frequencies
+from engine.errors import Cancelled, DeviceFailedError
+from engine.executor.counters import FfnCounters
+from engine.executor.slots import SlotTable
+from engine.gpu.token.processor_calls import COLD, LISTING, ProcessorCalls
+from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
+from engine.gpu.token.token_plan import plan_tokens
+from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
+from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
+from engine.gpu.weights.cache import CardCache, KvRegion
+from engine.gpu.weights.layers import CardModel
+from engine.model.kv_cache import KVCache
+from engine.model.rope import RotaryPositions, Rotation
+from engine.model.transformer import check_tokens
+from engine.model.weights import ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import F32, I64
+from native_kernels.cpu.linear import Products
+from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
+from native_kernels.cuda.card import Card
+from native_kernels.cuda.driver import CudaError
+from native_kernels.kv_blocks import KvLayout
+
+log = logging.getLogger(__name__)
+
+MARK_EVERY_S = 0.5
+# Stages of neurons that are beside the other side's, as parts of those that everybody is told of.
+_WITHIN = {COLD: "ffn", LISTING: "predictor", REACHED: "ffn"}
+PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a card that also shows a picture may be busy with it
+
+
+@dataclass(frozen=True, eq=False)
+class TimedToken:
+    """One token: all of its seconds, those of the stages of either side, and what each counted of every layer's
+    neurons: computed, opened and fired, i64 [L, 3]."""
+
+    seconds: float
+    processor_s: dict[str, float]
+    card_s: dict[str, float]
+    by_processor: I64
+    by_card: I64
+
+
+class CardDecodeProgram:
+    """A Decoder of a model in one mode. One token at a time; not thread-safe. `close` before the card goes."""
+
+    def __init__(
+        self,
+        card: Card,
+        config: ModelConfig,
+        weights: ModelWeights,
+        model: CardModel,
+        mode: Mode,
+        counters: FfnCounters,
+        pool: Pool,
+        region: KvRegion,
+        predictor: Predictor | None = None,
+        tables: Sequence[SlotTable] | None = None,
+        execution: Execution = "segments",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """model: what of these weights is on the card. tables: [L], which neurons are hot; None: none are.
+
+        Raises: CudaError, CudaOutOfMemoryError; nothing is held then.
+        """
+        card.enter()
+        self.mode: Mode = mode
+        self._card = card
+        self._config = config
+        self._model = model
+        self._counters = counters
+        self._pool = pool
+        self._region = region
+        self._execution: Execution = execution
+        self._patience_s = patience_s
+        self._timed = self._marks = False
+        self._marked_at = 0.0
+        vocabulary = weights.head.n_rows
+        self._rotary = RotaryPositions(config, weights)
+        self._rotation: Rotation | None = None  # whose frequencies are on the card
+        self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the card up to now
+        with ExitStack() as held:
+            self._memory = TokenMemory(card, config, model, vocabulary)
+            held.callback(self._memory.free)
+            self._shared = SharedMemory(card, config, vocabulary)
+            held.callback(self._shared.free)
+            self._processor = ProcessorCalls(
+                config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
+            )
+            self._runner = self._laid_out(self._rotary.rotation(1).scale)
+            held.pop_all()
+
+    @staticmethod
+    def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:
+        """What it takes of the card's memory, beside its captured work."""
+        return TokenMemory.bytes_for(card, config, model, vocabulary)
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes of the card's memory, beside its captured work."""
+        return self._memory.n_bytes
+
+    def close(self) -> None:
+        """Gives back what it has on the card. A second time does nothing."""
+        self._runner.close()
+        self._memory.free()
+        self._shared.free()
+
+    @property
+    def card(self) -> Card:
+        """Which computes."""
+        return self._card
+
+    def card_steps(self) -> list[list[Step]]:
+        """What the card does for a token with its logits, stretch by stretch; to be looked at, or measured."""
+        return self._runner.plan("logits").stretches
+
+    # -------------------------------------------------------------- as Decoder says
+
+    def accepts(self, cache: KVCache) -> bool:
+        """Whether the program can run on this cache."""
+        length = cache.length
+        ours = isinstance(cache, CardCache) and cache.region is self._region
+        return ours and (not length or self._rotary.keys_serve(cache.sequence_length, length + 1))
+
+    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
+        """As Decoder says."""
+        self._timed, self._marks = on, on and on_card
+        self._runner.forget_times()
+
+    def stage_seconds(self) -> dict[str, float]:
+        """As Decoder says. exchange: waiting for the card; run eagerly, the card's operators are there by name."""
+        return _told(self._runner.stage_seconds())
+
+    def card_seconds(self) -> dict[str, float]:
+        """As Decoder says."""
+        try:
+            self._card.enter()
+            return _told(self._runner.card_seconds())
+        except CudaError as error:  # the next token will say so too, to somebody who can do something about it
+            log.info("The card's stages cannot be read: %s", error)
+            return {}
+
+    def timed_step(
+        self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
+    ) -> TimedToken | None:  # fmt: skip
+        """As step, with the times of both sides, and counted nowhere; None where the card's cannot be had.
+
+        Raises: as step.
+        """
+        layers, before = self._config.n_layers, self._counted.copy()
+        counters, self._counters = self._counters, FfnCounters(layers, self._config.n_neurons)
+        self._timed = True
+        self._runner.forget_times()
+        try:
+            started = time.perf_counter()
+            self._run("logits", token, cache, cache.length + 1, cancelled, marked=True)
+            seconds = time.perf_counter() - started
+            on_card = self._runner.card_seconds()
+        except CudaError as error:
+            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+        finally:
+            self._counters, self._timed = counters, False
+            by_processor_s = self._runner.stage_seconds()
+            self._runner.forget_times()
+        by_card = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
+        counted = self._processor.counted()
+        return TimedToken(seconds, by_processor_s, on_card, counted, by_card) if on_card else None
+
+    def forget_marks(self) -> None:
+        """Gives back what timed tokens take on the card."""
+        self._runner.forget_marks()
+
+    def predicts(self, layer: int) -> bool:
+        """Whether the card says of a layer at home there which neurons are to be computed."""
+        return self._processor.predicts(layer)
+
+    def capture(self) -> None:
+        """Captures a token with its logits, so that `program_for` needs the card no more.
+
+        Raises: CudaError, CudaOutOfMemoryError.
+        """
+        self._card.enter()
+        self._runner.capture("logits")
+
+    def program_for(self, layout: KvLayout) -> Program:
+        """The calls of a token with its logits, over the region's caches; in any thread, once it was captured.
+
+        Raises: CudaError, where it was not.
+        """
+        assert layout.codec == self._region.codec, "the card keeps keys and values in one way"
+        return self._runner.program("logits")
+
+    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
+        """Appends the token to the cache; the logits [V] for the next one.
+
+        Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, and Cancelled; the
+        cache then is as it was, and another token may be tried.
+        """
+        return self._run("logits", token, cache, cache.length + 1, cancelled)
+
+    # -------------------------------------------------------------- for prompts and evaluation
+
+    def hidden(
+        self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = lambda: False
+    ) -> F32:  # fmt: skip
+        """Appends the token, taken to be of a sequence of so many; what the head would read, [D]. Raises: as step."""
+        return self._run("hidden", token, cache, length, cancelled)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the card has the head."""
+        return self._model.head is not None
+
+    def logits(self, hidden: F32) -> F32:
+        """What `hidden` gave, [T, D] -> logits [T, V], where the card has the head. Raises: DeviceFailedError."""
+        assert self._model.head is not None, "the processor has the head"
+        found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
+        try:
+            self._card.enter()
+            for row, out in zip(hidden, found, strict=True):
+                self._shared.hidden.array[:] = row
+                self._runner.run_head()
+                out[:] = self._shared.logits.array
+        except CudaError as error:
+            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+        return found
+
+    # -------------------------------------------------------------- one token
+
+    def _run(
+        self, ending: Ending, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool],
+        marked: bool = False,
+    ) -> F32:  # fmt: skip
+        check_tokens(self._config, np.array([token], np.int64), cache)
+        assert isinstance(cache, CardCache), "the program runs on caches of its region"
+        try:
+            self._card.enter()
+            cache.take()
+            self._prepare(token, cache, length)
+            finished = False
+            try:
+                marked = marked or (ending == "logits" and self._is_to_be_marked())
+                finished = self._runner.run(ending, cancelled, self._timed, marked)
+            finally:
+                if not finished:
+                    self._recover()
+        except CudaError as error:
+            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+        if not finished:
+            raise Cancelled
+        cache.tokens[cache.length], cache.sequence_length = token, length
+        cache.advance(1)
+        self._count()
+        return self._runner.plan(ending).result.copy()
+
+    def _is_to_be_marked(self) -> bool:
+        """Whether the card's times are taken of this token: now and then, for marks take time themselves."""
+        now = time.perf_counter()
+        if not self._marks or now - self._marked_at < MARK_EVERY_S:
+            return False
+        self._marked_at = now
+        return True
+
+    def _prepare(self, token: int, cache: CardCache, length: int) -> None:
+        graph = self._processor.graph
+        self._turn(length)
+        graph.turn(length)
+        state = graph.state
+        state[TOKEN], state[POSITION] = token, cache.length
+        state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
+        self._shared.state.array[0] = cache.length
+        graph.counts.fill(0)
+        self._processor.ffn.tallies.point_to(self._counters.per_neuron)
+
+    def _count(self) -> None:
+        counted = self._shared.counts.array.copy()
+        layers, on_card = self._processor.totals(counted - self._counted)
+        self._counted = counted
+        self._counters.add_decoded(layers, on_card)
+
+    def _recover(self) -> None:
+        try:
+            self._runner.recover()
+        finally:
+            self._card.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
+            self._card.synchronize()
+
+    # -------------------------------------------------------------- what is laid out
+
+    def _laid_out(self, angle_scale: float) -> TokenRunner:
+        card, config, model, shared = self._card, self._config, self._model, self._shared
+        places, processor = self._memory.places, self._processor
+        steps = TokenSteps(card, config, model, self.mode, places, shared, processor.by_processor)
+        layout = KvLayout(config.head_dim, self._region.codec)
+        plans = plan_tokens(model, steps, processor, shared, layout, angle_scale)
+        return TokenRunner(card, self._pool, plans, places, shared, self._execution, self._patience_s)
+
+    def _turn(self, length: int) -> None:
+        """Lets the next token's position turn on the card as in a sequence of so many tokens."""
+        rotation, config = self._rotary.rotation(length), self._config
+        if config.positions != "rope" or rotation is self._rotation:
+            return
+        if self._rotation is not None and rotation.scale != self._rotation.scale:
+            self._runner.close()
+            self._runner = self._laid_out(rotation.scale)
+        everywhere, local = self._memory.places.frequencies
+        self._upload(everywhere, rotation)
+        if self._rotation is None and config.rope_theta_local is not None:
+            self._upload(local, Rotation(config.rope_theta_local))
+        self._rotation = rotation
+
+    def _upload(self, to: int, rotation: Rotation) -> None:
+        values = frequencies(rotation, self._config.rotated)
+        self._card.upload(to, values.ctypes.data, values.nbytes)
+        self._card.synchronize()  # the values may go now
+
+
+def _told(seconds: dict[str, float]) -> dict[str, float]:
+    """By the stages that everybody is told of."""
+    found: dict[str, float] = {}
+    for stage, taken in seconds.items():
+        name = _WITHIN.get(stage, stage)
+        found[name] = found.get(name, 0.0) + taken
+    return found

@@ -1,0 +1,145 @@
+"""The processor's part of a token that runs on a card as well, as calls of kernels: the embedding, cold neurons, and
+layers and a head that are at home here. It runs nothing; what the card does is token_steps.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import Mode, ModelConfig
+from engine.decode.decode_calls import DecodeCalls
+from engine.decode.ffn_calls import FUSED_ACTIVATIONS, FfnCalls
+from engine.executor.slots import SlotTable
+from engine.gpu.token.token_memory import COUNTS, SharedMemory
+from engine.gpu.weights.layers import CardModel
+from engine.model.weights import ModelWeights
+from engine.sparsity.predictor import Predictor
+from native_kernels.backend import I64
+from native_kernels.cpu.bit_lists import list_bits_calls
+from native_kernels.cpu.call import Call
+from native_kernels.cpu.gemv import vector_format
+from native_kernels.cpu.linear import Products, Vector
+from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
+from native_kernels.cpu.tallies import Tally
+from native_kernels.cpu.two_sides import room_for
+
+# Stages of what the processor does for a layer beside the card, apart from those of layers that are at home there.
+COLD, LISTING = "cold", "listing"
+
+
+def computed_by_processor(weights: ModelWeights, model: CardModel) -> frozenset[int]:
+    """Layers at home on the card whose whole feed-forward block is computed here: no row of their down is one neuron's,
+    or none that a kernel adds up by itself."""
+    found = []
+    for i, (layer, w) in enumerate(zip(model.layers, weights.layers, strict=True)):
+        if layer is not None and layer.has_cold:
+            down_t = w.ffns[0].down_t
+            if down_t is None or down_t.codec not in SUMS:
+                assert layer.block is None, "neurons are parted where each has rows of its own"
+                found.append(i)
+    return frozenset(found)
+
+
+class ProcessorCalls:
+    """The buffers of one model's tokens on this side, and the calls over them."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        model: CardModel,
+        mode: Mode,
+        products: Products,
+        predictor: Predictor | None,
+        tables: Sequence[SlotTable] | None,
+        shared: SharedMemory,
+        rows: Sequence[int | None],
+    ) -> None:
+        """tables: [L], which neurons are hot; None: none are. rows: as DecodeCalls has it."""
+        self.ffn = FfnCalls(mode, config, weights, products, predictor)
+        self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
+        self.by_processor = computed_by_processor(weights, model)
+        self._config = config
+        self._weights = weights
+        self._model = model
+        self._mode = mode
+        self._predictor = predictor
+        self._tables = tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
+        self._shared = shared
+        self._x = Vector(shared.x.array)
+        self._residual = Vector(shared.residual.array)
+        self._listed = room_for(config.d_ff)
+        self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
+        layers = range(config.n_layers)
+        # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
+        self._elsewhere = np.array([model.layers[i] is None or i in self.by_processor for i in layers])
+        self._decided = np.array([self._is_decided_by_first(i) for i in layers])
+
+    def cold(self, i: int) -> list[Call]:
+        """The layer's neurons that have no slot, those of them that the card expects where it expects some; their sum
+        goes to `cold`. Read is what the card has published. Their stages are COLD and LISTING."""
+        shared, counts = self._shared, self.graph.counts[i]
+        self._x.renew()
+        self._residual.renew()
+        if i in self.by_processor:
+            residual = self._x if self._config.norms == "post" else self._residual
+            return self.ffn.of_layer(i, self._x, residual, shared.cold.array, counts)
+        w = self._weights.layers[i].ffns[0]
+        rounding: list[Call] = []
+        listing: list[Call] = []
+        forms: dict[str, NDArray[Any]] = {}
+        assert w.down_t is not None, "cold neurons are added up one by one"
+        for matrix in (w.up, *([] if w.gate is None else [w.gate])):
+            forms[vector_format(matrix.codec)], more = self._x.as_read_by(matrix.codec, "ffn")
+            rounding += more
+        ids, n_ids = self._tables[i].cold, self._tables[i].n_cold
+        if self.predicts(i):
+            ids, n_ids = self._listed
+            listing = list_bits_calls(shared.bits.array, self._config.d_ff, ids, n_ids, LISTING)
+            if rounding:  # neither needs the other: the workers meet behind both
+                listing = [replace(call, barrier=False) for call in listing]
+        computing = rounding + ffn_calls(
+            w.gate, w.up, w.down_t, forms, shared.cold.array,
+            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
+            threshold=self._config.activation_threshold, ids=ids, n_ids=n_ids, gate_bias=w.gate_bias,
+            up_bias=w.up_bias, counts=counts.reshape(-1), tally=Tally(self.ffn.tallies, i * self._config.d_ff),
+        )  # fmt: skip
+        return listing + [replace(call, stage=COLD) for call in computing]
+
+    def counted(self) -> I64:
+        """What the last token counted here of the layers that are parted: computed, opened and fired, [L, 3]."""
+        ours: I64 = self.graph.counts.reshape(self._config.n_layers, -1)[:, :3].astype(np.int64)
+        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
+            ours[:, 1] = ours[:, 2]
+        return ours
+
+    def totals(self, on_card: NDArray[np.uint32]) -> tuple[I64, int]:
+        """What a token counted of every layer, in the order of FfnCounters.layers [L, 4], and how many of the neurons
+        computed the card computed. on_card: u32 [L * COUNTS], what it has counted."""
+        theirs = on_card.reshape(-1, COUNTS).astype(np.int64)
+        ours = np.zeros_like(theirs)
+        ours[:, :3] = self.counted()
+        for side in (ours, theirs):
+            side[self._decided, 0] = side[self._decided, 1]
+        found = ours + theirs
+        if self._elsewhere.any():
+            found[self._elsewhere] = self.ffn.totals(self.graph.counts)[self._elsewhere]
+        return found, int(theirs[:, 0].sum())
+
+    def predicts(self, i: int) -> bool:
+        """Whether the card sends bits."""
+        layer = self._model.layers[i]
+        predictor = None if layer is None else layer.predictor
+        return predictor is not None and (predictor.low_rank is not None or predictor.copy is not None)
+
+    def _is_decided_by_first(self, i: int) -> bool:
+        """Whether the layer's first matrix is computed whole and says what else is."""
+        layer = self._model.layers[i]
+        predicts = self.predicts(i) and layer is not None and layer.whole is None
+        return self._mode != "dense" and self._config.has_zeros and not predicts

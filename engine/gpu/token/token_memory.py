@@ -1,0 +1,229 @@
+"""Where the values of one token lie while it passes through the card, and where card and processor leave each other
+theirs. Made once for a model; it computes nothing.
+
+Two regions: one of the card's memory, one of pinned memory of the host that both see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.gpu.weights.layers import CardLayer, CardModel
+from native_kernels.cpu.bit_lists import mask_words
+from native_kernels.cuda.card import Card, CardMatrix, CardVector, HostMemory
+
+_ALIGNMENT = 256
+_LINE = 128  # bytes between words that card and processor wait for
+STATE_WORDS = _ALIGNMENT // 4  # u32, in front of the stream
+COUNTS = 4  # of a layer: computed, opened, fired, rows of a predictor's copy read
+
+
+class _Places:
+    """Hands out addresses one behind the other."""
+
+    def __init__(self, start: int) -> None:
+        self.end = start
+
+    def take(self, n_bytes: int) -> int:
+        """So many bytes, from a multiple of 256 on."""
+        at = self.end
+        self.end = at + -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+        return at
+
+    def vector(self, n: int, rounded: bool) -> CardVector:
+        """n numbers, with room for their 8-bit form where somebody reads it."""
+        values = self.take(4 * n)
+        if not rounded:
+            return CardVector(n, values)
+        return CardVector(n, values, self.take(-(-n // 64) * 64), self.take(8 * -(-n // 32)))
+
+
+@dataclass(frozen=True)
+class TokenPlaces:
+    """Addresses of the card. state: i32, [0] is the position; the stream lies right behind its 256 bytes. counts: u32
+    [L, COUNTS], right behind the logits [V], filled up to 256 bytes; they grow from token to token."""
+
+    state: int
+    stream: CardVector  # [D], the residual stream
+    normed: CardVector  # [D]
+    also_normed: CardVector  # [D], where attention and FFN stand side by side
+    qkv: int  # [H + 2 H_kv, head_dim]
+    mixed: CardVector  # [H * head_dim]
+    attended: int  # [D]
+    added: int  # [D], what a block adds, where that is wanted as one
+    zeros: int  # [D]
+    bits: int  # [F / 32]
+    first_bits: int  # the same, of a cascade's first part
+    h: int  # [most slots]
+    parts: int  # [most parts, D]
+    inner: CardVector  # [most ranks]
+    signs: CardVector  # [D]
+    first: int  # [F], of a block whose down lies row-wise
+    up: int  # [F]
+    hidden: CardVector  # [F]
+    final: CardVector  # [D], what the head reads
+    narrow: CardVector  # [E], or in front of it OPT-350M's projection
+    logits: int
+    counts: int
+    angles: tuple[int, int]  # [R / 2, 2] each: of layers that see everything, and of those that see a window
+    frequencies: tuple[int, int]  # f64 [R / 2]
+    epoch: int  # i64: how often the card has told the processor, and the other way round
+    seen: int
+
+    def inner_of(self, rank: int) -> CardVector:
+        """The low rank part's values, where there are so many."""
+        return CardVector(rank, self.inner.values, self.inner.bytes, self.inner.scales)
+
+
+class TokenMemory:
+    """The card's part. n_bytes: what it takes there."""
+
+    def __init__(self, card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> None:
+        """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
+        _, self.n_bytes = _lay_out(0, card, config, model, vocabulary)
+        self._memory = card.allocate(self.n_bytes)
+        self.places, _ = _lay_out(self._memory.address, card, config, model, vocabulary)
+        try:
+            card.fill(self._memory.address, 0, self.n_bytes)
+        except BaseException:
+            self._memory.free()
+            raise
+
+    @staticmethod
+    def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:
+        """What it would take."""
+        return _lay_out(0, card, config, model, vocabulary)[1]
+
+    def free(self) -> None:
+        """Gives it back."""
+        self._memory.free()
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """Numbers in pinned memory: as the host sees them, and their address for the card."""
+
+    array: Any
+    address: int
+
+
+class SharedMemory:
+    """What both see: what goes to the card (state and stream), what it leaves (residual and normed input of a block,
+    bits, hidden state, logits with counts), the processor's sum, and the words by which they wait for each other.
+
+    The processor's residual stream lies here, too: a layer whose home is another's goes on where the last one ended.
+    """
+
+    def __init__(self, card: Card, config: ModelConfig, vocabulary: int) -> None:
+        d = config.d_model
+        gap = _filled(4 * d)
+        logits = _filled(4 * vocabulary)
+        sizes = {
+            "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * mask_words(config.d_ff), "cold": 4 * d,
+            "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 5 * _LINE,
+        }  # fmt: skip
+        places = _Places(0)
+        at = {name: places.take(size) for name, size in sizes.items()}
+        memory = self._memory = card.pin(places.end)
+        memory.as_array(np.uint8, places.end)[:] = 0
+
+        def shared(dtype: Any, count: int, offset: int) -> Shared:
+            return Shared(memory.as_array(dtype, count, offset), memory.device_address + offset)
+
+        self.state = shared(np.int32, STATE_WORDS, at["into"])
+        self.stream = shared(np.float32, d, at["into"] + 4 * STATE_WORDS)
+        self.residual = shared(np.float32, d, at["block"])
+        self.x = shared(np.float32, d, at["block"] + gap)
+        self.bits = shared(np.uint32, mask_words(config.d_ff), at["bits"])
+        self.cold = shared(np.float32, d, at["cold"])
+        self.hidden = shared(np.float32, d, at["hidden"])
+        self.logits = shared(np.float32, vocabulary, at["outcome"])
+        self.counts = shared(np.uint32, COUNTS * config.n_layers, at["outcome"] + logits)
+        words = (shared(np.int64, 1, at["words"] + _LINE * i) for i in range(5))
+        self.flag, self.told, self.stop, self.status, self.card_status = words
+
+    @property
+    def memory(self) -> HostMemory:
+        """All of it."""
+        return self._memory
+
+    def free(self) -> None:
+        """Gives it back: its arrays must not be used any more."""
+        self._memory.free()
+
+
+def _filled(n_bytes: int) -> int:
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _lay_out(
+    start: int, card: Card, config: ModelConfig, model: CardModel, vocabulary: int
+) -> tuple[TokenPlaces, int]:  # fmt: skip
+    """The places from an address on, and how many bytes they take."""
+    layers = [layer for layer in model.layers if layer is not None]
+    blocks = [block for layer in layers for block in layer.blocks]
+    wholes = [layer.whole for layer in layers if layer.whole is not None]
+    ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
+    d, places = config.d_model, _Places(start)
+    rounds = _read_bytes(matrix for layer in layers for matrix in _readers(layer))
+    rounds_head = _read_bytes(one for one in (model.project_out, model.head) if one is not None)
+    rounds_o = _read_bytes(layer.o for layer in layers)
+    rounds_inner = _read_bytes(part.b for layer in layers if layer.predictor and (part := layer.predictor.low_rank))
+    n_whole, words = config.d_ff if wholes else 0, 4 * -(-config.d_ff // 32)
+    state = places.take(4 * STATE_WORDS)
+    stream = places.vector(d, rounds)
+    parts = max((sum(card.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
+    logits = places.take(4 * vocabulary)
+    found = TokenPlaces(
+        state=state,
+        counts=places.take(4 * COUNTS * config.n_layers),
+        logits=logits,
+        stream=stream,
+        normed=places.vector(d, rounds),
+        also_normed=places.vector(d, rounds),
+        qkv=places.take(4 * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim),
+        mixed=places.vector(config.n_heads * config.head_dim, rounds_o),
+        attended=places.take(4 * d),
+        added=places.take(4 * d),
+        zeros=places.take(4 * d),
+        bits=places.take(words),
+        first_bits=places.take(words),
+        h=places.take(4 * max((block.n_slots for block in blocks), default=0)),
+        parts=places.take(4 * parts * d),
+        inner=places.vector(max(ranks, default=0), rounds_inner),
+        signs=places.vector(d, rounds),
+        first=places.take(4 * n_whole),
+        up=places.take(4 * n_whole),
+        hidden=places.vector(n_whole, _read_bytes(whole.down for whole in wholes)),
+        final=places.vector(d, rounds_head),
+        narrow=places.vector(0 if model.project_out is None else model.project_out.n_rows, rounds_head),
+        angles=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
+        frequencies=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
+        epoch=places.take(8),
+        seen=places.take(8),
+    )
+    return found, places.end - start
+
+
+def _readers(layer: CardLayer) -> Iterator[CardMatrix]:
+    """The matrices that read a vector of the model's width."""
+    yield from (layer.q, layer.k, layer.v)
+    for block in (*layer.blocks, layer.whole):
+        if block is not None:
+            yield block.up
+            if block.gate is not None:
+                yield block.gate
+    if layer.predictor is not None:
+        if layer.predictor.low_rank is not None:
+            yield layer.predictor.low_rank.a
+        if layer.predictor.copy is not None:
+            yield layer.predictor.copy.matrix
+
+
+def _read_bytes(matrices: Iterator[CardMatrix]) -> bool:
+    return any(matrix.reads_bytes for matrix in matrices)

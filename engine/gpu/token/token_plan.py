@@ -1,0 +1,106 @@
+"""One token cut into what the card does at a stretch and what the processor does between, in their order; it runs
+nothing.
+
+A stretch ends where the processor has something to do: cold neurons, layers that are at home there, or the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.gpu.token.processor_calls import ProcessorCalls
+from engine.gpu.token.token_memory import SharedMemory
+from engine.gpu.token.token_steps import Step, TokenSteps
+from engine.gpu.weights.layers import CardModel
+from native_kernels.backend import F32
+from native_kernels.cpu.call import Call
+from native_kernels.kv_blocks import KvLayout
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPlan:
+    """calls[0], then stretches[0], calls[1], and so on. Every stretch publishes once. result: where the host finds what
+    came of it."""
+
+    calls: list[list[Call]]
+    stretches: list[list[Step]]
+    result: F32
+
+
+@dataclass(frozen=True, eq=False)
+class TokenPlans:
+    """Of a token that ends with its logits [V], and of one that ends with what the head would read, [D]. All but their
+    ends is the same and laid out once."""
+
+    logits: TokenPlan
+    hidden: TokenPlan
+    head_alone: list[Step]  # from what the head reads to the logits, where the head is on the card
+
+
+def plan_tokens(
+    model: CardModel,
+    steps: TokenSteps,
+    processor: ProcessorCalls,
+    shared: SharedMemory,
+    layout: KvLayout,
+    angle_scale: float,
+) -> TokenPlans:
+    """The plans of a model's tokens, over caches of that layout in the host's memory. angle_scale: of cosines and
+    sines."""
+    graph = processor.graph
+    graph.start(layout)
+    calls: list[list[Call]] = [graph.embedding()]
+    stretches: list[list[Step]] = []
+    on_card = False
+
+    def cut(behind: list[Call]) -> None:
+        stretches.append(steps.take())
+        calls.append(behind)
+
+    def to_card() -> None:
+        calls[-1] += graph.flush()
+        steps.enter(angle_scale)
+
+    def to_processor() -> None:
+        steps.leave()
+        cut([])
+        graph.resume()
+
+    for i, layer in enumerate(model.layers):
+        if layer is None:
+            if on_card:
+                to_processor()
+            calls[-1] += graph.layers(i, i + 1)
+        else:
+            if not on_card:
+                to_card()
+            steps.layer(i, layer)
+            if layer.has_cold:
+                cut(processor.cold(i))
+        on_card = layer is not None
+    if model.head is None:
+        if on_card:
+            to_processor()
+        *before, last = calls
+        norm, hidden = graph.last_norm()
+        logits = last + norm + graph.logits_of(hidden)
+        return TokenPlans(
+            TokenPlan([*before, logits], stretches, graph.logits),
+            TokenPlan([*before, last + norm], stretches, hidden.values),
+            [],
+        )
+    if not on_card:
+        to_card()
+    steps.last_norm()
+    last_stretch = steps.take()
+    steps.tell_hidden()
+    telling_hidden = steps.take()
+    steps.head()
+    steps.tell_logits()
+    telling_logits = steps.take()
+    steps.head_alone()
+    return TokenPlans(
+        TokenPlan([*calls, []], [*stretches, last_stretch + telling_logits], shared.logits.array),
+        TokenPlan([*calls, []], [*stretches, last_stretch + telling_hidden], shared.hidden.array),
+        steps.take(),
+    )

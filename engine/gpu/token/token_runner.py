@@ -1,0 +1,273 @@
+"""Runs a token's plans on card and processor: captures the card's part, and lets the processor's threads launch and
+await it. It knows no layer and no model.
+
+segments: the processor launches each stretch when it has done its part. token: all stretches are one graph, in which
+the card waits for the processor. eager: every operator is launched from here and waited for, to be looked at closely.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from engine.errors import DeviceFailedError
+from engine.gpu.token.card_stages import CardStages
+from engine.gpu.token.token_memory import SharedMemory, TokenPlaces
+from engine.gpu.token.token_plan import TokenPlan, TokenPlans
+from engine.gpu.token.token_steps import Step, stage_begins
+from native_kernels.backend import I64
+from native_kernels.cpu.call import Call, aligned_empty
+from native_kernels.cpu.handover import LATE, await_call, launch_call, tell_call
+from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cuda.card import Card, Work
+from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
+
+log = logging.getLogger(__name__)
+
+Execution = Literal["segments", "token", "eager"]
+Ending = Literal["logits", "hidden"]
+
+
+class TokenRunner:
+    """The captured work of a model's tokens, their programs, and the words by which both sides wait for each other.
+
+    A token that did not come to its end, with or without an error, must be followed by `recover`.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        pool: Pool,
+        plans: TokenPlans,
+        places: TokenPlaces,
+        shared: SharedMemory,
+        execution: Execution,
+        patience_s: float,
+    ) -> None:
+        """patience_s: how long either side waits for the other."""
+        self._card = card
+        self._pool = pool
+        self._plans = plans
+        self._places = places
+        self._shared = shared
+        self._execution: Execution = execution
+        self._patience_s = patience_s
+        self._seen: I64 = aligned_empty(1, np.int64)
+        self._status: I64 = aligned_empty(1, np.int64)
+        self._works: dict[int, Work] = {}  # by the list of steps that was captured; the plans keep those
+        self._programs: dict[Ending, Program] = {}
+        self._pieces: dict[Ending, list[Program]] = {}
+        self._eager_s: dict[str, float] = defaultdict(float)
+        self._stages = CardStages(card)
+        self._marked: Program | None = None  # a token with its logits, with marks
+        self._cannot_mark = execution == "eager"
+        self._card_s: dict[str, float] = {}
+        self._is_read = True  # the times of the last token with marks
+
+    def run(
+        self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
+    ) -> bool:  # fmt: skip
+        """One token; False where it was stopped on the way. marked: `card_seconds` is of this one, where it can be;
+        it ends with its logits then.
+
+        Raises: CudaError, CudaOutOfMemoryError; DeviceFailedError where one side did not come in time, or a launch
+        failed.
+        """
+        if self._execution == "eager":
+            return self._run_eagerly(ending, cancelled, timed)
+        program = self._with_marks() if marked else None
+        finished = self._pool.run(program or self.program(ending), cancelled, timed)
+        if program is not None:
+            self._is_read = not finished
+        failure = int(self._status[0] or self._shared.card_status.array[0])
+        if finished and failure == OUT_OF_MEMORY:
+            raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
+        if finished and failure:
+            raise DeviceFailedError(self._words_for(failure))
+        return finished
+
+    def plan(self, ending: Ending) -> TokenPlan:
+        """What is run."""
+        return self._plans.logits if ending == "logits" else self._plans.hidden
+
+    def program(self, ending: Ending) -> Program:
+        """The token as one program; captured when it is first asked for. Raises: CudaError."""
+        if ending not in self._programs:
+            lay_out = self._in_one_go if self._execution == "token" else self._by_turns
+            self._programs[ending] = Program(lay_out(self.plan(ending)))
+        return self._programs[ending]
+
+    def capture(self, ending: Ending) -> None:
+        """Captures what `program` launches; then that needs the card no more, and may run in any thread.
+
+        Raises: CudaError, CudaOutOfMemoryError.
+        """
+        plan = self.plan(ending)
+        if self._execution == "token":
+            self._captured_whole(plan)
+        elif self._execution == "segments":
+            for steps in plan.stretches:
+                self._captured(steps)
+
+    def run_head(self) -> None:
+        """From what the head reads to the logits, where the head is on the card. Raises: CudaError."""
+        self._card.launch(self._captured(self._plans.head_alone))
+        self._card.synchronize()
+
+    def recover(self) -> None:
+        """Both sides agree again. Raises: CudaError for what has gone wrong on the card."""
+        shared = self._shared
+        shared.stop.array[0] = 1  # a card that waits goes on
+        failure: CudaError | None = None
+        try:
+            self._card.synchronize()
+        except CudaError as error:
+            failure = error
+        for word in (shared.flag, shared.told, shared.stop, shared.card_status):
+            word.array[0] = 0
+        self._seen[0] = self._status[0] = 0
+        self._card.fill(self._places.epoch, 0, 8)
+        self._card.fill(self._places.seen, 0, 8)
+        self._card.synchronize()
+        if failure is not None:
+            raise failure
+
+    def forget_times(self) -> None:
+        """Back to nothing measured."""
+        self._eager_s.clear()
+        for program in self._all_programs():
+            program.forget_times()
+
+    def stage_seconds(self) -> dict[str, float]:
+        """Seconds of every stage; eager: also of the card's operators, by their names."""
+        found: dict[str, float] = defaultdict(float, self._eager_s)
+        for program in self._all_programs():
+            for stage, seconds in program.stage_seconds().items():
+                found[stage] += seconds
+        return dict(found)
+
+    def card_seconds(self) -> dict[str, float]:
+        """Seconds of the card's stages in the last token with marks; empty before one. Waits for what runs there.
+
+        Raises: CudaError.
+        """
+        if not self._is_read:
+            self._card.synchronize()
+            self._card_s, self._is_read = self._stages.seconds(), True
+        return self._card_s
+
+    def forget_marks(self) -> None:
+        """Gives back what tokens with marks take on the card; the next one captures it anew. Between tokens."""
+        self._marked, self._card_s, self._is_read = None, {}, True
+        if (work := self._works.pop(-id(self._plans.logits), None)) is not None:
+            work.close()
+        self._stages.close()
+
+    def close(self) -> None:
+        """Gives the captured work back. A second time does nothing."""
+        self._marked = None
+        self._stages.close()
+        works, self._works = self._works, {}
+        self._programs.clear()
+        for work in works.values():
+            work.close()
+
+    # -------------------------------------------------------------- ways to run
+
+    def _with_marks(self) -> Program | None:
+        """The program of a token with marks; None where they cannot be had."""
+        if self._marked is None and not self._cannot_mark:
+            plan = self.plan("logits")
+            try:
+                calls = self._in_one_go(plan, True) if self._execution == "token" else self._by_turns(plan, True)
+                self._marked = Program(calls)
+            except CudaError as error:
+                log.info("The card's stages are not measured: %s", error)
+                self._cannot_mark = True
+                self._stages.close()
+        return self._marked
+
+    def _by_turns(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
+        first, *rest = plan.calls
+        calls = list(first)
+        captured = self._stages.captured if marked else self._captured
+        for steps, behind in zip(plan.stretches, rest, strict=True):
+            calls += [self._launch(captured(steps)), self._await(), *behind]
+        return calls
+
+    def _in_one_go(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
+        first, *rest = plan.calls
+        told = self._shared.told.array.ctypes.data
+        calls = [*first, self._launch(self._captured_whole(plan, marked)), self._await(), *rest[0]]
+        for behind in rest[1:]:
+            calls += [tell_call(told, self._status), self._await(), *behind]
+        return calls
+
+    def _captured_whole(self, plan: TokenPlan, marked: bool = False) -> Work:
+        key = -id(plan) if marked else id(plan)
+        if key in self._works:
+            return self._works[key]
+        shared, card = self._shared, self._card
+        wait = partial(
+            card.wait, shared.told.address, self._places.seen, shared.stop.address, shared.card_status.address,
+            int(self._patience_s * 1e6),
+        )  # fmt: skip
+        ask = self._stages.ask_for if marked else _ask_for
+
+        def ask_for_all() -> None:
+            for number, stretch in enumerate(plan.stretches):
+                if number:
+                    wait()
+                ask(stretch)
+
+        self._works[key] = card.captured(ask_for_all)
+        return self._works[key]
+
+    def _run_eagerly(self, ending: Ending, cancelled: Callable[[], bool], timed: bool) -> bool:
+        plan = self.plan(ending)
+        if ending not in self._pieces:
+            self._pieces[ending] = [Program(calls) for calls in plan.calls]
+        for piece, steps in zip(self._pieces[ending], [*plan.stretches, []], strict=True):
+            if cancelled() or (piece.calls and not self._pool.run(piece, cancelled, timed)):
+                return False
+            for step in steps:
+                if step.func is stage_begins:
+                    continue
+                started = time.perf_counter()
+                step()
+                self._card.synchronize()
+                if timed:
+                    self._eager_s[f"card: {step.func.__name__}"] += time.perf_counter() - started
+        return True
+
+    def _captured(self, steps: list[Step]) -> Work:
+        if id(steps) not in self._works:
+            self._works[id(steps)] = self._card.captured(lambda: _ask_for(steps))
+        return self._works[id(steps)]
+
+    def _launch(self, work: Work) -> Call:
+        return launch_call(self._card.launch_function, work.handle, self._card.stream_handle, self._status)
+
+    def _await(self) -> Call:
+        shared, limit = self._shared, int(self._patience_s * ticks_per_s())
+        return await_call(shared.flag.array.ctypes.data, self._seen, limit, shared.stop.array, self._status)
+
+    def _all_programs(self) -> list[Program]:
+        marked = [] if self._marked is None else [self._marked]
+        return [*self._programs.values(), *marked, *(piece for pieces in self._pieces.values() for piece in pieces)]
+
+    def _words_for(self, failure: int) -> str:
+        if failure == LATE:
+            return f"The graphics card did not answer within {self._patience_s:g} seconds."
+        return f"The graphics card could not be given its work: error {failure}."
+
+
+def _ask_for(steps: list[Step]) -> None:
+    for step in steps:
+        step()

@@ -1,0 +1,339 @@
+"""What the card does for one token, as a list of its operators in their order; it runs nothing and keeps no numbers.
+
+The same graph as engine/model/transformer.py. A value that is added to the residual stream is not added at once: the
+step that reads the stream next takes it along, also what the processor has added up meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+from functools import partial
+
+from engine.config import Mode, ModelConfig
+from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
+from engine.gpu.weights.layers import CardLayer, CardModel
+from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
+
+Step = partial[None]  # one operator with its operands
+REACHED = "reached"  # the stage of neurons that are read over the bus
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": "relu", "drelu": "drelu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
+}  # fmt: skip
+
+
+def stage_begins(stage: str) -> None:
+    """Nothing to do: the steps from here on are of another stage, for whoever takes their times."""
+
+
+@dataclass
+class _Pending:
+    """What is still to be added to the stream: partial sums, then others; through a norm of its own where there is
+    one. closing: the norm of the stream behind it, where norms stand behind the blocks."""
+
+    parts: int = 0
+    n_parts: int = 0
+    others: list[int] = field(default_factory=list)
+    through: CardNorm | None = None
+    closing: CardNorm | None = None
+
+
+class TokenSteps:
+    """Collects the steps of a token, in the order in which its methods are called; `take` hands them over."""
+
+    def __init__(
+        self,
+        card: Card,
+        config: ModelConfig,
+        model: CardModel,
+        mode: Mode,
+        places: TokenPlaces,
+        shared: SharedMemory,
+        by_processor: Set[int],
+    ) -> None:
+        """by_processor: layers at home on the card whose whole feed-forward block, with its predictor and biases, the
+        processor computes."""
+        self._card = card
+        self._config = config
+        self._model = model
+        self._mode = mode
+        self._places = places
+        self._shared = shared
+        self._by_processor = by_processor
+        self._activation = ACTIVATIONS[config.activation.removesuffix("-glu")]
+        self._steps: list[Step] = []
+        self._pending = _Pending()
+        self._has_angles = False
+
+    def take(self) -> list[Step]:
+        """The steps since this was last asked."""
+        steps, self._steps = self._steps, []
+        return steps
+
+    # -------------------------------------------------------------- between the two
+
+    def enter(self, angle_scale: float) -> None:
+        """The position and the processor's stream, and once a token the angles."""
+        places, config = self._places, self._config
+        words = STATE_WORDS + config.d_model
+        self._begin("other")
+        self._do(partial(self._card.copy, self._shared.state.address, places.state, words))
+        if config.norms == "post" and places.stream.bytes:
+            self._do(partial(self._card.quantise, places.stream))
+        if config.positions != "rope" or self._has_angles:
+            return
+        self._has_angles = True
+        half = config.rotated // 2
+        scales = (angle_scale,) if config.rope_theta_local is None else (angle_scale, 1.0)
+        for scale, frequencies, to in zip(scales, places.frequencies, places.angles, strict=False):
+            self._do(partial(self._card.angles, places.state, frequencies, scale, half, to))
+
+    def leave(self) -> None:
+        """The whole stream to the processor, and what was counted."""
+        self._begin("other")
+        self._advance()
+        self._counts()
+        self._publish(self._places.stream.values, self._shared.stream.address)
+
+    # -------------------------------------------------------------- layers
+
+    def layer(self, i: int, layer: CardLayer) -> None:
+        """Layer i. Where it has cold neurons, the processor is told once it can begin with them; the next step takes
+        its sum along."""
+        self._begin("attention")
+        if self._config.norms == "post":
+            self._post_norm_block(i, layer)
+        elif self._config.parallel:
+            self._parallel_block(i, layer)
+        else:
+            self._block(i, layer)
+
+    def _block(self, i: int, layer: CardLayer) -> None:
+        places = self._places
+        self._advance(layer.attention_norm, places.normed)
+        self._attention(i, layer, places.normed)
+        if layer.post_attention_norm is not None:
+            attended = CardVector(self._config.d_model, places.attended)
+            self._do(partial(self._card.norm, places.attended, layer.post_attention_norm, attended))
+        self._pending.others.append(places.attended)
+        self._advance(layer.ffn_norm, places.normed)
+        bits = self._exchange(i, layer, places.normed)
+        self._hot(i, layer, places.normed, bits)
+        self._pending.through = layer.post_ffn_norm
+
+    def _parallel_block(self, i: int, layer: CardLayer) -> None:
+        places = self._places
+        self._advance(layer.attention_norm, places.normed)
+        x = places.normed
+        if not self._config.shared_norm:
+            assert layer.ffn_norm is not None, "the family has two norms"
+            x = places.also_normed
+            self._do(partial(self._card.norm, places.stream.values, layer.ffn_norm, x))
+        bits = self._exchange(i, layer, x)
+        self._begin("attention")
+        self._attention(i, layer, places.normed)
+        self._hot(i, layer, x, bits)
+        self._pending.others.insert(0, places.attended)
+
+    def _post_norm_block(self, i: int, layer: CardLayer) -> None:
+        places = self._places
+        self._advance()
+        self._attention(i, layer, places.stream)
+        self._pending.others.append(places.attended)
+        self._advance(layer.attention_norm, places.stream)
+        bits = self._exchange(i, layer, places.stream)
+        self._hot(i, layer, places.stream, bits)
+        self._pending.closing = layer.ffn_norm
+
+    def _attention(self, i: int, layer: CardLayer, x: CardVector) -> None:
+        config, places, card = self._config, self._places, self._card
+        n_q, n_k = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
+        biases = (layer.q_bias, layer.k_bias, layer.v_bias)
+        self._do(partial(card.multiply, (layer.q, layer.k, layer.v), x, outs, biases))
+        window = config.window(i)
+        turns = config.positions == "rope" and i not in config.unrotated
+        local = window is not None and config.rope_theta_local is not None
+        self._do(partial(
+            card.rotate_and_store, places.qkv, config.n_heads, layer.kv, places.state, places.angles[local],
+            config.rotated // 2 if turns else 0, config.rope_order, layer.q_norm, layer.k_norm,
+        ))  # fmt: skip
+        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
+        self._do(partial(
+            card.attend, places.qkv, config.n_heads, layer.kv, places.state, places.mixed, scale,
+            config.attention_softcap, window,
+        ))  # fmt: skip
+        self._do(partial(card.multiply, (layer.o,), places.mixed, (places.attended,), (layer.o_bias,)))
+
+    # -------------------------------------------------------------- neurons
+
+    def _exchange(self, i: int, layer: CardLayer, x: CardVector) -> int:
+        """Which neurons are expected, and the processor's share of the work to it; the address of the bits, 0: all."""
+        places, shared = self._places, self._shared
+        bits = 0 if layer.whole is not None or i in self._by_processor else self._predict(i, layer, x)
+        if not layer.has_cold:
+            return bits
+        if i in self._by_processor:
+            self._do(partial(self._card.copy, places.stream.values, shared.residual.address, self._config.d_model))
+        self._publish(x.values, shared.x.address, bits, layer.hot_bits)
+        self._pending.others.append(shared.cold.address)
+        return bits
+
+    def _predict(self, i: int, layer: CardLayer, x: CardVector) -> int:
+        places, card, predictor = self._places, self._card, layer.predictor
+        if predictor is None or (predictor.low_rank is None and predictor.copy is None):
+            return 0
+        self._begin("predictor")
+        among, copy = 0, predictor.copy
+        if (part := predictor.low_rank) is not None:
+            source = places.stream if predictor.reads_residual else x
+            if part.a.reads_bytes and source is places.stream and x is not places.stream:
+                self._do(partial(card.quantise, source))
+            inner = places.inner_of(part.a.n_rows)
+            self._do(partial(card.multiply, (part.a,), source, (inner.values,), (part.a_bias,), relu=True))
+            if part.b.reads_bytes:
+                self._do(partial(card.quantise, inner))
+            among = places.bits if copy is None else places.first_bits
+            self._do(partial(card.expect, part.b, inner, part.b_bias, part.threshold, among))
+        if copy is None:
+            return among
+        if copy.signed_input:
+            self._do(partial(card.signs, x, places.signs))
+            x = places.signs
+        copied = self._counts_of(i) + 4 * (COUNTS - 1)
+        self._do(partial(card.expect, copy.matrix, x, copy.bias, copy.threshold, places.bits, among, copied))
+        return places.bits
+
+    def _hot(self, i: int, layer: CardLayer, x: CardVector, bits: int) -> None:
+        places, card, config = self._places, self._card, self._config
+        parts = places.parts
+        self._begin("ffn")
+        for block in layer.blocks:
+            if block is layer.reached:
+                self._begin(REACHED)
+            threshold = config.activation_threshold
+            gate_first = config.gated and config.has_zeros and not bits and self._mode != "dense"
+            self._do(partial(
+                card.hidden, block, x, bits, self._activation, threshold, places.h, self._counts_of(i), gate_first
+            ))  # fmt: skip
+            self._do(partial(card.down, block, places.h, parts))
+            parts += 4 * card.down_parts(block) * config.d_model
+        if layer.blocks:
+            self._pending.parts = places.parts
+            self._pending.n_parts = (parts - places.parts) // (4 * config.d_model)
+        if layer.whole is not None:
+            self._whole(i, layer, x)
+        elif layer.down_bias and i not in self._by_processor:
+            self._pending.others.append(layer.down_bias)
+
+    def _whole(self, i: int, layer: CardLayer, x: CardVector) -> None:
+        """All neurons, into `added`."""
+        places, card, config, whole = self._places, self._card, self._config, layer.whole
+        assert whole is not None, "the block is on the card"
+        up = 0
+        if whole.gate is None:
+            self._do(partial(card.multiply, (whole.up,), x, (places.first,), (whole.up_bias,)))
+        else:
+            up = places.up
+            outs, biases = (places.first, up), (whole.gate_bias, whole.up_bias)
+            self._do(partial(card.multiply, (whole.gate, whole.up), x, outs, biases))
+        self._do(partial(
+            card.activate, places.first, up, config.d_ff, self._activation, config.activation_threshold, places.hidden,
+            self._counts_of(i),
+        ))  # fmt: skip
+        self._do(partial(card.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
+        self._pending.others.append(places.added)
+
+    # -------------------------------------------------------------- the end
+
+    def last_norm(self) -> None:
+        """What the head reads."""
+        self._begin("head")
+        places, final = self._places, self._places.final
+        if self._model.final_norm is not None:
+            self._advance(self._model.final_norm, final)
+            return
+        self._advance()
+        self._do(partial(self._card.copy, places.stream.values, final.values, final.n))
+        if final.bytes:
+            self._do(partial(self._card.quantise, final))
+
+    def tell_hidden(self) -> None:
+        """What the head would read, to the processor, and what was counted."""
+        self._counts()
+        self._publish(self._places.final.values, self._shared.hidden.address)
+
+    def head(self) -> None:
+        """The logits of what the head reads."""
+        model, places, card = self._model, self._places, self._card
+        assert model.head is not None, "the head is on the card"
+        hidden = places.final
+        if model.project_out is not None:
+            hidden = places.narrow
+            self._do(partial(card.multiply, (model.project_out,), places.final, (hidden.values,)))
+            if hidden.bytes:
+                self._do(partial(card.quantise, hidden))
+        self._do(partial(card.multiply, (model.head,), hidden, (places.logits,)))
+        if self._config.logit_softcap is not None:
+            self._do(partial(card.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
+
+    def tell_logits(self) -> None:
+        """The logits to the processor, and what was counted, which lies behind them."""
+        places, shared = self._places, self._shared
+        words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
+        self._do(partial(
+            self._card.publish, shared.flag.address, places.epoch, places.logits, shared.logits.address, words
+        ))  # fmt: skip
+
+    def head_alone(self) -> None:
+        """The logits of a hidden state that the processor has left, for whoever waits for the stream."""
+        places, shared, d = self._places, self._shared, self._config.d_model
+        self._do(partial(self._card.copy, shared.hidden.address, places.final.values, d))
+        if places.final.bytes:
+            self._do(partial(self._card.quantise, places.final))
+        self.head()
+        self._do(partial(self._card.copy, places.logits, shared.logits.address, len(shared.logits.array)))
+
+    # -------------------------------------------------------------- pieces
+
+    def _begin(self, stage: str) -> None:
+        self._do(partial(stage_begins, stage))
+
+    def _do(self, step: Step) -> None:
+        self._steps.append(step)
+
+    def _counts_of(self, i: int) -> int:
+        return self._places.counts + 4 * COUNTS * i
+
+    def _counts(self) -> None:
+        words = COUNTS * self._config.n_layers
+        self._do(partial(self._card.copy, self._places.counts, self._shared.counts.address, words))
+
+    def _publish(self, values: int, to: int, bits: int = 0, without: int = 0) -> None:
+        shared = self._shared
+        self._do(partial(
+            self._card.publish, shared.flag.address, self._places.epoch, values, to, self._config.d_model, bits,
+            without if bits else 0, shared.bits.address if bits else 0, -(-self._config.d_ff // 32) if bits else 0,
+        ))  # fmt: skip
+
+    def _advance(self, norm: CardNorm | None = None, to: CardVector | None = None) -> None:
+        """What is pending into the stream, and the stream's norm into `to`."""
+        pending, self._pending = self._pending, _Pending()
+        places, card, d = self._places, self._card, self._config.d_model
+        parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
+        if pending.through is not None:
+            added = CardVector(d, places.added)
+            if others == (places.added,):
+                self._do(partial(card.norm, places.added, pending.through, added))
+            else:
+                self._do(partial(card.copy, places.zeros, places.added, d))
+                self._do(partial(card.advance, places.added, d, parts, n_parts, others, pending.through, added))
+            parts, n_parts, others = 0, 0, (places.added,)
+        stream = places.stream
+        if pending.closing is not None:
+            self._do(partial(card.advance, stream.values, d, parts, n_parts, others, pending.closing, stream))
+            if norm is not None and to is not None:
+                self._do(partial(card.norm, stream.values, norm, to))
+        elif parts or others or norm is not None:
+            self._do(partial(card.advance, stream.values, d, parts, n_parts, others, norm, to))

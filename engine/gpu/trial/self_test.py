@@ -1,0 +1,246 @@
+"""Whether a card can be worked with on this machine, and how: tried out once for every driver, card and build.
+
+Its kernels are held against NumPy, exchanges with the processor are made and every number of them looked at, and what
+an exchange and the bus take is measured. `decide` says what follows from that, in words too. What went well is kept in
+the user's cache; what went wrong is tried again at the next start. How fast the card computes is not looked at
+(engine/machine/card_speed.py), nor does this know which models fit on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from engine.gpu.trial.kernel_checks import failures_of
+from engine.gpu.trial.trial import CardTrial, SlowCardError
+from native_kernels.cpu.call import aligned_empty
+from native_kernels.cpu.handover import LATE, await_call, launch_call
+from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cuda.card import Card
+from native_kernels.cuda.driver import CudaError, CudaUnavailableError
+from native_kernels.cuda.modules import NoMachineCodeError, cache_folder
+
+log = logging.getLogger(__name__)
+
+Execution = Literal["segments", "eager"]
+
+N_EXCHANGES = 200
+_WARMING = 10  # exchanges before them
+_WIDTH = 4096  # numbers that go each way
+_WORDS = 344  # bits of 11008 neurons
+_PATIENCE_S = 1.0  # for one exchange, which takes some 15 us
+_BUS_BYTES = 16 << 20
+_BUS_ROUNDS = 4
+_SHARED_S = 1e-3  # an exchange that takes so long waited for somebody else's work
+_FILE = "card-tests.json"
+_KEPT = 8  # results, for machines whose cards or drivers change
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a card did when it was tried. failures: in words, empty where all was well. captures: whether work can be
+    captured and launched again. exchange_s, slow_exchange_s: from a launch to its flag, the median and what 99 of 100
+    stay below. host_bytes_per_s: pinned memory to the card. Figures of a card that failed are 0.
+    """
+
+    failures: tuple[str, ...] = ()
+    captures: bool = False
+    exchange_s: float = 0.0
+    slow_exchange_s: float = 0.0
+    host_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class CardUse:
+    """How to work with a card. execution: by captured work cut where the processor has something to do, or operator by
+    operator. most_threads: of the processor, while the card works. reasons: one sentence for every decision.
+    """
+
+    usable: bool
+    execution: Execution
+    most_threads: int
+    reasons: tuple[str, ...]
+
+
+def decide(findings: Findings, processors: int) -> CardUse:
+    """What follows from the findings on a machine where so many logical processors can be used."""
+    most = max(1, processors - 1)
+    if findings.failures:
+        why = "; ".join(findings.failures)
+        return CardUse(False, "eager", most, (f"The card failed its test, so the processor computes: {why}.",))
+    reasons = [f"The card computed what the processor computes, in {N_EXCHANGES} exchanges too."]
+    if findings.captures:
+        reasons.append(
+            f"Work is captured up to each exchange, which takes {1e6 * findings.exchange_s:.0f} us "
+            f"(99 of 100: below {1e6 * findings.slow_exchange_s:.0f} us)."
+        )
+    else:
+        reasons.append("Operators are launched one by one, because the driver captures no work.")
+    if findings.slow_exchange_s > _SHARED_S:
+        reasons.append("Some exchanges waited: the card also works for a screen or another program.")
+    reasons.append(
+        f"At most {most} of {processors} processors wait for the card at once, so that one is left for its driver."
+    )
+    return CardUse(True, "segments" if findings.captures else "eager", most, tuple(reasons))
+
+
+def tried(card: Card, uuid: str, driver: str, folder: Path | None = None) -> Findings:
+    """What is known of the card, or what is found now. uuid, driver: whatever names the card and its driver's version.
+
+    folder: where results are kept; None: the user's cache. The card must be the calling thread's.
+    Cost: nothing where it is known; else 0.2 to 0.5 s, and some seconds more where the kernels must be compiled.
+    """
+    folder = folder or cache_folder()
+    key = hashlib.sha256(repr((uuid, driver, sources_digest())).encode()).hexdigest()[:32]
+    known = None if folder is None else _read(folder).get(key)
+    if isinstance(known, dict):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            return _from_json(known)
+    findings = find(card)
+    if folder is not None and not findings.failures:
+        _keep(folder, key, findings)
+    return findings
+
+
+def find(card: Card, failures: Callable[[Card], tuple[str, ...]] = failures_of) -> Findings:
+    """Tries the card out. Whatever goes wrong is among the failures, nothing is raised.
+
+    Cost: 0.2 to 0.5 s where the kernels are compiled; a card that does not answer is given 5 s.
+    """
+    try:
+        wrong = failures(card)
+        if wrong:
+            return Findings(wrong)
+        with CardTrial(card) as trial:
+            rate = _host_rate(trial)
+            return _exchanges(trial, rate)
+    except (CudaError, CudaUnavailableError, NoMachineCodeError, SlowCardError) as error:
+        log.info("the card failed its test", exc_info=True)
+        return Findings((str(error),))
+
+
+def sources_digest() -> str:
+    """Of the kernels and what launches them."""
+    import native_kernels.cuda as package
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(package.__path__[0]).iterdir()):
+        if path.suffix in (".cu", ".cuh", ".py"):
+            digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+# ------------------------------------------------------------------ exchanges and the bus
+
+
+def _exchanges(trial: CardTrial, host_rate: float) -> Findings:
+    """Numbers and bits to the processor and numbers back, launched and awaited as a token does it; every one checked.
+
+    The card adds what the processor left there: whole numbers, so that every sum is exact.
+    """
+    card, n_bytes = trial.card, 4 * _WIDTH
+    shared = trial.pinned(2 * n_bytes + 4 * _WORDS + 128)
+    out = shared.as_array(np.float32, _WIDTH)
+    back = shared.as_array(np.float32, _WIDTH, n_bytes)
+    bits_out = shared.as_array(np.uint32, _WORDS, 2 * n_bytes)
+    at = -(-(2 * n_bytes + 4 * _WORDS) // 64) * 64
+    shared.as_array(np.int64, 1, at)[:] = 0
+    stream, epoch = trial.put(np.zeros(_WIDTH, np.float32)), trial.put(np.zeros(1, np.int64))
+    bits, hot = (trial.random.integers(0, 1 << 32, _WORDS, dtype=np.uint32) for _ in range(2))
+    bits_at, hot_at, address = trial.put(bits), trial.put(hot), shared.device_address
+
+    def layer() -> None:
+        card.advance(stream, _WIDTH, others=[address + n_bytes])
+        card.publish(address + at, epoch, stream, address, _WIDTH, bits_at, hot_at, address + 2 * n_bytes, _WORDS)
+
+    seen, stop, status = (aligned_empty(1, np.int64) for _ in range(3))
+    wait = await_call(shared.address + at, seen, int(_PATIENCE_S * ticks_per_s()), stop, status)
+    trial.settle()
+    try:
+        work = trial.closes(card.captured(layer))
+    except CudaError:
+        log.info("work cannot be captured", exc_info=True)
+        work = None
+    calls = (
+        [wait] if work is None else [launch_call(card.launch_function, work.handle, card.stream_handle, status), wait]
+    )
+    pool = trial.closes(Pool(1))
+    program, took, wanted = Program(calls), [], np.zeros(_WIDTH, np.float32)
+    for number in range(_WARMING + N_EXCHANGES):
+        back[:] = (np.arange(_WIDTH) * (number + 1)) % 251
+        bits_out[:] = 0
+        wanted += back
+        started = time.perf_counter()
+        if work is None:
+            layer()
+        pool.run(program)
+        took.append(time.perf_counter() - started)
+        if status[0]:
+            trial.settle()  # raises what the card itself has to say
+            late = int(status[0]) == LATE
+            return Findings((f"an exchange {'came too late' if late else f'failed with status {int(status[0])}'}",))
+        if not (np.array_equal(out, wanted) and np.array_equal(bits_out, bits & ~hot)):
+            return Findings((f"exchange {number + 1} brought wrong numbers",))
+    counted = sorted(took[_WARMING:])
+    return Findings(
+        (), work is not None, counted[len(counted) // 2], counted[math.ceil(0.99 * len(counted)) - 1], host_rate
+    )
+
+
+def _host_rate(trial: CardTrial) -> float:
+    """Bytes a second from pinned memory, the best of some."""
+    source, to = trial.pinned(_BUS_BYTES), trial.room(_BUS_BYTES)
+    source.as_array(np.uint8, _BUS_BYTES)[:] = 1
+    best = math.inf
+    for _ in range(_BUS_ROUNDS):
+        trial.settle()
+        started = time.perf_counter()
+        trial.card.upload(to, source.address, _BUS_BYTES)
+        trial.settle()
+        best = min(best, time.perf_counter() - started)
+    return _BUS_BYTES / best
+
+
+# ------------------------------------------------------------------ what is known from earlier
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / _FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _keep(folder: Path, key: str, findings: Findings) -> None:
+    """The newest few; where nothing can be written, the next start tries again."""
+    others = {name: value for name, value in _read(folder).items() if name != key}
+    newest = dict([*others.items(), (key, asdict(findings))][-_KEPT:])
+    fresh = folder / f"{_FILE}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(json.dumps(newest, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, folder / _FILE)
+    except OSError as error:
+        log.info("the card's test cannot be kept: %s", error)
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+
+
+def _from_json(known: dict[str, Any]) -> Findings:
+    """Raises: KeyError, TypeError, ValueError for what `_keep` did not write."""
+    figures = {one.name: float(known[one.name]) for one in fields(Findings) if one.name.endswith("_s")}
+    if known.get("failures") or not all(math.isfinite(value) and value > 0 for value in figures.values()):
+        raise ValueError("only what went well is kept")
+    return Findings((), bool(known["captures"]), **figures)

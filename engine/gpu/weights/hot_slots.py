@@ -1,0 +1,107 @@
+"""The neurons that the card computes: other rows into their slots between answers, and how often they fired.
+
+What computes them is the token's program (decode_program.py), whose captured work stays as it is: only what
+lies at its addresses changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.gpu.weights.landing import Job, Landing, Numbers, Rows, give_back
+from engine.gpu.weights.layout import bits_of
+from engine.model.weights import FfnWeights, ModelWeights
+from native_kernels.backend import I32, I64, PackedMatrix
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.card import Card, CardBlock, Memory
+
+_HALF_BYTES = 1 << 20  # what is exchanged in one moment
+
+
+class CardHotSide:
+    """A HotStore on the card. neuron_in: [L] of i32 [S], what lies in each slot."""
+
+    def __init__(
+        self,
+        card: Card,
+        pool: Pool,
+        weights: ModelWeights,
+        blocks: Sequence[tuple[CardBlock, ...]],
+        hot_bits: Sequence[int],
+        placed: Sequence[I32],
+    ) -> None:
+        """blocks: [L], a layer's slots one block after another, loaded with `placed`; hot_bits: [L], on the card.
+
+        Raises: CudaOutOfMemoryError.
+        """
+        self._card, self._blocks, self._bits = card, list(blocks), list(hot_bits)
+        self._sources = [layer.ffns[0] for layer in weights.layers]
+        self.neuron_in = [np.array(ids, np.int32) for ids in placed]
+        most = max((len(ids) for ids in self.neuron_in), default=1)
+        widest = max(
+            (_up(matrix.row_bytes) for ffn in self._sources for matrix in _matrices(ffn)),
+            default=16,
+        )  # fmt: skip
+        self._landing = Landing(card, pool, max(_HALF_BYTES, widest))
+        self._memories: list[Memory] = []
+        try:
+            self._list = card.allocate(4 * max(1, most))
+            self._memories.append(self._list)
+            self._counts = card.pin(4 * max(1, most))
+            self._memories.append(self._counts)
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, layer: int, slots: I32, neurons: I32) -> None:
+        """As HotStore says; where those neurons lie there already, nothing is moved. Raises: CudaError."""
+        now = self.neuron_in[layer]
+        if not self._blocks[layer] or np.array_equal(now[slots], neurons):
+            return
+        now[slots] = neurons
+        start = 0
+        for block in self._blocks[layer]:
+            its = (slots >= start) & (slots < start + block.n_slots)
+            if its.any():
+                own = now[start : start + block.n_slots]
+                self._landing.run(self._moved(layer, block, slots[its] - start, neurons[its], own))
+            start += block.n_slots
+        self._landing.run([Numbers(bits_of(now, self._sources[layer].up.n_rows), self._bits[layer])])
+
+    def take_fired(self, layer: int) -> I64:
+        """As HotStore says. Raises: CudaError."""
+        at = 0
+        for block in self._blocks[layer]:
+            self._card.download(self._counts.address + at, block.fired, 4 * block.n_slots)
+            self._card.fill(block.fired, 0, 4 * block.n_slots)
+            at += 4 * block.n_slots
+        self._card.synchronize()
+        counts: I64 = self._counts.as_array(np.uint32, at // 4).astype(np.int64)
+        return counts
+
+    def _moved(self, layer: int, block: CardBlock, slots: I32, neurons: I32, own: I32) -> list[Job]:
+        """Rows of neurons [K] into slots [K] of the block; own: what lies in all of its slots then."""
+        ffn, list_at = self._sources[layer], self._list.address
+        jobs: list[Job] = [Numbers(np.ascontiguousarray(slots, np.int32), list_at)]
+        for source, to in ((ffn.gate, block.gate), (ffn.up, block.up), (ffn.down_t, block.down_t)):
+            if source is not None and to is not None:
+                jobs.append(Rows(source, to, np.ascontiguousarray(neurons, np.int32), list_at))
+        for bias, to_bias in ((ffn.gate_bias, block.gate_bias), (ffn.up_bias, block.up_bias)):
+            if bias is not None:
+                jobs.append(Numbers(np.ascontiguousarray(bias[own]), to_bias))
+        return [*jobs, Numbers(own.copy(), block.neuron_in)]
+
+    def close(self) -> None:
+        """Gives what it needs for exchanges back; the blocks are others'. A second time does nothing."""
+        self._landing.close()
+        give_back(self._memories)
+
+
+def _matrices(ffn: FfnWeights) -> list[PackedMatrix]:
+    return [matrix for matrix in (ffn.gate, ffn.up, ffn.down_t) if matrix is not None]
+
+
+def _up(n: int) -> int:
+    return -(-n // 16) * 16

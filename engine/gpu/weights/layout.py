@@ -1,0 +1,225 @@
+"""Lays a model out on the card: which of its parts go there, at which addresses, and what is to be moved to them.
+
+It moves nothing (landing.py does) and holds nothing (loading.py). Laid out twice, at 0 to see
+what it takes and then where the card has given room for it, it is the same both times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import KvCodec, ModelConfig
+from engine.gpu.weights.landing import Job, Numbers, Rows
+from engine.gpu.weights.layers import (
+    CardCopy,
+    CardLayer,
+    CardLowRank,
+    CardModel,
+    CardPredictor,
+    CardRowWiseFfn,
+)
+from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
+from engine.placement.card_bytes import SCALE_GROUP, aligned
+from engine.sparsity.placement import Placement
+from engine.sparsity.predictor import Predictor
+from engine.sparsity.predictor_kinds import LayerPredictor
+from native_kernels.backend import F32, I32, PackedMatrix
+from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm, Norm
+from native_kernels.cuda.layouts import card_codec, plane_row_bytes
+
+_KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
+
+
+class Region:
+    """Addresses from `base` on, one after another, each on a multiple of 256; and what is to be moved there."""
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self.n_bytes = 0
+        self.jobs: list[Job] = []
+
+    def take(self, n_bytes: int) -> int:
+        address = self._base + self.n_bytes
+        self.n_bytes += aligned(n_bytes)
+        return address
+
+    def matrix(self, source: PackedMatrix, ids: I32 | None = None) -> CardMatrix:
+        n_rows = source.n_rows if ids is None else len(ids)
+        codec = card_codec(source.codec)
+        planes = tuple(self.take(n_rows * width) for width in plane_row_bytes(codec, source.n_cols))
+        matrix = CardMatrix(n_rows, source.n_cols, codec, planes)
+        self.jobs.append(Rows(source, matrix, ids))
+        return matrix
+
+    def optional(self, source: PackedMatrix | None) -> CardMatrix | None:
+        return None if source is None else self.matrix(source)
+
+    def vector(self, values: F32 | None) -> int:
+        return 0 if values is None else self.numbers(np.ascontiguousarray(values, np.float32))
+
+    def numbers(self, values: NDArray[Any]) -> int:
+        address = self.take(values.nbytes)
+        self.jobs.append(Numbers(values, address))
+        return address
+
+    def norm(self, weight: F32 | None, bias: F32 | None, kind: Norm, eps: float) -> CardNorm | None:
+        if weight is None:
+            return None
+        return CardNorm(kind, self.vector(weight), self.vector(bias), eps)
+
+
+class CardLayout:
+    """A model without its predictors, laid out from two addresses on: of its weights, and of its keys and values.
+
+    model: what of it lies where. jobs: what is to be moved. part_bytes: bytes by the placement's parts.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: ModelWeights,
+        placement: Placement,
+        hot: Sequence[I32],
+        context: int,
+        kv_codec: KvCodec,
+        bases: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
+        """hot: [L], each layer's neurons in the order of their slots; those of the slots behind the placement's hot
+        neurons are reached. bases: of weights, of keys and values, of what is reached."""
+        self._config = config
+        self._weights, self._kv, self._reached = (Region(base) for base in bases)
+        self._context, self._kv_codec = context, kv_codec
+        self.part_bytes = dict.fromkeys(("attention", "kv_cache", "head", "hot"), 0)
+        layers: list[CardLayer | None] = []
+        for i, layer in enumerate(weights.layers):
+            if placement.attention[i] != "gpu":
+                layers.append(None)
+                continue
+            layers.append(self._layer(layer, hot[i], len(placement.hot[i])))
+        before = self._weights.n_bytes
+        on_card = placement.head == "gpu"
+        self.model = CardModel(
+            layers=tuple(layers),
+            head=self._weights.matrix(weights.head) if on_card else None,
+            final_norm=self._norm(weights.final_norm, weights.final_norm_bias) if on_card else None,
+            project_out=self._weights.optional(weights.project_out) if on_card else None,
+        )
+        self.part_bytes["head"] = self._weights.n_bytes - before
+
+    @property
+    def jobs(self) -> list[Job]:
+        return self._weights.jobs + self._reached.jobs
+
+    @property
+    def n_bytes(self) -> tuple[int, int, int]:
+        """What it takes: of weights, of keys and values, of pinned memory."""
+        return self._weights.n_bytes, self._kv.n_bytes, self._reached.n_bytes
+
+    # ------------------------------------------------------------ layers
+
+    def _layer(self, w: LayerWeights, hot: I32, n_hot: int) -> CardLayer:
+        ffn, d_ff = w.ffns[0], self._config.d_ff
+        is_whole = ffn.down is not None and len(hot) == d_ff
+        some = hot if ffn.down is None else hot[:0]
+        before = self._weights.n_bytes
+        block = self._block(ffn, some[:n_hot], self._weights)
+        reached = self._block(ffn, some[n_hot:], self._reached)
+        hot_bits = self._weights.numbers(bits_of(some, d_ff)) if len(some) else 0
+        whole = self._row_wise(ffn) if is_whole else None
+        self.part_bytes["hot"] += self._weights.n_bytes - before
+        before = self._weights.n_bytes
+        put = self._weights
+        layer = CardLayer(
+            q=put.matrix(w.q), k=put.matrix(w.k), v=put.matrix(w.v), o=put.matrix(w.o),
+            q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
+            o_bias=put.vector(w.o_bias),
+            attention_norm=self._norm(w.attention_norm, w.attention_norm_bias),
+            post_attention_norm=self._norm(w.post_attention_norm),
+            ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
+            post_ffn_norm=self._norm(w.post_ffn_norm),
+            q_norm=self._norm(w.q_norm, None, "rms"), k_norm=self._norm(w.k_norm, None, "rms"),
+            kv=self._keys_and_values(), predictor=None, block=block, reached=reached, hot_bits=hot_bits, whole=whole,
+            down_bias=put.vector(w.down_bias),
+            has_cold=not is_whole and len(some) < d_ff,
+        )  # fmt: skip
+        self.part_bytes["attention"] += self._weights.n_bytes - before
+        return layer
+
+    def _block(self, ffn: FfnWeights, hot: I32, matrices: Region) -> CardBlock | None:
+        """Neurons whose matrices lie in a region; what is small lies on the card in any case."""
+        if not len(hot):
+            return None
+        assert ffn.down_t is not None, "neurons that are parted lie neuron by neuron"
+        return CardBlock(
+            gate=None if ffn.gate is None else matrices.matrix(ffn.gate, hot),
+            up=matrices.matrix(ffn.up, hot),
+            down_t=matrices.matrix(ffn.down_t, hot),
+            gate_bias=0 if ffn.gate_bias is None else self._weights.vector(ffn.gate_bias[hot]),
+            up_bias=0 if ffn.up_bias is None else self._weights.vector(ffn.up_bias[hot]),
+            neuron_in=self._weights.numbers(hot),
+            fired=self._weights.numbers(np.zeros(len(hot), np.uint32)),
+        )
+
+    def _row_wise(self, ffn: FfnWeights) -> CardRowWiseFfn:
+        assert ffn.down is not None, "down lies row by row"
+        return CardRowWiseFfn(
+            gate=self._weights.optional(ffn.gate),
+            up=self._weights.matrix(ffn.up),
+            down=self._weights.matrix(ffn.down),
+            gate_bias=self._weights.vector(ffn.gate_bias),
+            up_bias=self._weights.vector(ffn.up_bias),
+        )
+
+    def _norm(self, weight: F32 | None, bias: F32 | None = None, kind: Norm | None = None) -> CardNorm | None:
+        return self._weights.norm(weight, bias, kind or self._config.norm, self._config.norm_eps)
+
+    def _keys_and_values(self) -> CardKv:
+        config, codec = self._config, self._kv_codec
+        rows = config.n_kv_heads * self._context
+        n_bytes = rows * config.head_dim * _KV_BYTES[codec]
+        scales = rows * -(-config.head_dim // SCALE_GROUP) * 2 if codec == "q8_0" else 0
+        before = self._kv.n_bytes
+        keys, values = self._kv.take(n_bytes), self._kv.take(n_bytes)
+        key_scales, value_scales = (self._kv.take(scales), self._kv.take(scales)) if scales else (0, 0)
+        self.part_bytes["kv_cache"] += self._kv.n_bytes - before
+        return CardKv(codec, keys, values, key_scales, value_scales, config.n_kv_heads, config.head_dim, self._context)
+
+
+def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: CardModel, region: Region) -> CardModel:
+    """The model with the predictors of those of its layers that ask them on the card: not where down lies row-wise."""
+    layers: list[CardLayer | None] = []
+    for layer, w, of_layer in zip(model.layers, weights.layers, predictor.layers, strict=True):
+        asks = layer is not None and w.ffns[0].down is None
+        layers.append(replace(layer, predictor=_predictor(of_layer, region)) if layer is not None and asks else layer)
+    return replace(model, layers=tuple(layers))
+
+
+def _predictor(predictor: LayerPredictor, region: Region) -> CardPredictor:
+    low_rank, copy = predictor.low_rank, predictor.copy
+    return CardPredictor(
+        low_rank=None
+        if low_rank is None
+        else CardLowRank(
+            a=region.matrix(low_rank.a),
+            b=region.matrix(low_rank.b),
+            a_bias=region.vector(low_rank.a_bias),
+            b_bias=region.vector(low_rank.b_bias),
+            threshold=low_rank.threshold,
+        ),
+        copy=None
+        if copy is None
+        else CardCopy(region.matrix(copy.matrix), region.vector(copy.bias), copy.threshold, copy.signed_input),
+        reads_residual=predictor.input == "residual",
+    )
+
+
+def bits_of(neurons: I32, n_neurons: int) -> NDArray[np.uint32]:
+    """u32 [F / 32 rounded up], a bit set for each of the neurons."""
+    mask = np.zeros(-(-n_neurons // 32) * 32, np.bool_)
+    mask[neurons] = True
+    return np.packbits(mask, bitorder="little").view("<u4").astype(np.uint32)

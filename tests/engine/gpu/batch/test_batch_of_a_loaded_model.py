@@ -1,0 +1,82 @@
+"""Batches of a model that was loaded onto a card: room for all sequences, and the same tokens as one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from on_a_stand_in import StandInMachine
+from stand_in_batch import StandInBatchOps
+from tiny_model import make_tiny_model
+
+from engine.batch import open_batch
+from engine.errors import ContextOverflowError
+from engine.generate import decode_batch, decode_one_token
+from engine.gpu import placed_part
+from engine.measure.bench_batch import run_batch
+from engine.placement import memory_plan
+from engine.placement.model_bytes import ModelBytes
+from engine.placement.solving import Solved, solve_model
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
+    monkeypatch.setattr(placed_part, "batch_ops", StandInBatchOps)
+    return StandInMachine(tmp_path, monkeypatch)
+
+
+def test_sequences_share_the_card(machine: StandInMachine, tmp_path: Path) -> None:
+    model = machine.load(make_tiny_model(tmp_path / "model"), sequences=3, context=16)
+    assert model.card is not None
+    together, alone = open_batch(model, 3), model.transformer()
+    assert open_batch(model, 3) is together
+    wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
+    caches = [model.new_cache() for _ in range(3)]
+    np.testing.assert_allclose(decode_batch(together, [7, 8, 9], caches), np.stack(wanted), atol=0.03)
+    more = open_batch(model, 6)  # more than it was loaded for: each has less room
+    caches = [model.new_cache() for _ in range(6)]
+    for _ in range(8):
+        decode_batch(more, [1] * 6, caches)
+    with pytest.raises(ContextOverflowError, match="room for 8 tokens"):
+        decode_batch(more, [1] * 6, caches)
+    found: Any = run_batch(model, 3, 5, 4, 1)
+    assert (found.batch, found.device) == (3, "cuda")
+    assert found.bytes_per_token["gpu"] > 0
+    model.close()
+
+
+def test_what_is_read_over_the_bus_counts_as_read_in_the_ram(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_cold = 5
+
+    def solved(*how: Any, **options: Any) -> Solved:
+        found = solve_model(*how, **options)
+        whole = found.placement
+        hot = tuple(ids[: len(ids) // 2] for ids in whole.hot)
+        reached = tuple(ids[len(ids) // 2 : -n_cold] for ids in whole.hot)
+        return replace(found, placement=replace(whole, hot=hot, reached=reached))
+
+    monkeypatch.setattr(placed_part, "solve_model", solved)
+    model = machine.load(make_tiny_model(tmp_path / "model"), sequences=2, context=16, mode="exact")
+    assert model.card is not None
+    reached = sum(map(len, model.card.placement.reached))
+    ffn = model.weights.layers[0].ffns[0]
+    each = sum(one.n_bytes for one in (ffn.gate, ffn.up, ffn.down_t) if one is not None) / model.opened.config.d_ff
+    found = run_batch(model, 2, 5, 4, 1)
+    cold = 2 * found.bytes_per_token["cpu"] - reached * each
+    assert reached > 0
+    assert -2 <= cold <= n_cold * model.opened.config.n_layers * each
+    together = open_batch(model, 2)
+    assert together.reached_shares()[:, 0].sum() * model.opened.config.d_ff == pytest.approx(reached)
+    alone = model.transformer()
+    caches = [model.new_cache() for _ in range(2)]
+    wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8)]
+    np.testing.assert_allclose(decode_batch(together, [7, 8], caches), np.stack(wanted), atol=0.03)
+    sizes = ModelBytes.of(model.opened, model.weights)
+    assert model.card.batch("exact", 2).n_bytes <= memory_plan.batch_bytes(sizes, 2)
+    assert model.card.batch("exact", 32).n_bytes <= memory_plan.batch_bytes(sizes, 32)
+    model.close()

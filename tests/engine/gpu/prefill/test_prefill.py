@@ -1,0 +1,325 @@
+"""Prompts on a card, or on a stand-in of it, against the processor: families, codecs, what is hot and what is cold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from arrays_on_card import CardArrays, entered_device
+from prompt_checks import Setting
+from split_model import BASE, FAMILIES, in_a_file, random_weights
+from stand_in_prefill import NumpyPrefillOps
+
+from engine.errors import Cancelled
+from engine.gpu.prefill.cold_stream import least_bytes
+from engine.gpu.prefill.prefill import StreamingSpeed, threshold
+from engine.gpu.prefill.prefill_memory import sizes_for
+from engine.model.weights import FfnWeights
+from native_kernels.backend import PackedMatrix
+from native_kernels.cuda.cublas_trial import use_library
+from native_kernels.cuda.driver import CudaError, Stream
+from native_kernels.cuda.prefill_ops import CardPrefillOps
+
+Make = Callable[..., Setting]
+
+
+@pytest.fixture(scope="module")
+def card() -> Iterator[tuple[Any, Any]]:
+    device = entered_device()
+    arrays, copy = CardArrays(device), Stream(device)
+    ops = CardPrefillOps(device, arrays.stream, copy)
+    yield arrays, ops
+    for thing in (ops, arrays, copy, device):
+        thing.close()
+
+
+@pytest.fixture(scope="module")
+def stand_in() -> Iterator[tuple[Any, Any]]:
+    ops = NumpyPrefillOps()
+    arrays = CardArrays(ops.device)
+    yield arrays, ops
+    arrays.close()
+
+
+@pytest.fixture(params=["stand_in", pytest.param("card", marks=pytest.mark.gpu)])
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    arrays, ops = request.getfixturevalue(request.param)
+    made: list[Setting] = []
+
+    def one(config: Any = BASE, **options: Any) -> Setting:
+        made.append(Setting(config, arrays, ops, **options))
+        return made[-1]
+
+    yield one
+    for setting in made:
+        setting.close()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_says_what_the_processor_says(make: Make, family: str) -> None:
+    make(FAMILIES[family]).check(1, 37, 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_by_the_library_of_products(card: tuple[Any, Any], family: str) -> None:
+    arrays, ops = card
+    is_used, why = use_library(ops, is_forced=True)
+    if not is_used:
+        pytest.skip(why)
+    setting = Setting(FAMILIES[family], arrays, ops)
+    try:
+        setting.check(70, 9)
+        assert ops.library is not None
+    finally:
+        setting.close()
+        library, ops.library = ops.library, None
+        if library is not None:
+            library.close()
+
+
+@pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0", "q4_0.lanes", "q8_0.lanes"])
+def test_every_codec_is_streamed(make: Make, codec: str) -> None:
+    make(codec=codec).check(40, 8)
+
+
+@pytest.mark.parametrize("kv_codec", ["f32", "f16"])
+def test_layers_at_home_on_the_processor_take_part(make: Make, kv_codec: str) -> None:
+    setting = make(at_home=lambda i: i == 1, kv_codec=kv_codec)
+    setting.check(20, 30)
+    setting = make(at_home=lambda i: i != 1)
+    setting.check(20, 30)
+
+
+@pytest.mark.parametrize("hot", [lambda i: [], lambda i: np.arange(BASE.d_ff)])
+def test_nothing_is_hot_or_all_is(make: Make, hot: Any) -> None:
+    make(hot=hot).check(33)
+
+
+def test_neurons_that_the_card_reaches_for_are_streamed_too(make: Make) -> None:
+    setting = make()
+    layers = tuple(
+        replace(layer, has_cold=False, reached=layer.block) if layer else None for layer in setting.model.layers
+    )
+    setting.prefill._model = replace(setting.model, layers=layers)
+    setting.check(40, 3)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("codec", ["f16", "q8_0"])
+def test_a_down_that_lies_row_wise(make: Make, whole: bool, codec: str) -> None:
+    make(replace(BASE, d_ff=800), row_wise=True, whole=whole, codec=codec).check(30, 3)
+    make(replace(BASE, d_ff=96), row_wise=True, whole=whole, codec=codec).check(7)
+
+
+def test_a_row_wise_down_in_the_smallest_buffers(make: Make) -> None:
+    config = replace(BASE, d_ff=800)
+    layers = [w.ffns[0] for w in random_weights(config, "q4_0", row_wise=True).layers]
+    sizes = sizes_for(config, layers, 96, budget_bytes=0)
+    setting = make(config, row_wise=True, codec="q4_0", sizes=replace(sizes, buffer_bytes=least_bytes(layers[0])))
+    assert setting.prefill._cold.piece_neurons(layers[0], 4096) == 256
+    setting.check(9)
+
+
+def test_small_buffers_and_pieces_change_nothing(make: Make) -> None:
+    config = replace(BASE, d_ff=1100, activation="relu", biases=("up", "down"))
+    setting = make(config)
+    small = replace(
+        setting.prefill._memory.sizes, positions=16, neurons=256, buffer_bytes=1 << 16, tile_bytes=2 * 256 * 128
+    )
+    setting = make(config, sizes=small)
+    setting.check(50, 3)
+    assert setting.prefill._cold.piece_neurons(setting.weights.layers[0].ffns[0], 256) < 256
+
+
+def test_how_fast_cold_neurons_come_is_measured_and_changes_nothing(make: Make) -> None:
+    setting = make()
+    setting.check(9)
+    rates = setting.prefill.measure()
+    assert rates is not None
+    assert rates.filling > 0
+    assert rates.bus > 0
+    setting.check(12)
+    assert make(hot=lambda i: np.arange(BASE.d_ff)).prefill.measure() is None
+
+
+def test_buffers_are_filled_and_sent_while_nobody_asks_for_them(make: Make) -> None:
+    """As many as there are, and no more: what is in them was not used yet."""
+    config = replace(BASE, d_ff=1100)
+    small = replace(sizes_for(config, [], 96), neurons=256, buffer_bytes=1 << 16, n_buffers=4)
+    setting = make(config, sizes=small)
+    stream, sent = setting.prefill._cold, []
+    send = stream._ring.send
+    stream._ring.send = lambda buffer, n: (sent.append(buffer), send(buffer, n))[1]  # type: ignore[method-assign]
+    setting.prefill._missing = setting.prefill._cold_neurons()
+    stream.begin(setting.prefill._to_stream(), 256)
+    for _, filling in stream._ahead:
+        filling.result(60)
+    assert len(sent) == len(set(map(id, sent))) == 4
+    stream.stop()
+    setting.check(20)
+
+
+@pytest.mark.parametrize("first", [0, 6])
+@pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"])
+def test_what_the_card_gathers_in_place_is_what_the_ring_brings(
+    make: Make, tmp_path: Path, codec: str, first: int
+) -> None:
+    """A file's rows begin wherever they do, and their lengths are any."""
+    config = replace(BASE, d_ff=1088, d_model=96, activation="relu", biases=("up", "down"))
+    sizes = replace(sizes_for(config, [], 96), neurons=256, buffer_bytes=1 << 17)
+    mapped = in_a_file(random_weights(config, codec), tmp_path / "weights", first)
+    by_ring, in_place = make(config, codec=codec, sizes=sizes), make(config, weights=mapped, in_place=True, sizes=sizes)
+    tokens = np.arange(40) % 50
+    settings = (by_ring, in_place)
+    wanted, found = (one.prefill.run(tokens, one.cache, 40) for one in settings)  # type: ignore[arg-type]
+    assert np.isfinite(wanted).all()
+    assert np.array_equal(found, wanted)
+    gathered, filled = zip(*(one.prefill.pieces for one in settings), strict=True)
+    assert gathered[0] == filled[1] == 0
+    assert filled[0] == gathered[1] > 3
+
+
+def test_a_row_wise_down_stays_with_the_ring(make: Make) -> None:
+    setting = make(replace(BASE, d_ff=800), row_wise=True, in_place=True)
+    setting.check(30)
+    gathered, filled = setting.prefill.pieces
+    assert gathered == 0
+    assert filled > 0
+
+
+def test_the_ring_goes_on_where_nothing_is_in_place_any_more(make: Make) -> None:
+    setting = make(in_place=True)
+    setting.check(12)
+    assert setting.prefill.pieces[1] == 0
+    rates = setting.prefill.measure()  # of the ring, whatever is in place
+    assert rates is not None
+    assert min(rates.filling, rates.bus) > 0
+    setting.check(5)
+    assert setting.prefill.pieces[1] == 0
+    setting.in_place.close()
+    setting.check(12)
+    assert setting.prefill.pieces[0] == 0
+
+
+def test_a_layer_of_which_a_part_cannot_be_reached_comes_through_the_ring(make: Make) -> None:
+    setting = make(in_place=True)
+    place, find = setting.in_place, setting.in_place.find
+    down_t = setting.weights.layers[1].ffns[0].down_t
+    assert down_t is not None
+    lost = down_t.data.ctypes.data
+    place.find = lambda address, n: None if address == lost else find(address, n)  # type: ignore[method-assign]
+    setting.check(12)
+    gathered, filled = setting.prefill.pieces
+    assert gathered == 2 * filled > 0
+
+
+@pytest.mark.parametrize("at_home", [lambda i: True, lambda i: i != 2, lambda i: False])
+def test_only_the_last_rows_are_asked_for(make: Make, at_home: Any) -> None:
+    sizes = replace(sizes_for(BASE, [], 96), positions=16, buffer_bytes=1 << 16)
+    setting = make(sizes=sizes, at_home=at_home)
+    tokens = np.arange(40) % 50
+    whole = setting.prefill.run(tokens, setting.cache, 40)  # type: ignore[arg-type]
+    assert whole.shape == (40, BASE.d_model)
+    for last in (1, 11, 40, 99):
+        found = setting.prefill.run(tokens, setting.cache, 40, last=last)  # type: ignore[arg-type]
+        assert np.array_equal(found, whole[-last:])
+
+
+def test_neurons_that_fire_are_counted(make: Make) -> None:
+    setting = make()
+    for one in (setting.oracle.executor.counters, setting.prefill.counters):
+        one.record_per_neuron()
+    setting.check(32, 7)
+    found, wanted = setting.prefill.counters, setting.oracle.executor.counters
+    assert found.tokens == wanted.tokens == 39
+    assert found.computed == wanted.computed
+    assert np.allclose(found.layers, wanted.layers, rtol=2e-3)
+    assert found.per_neuron is not None
+    assert wanted.per_neuron is not None
+    for i, layer in enumerate(setting.model.layers):
+        assert layer is not None
+        assert layer.block is not None
+        hot = setting.prefill._memory.download_slots([layer.block])[0]
+        hot = hot[hot >= 0]
+        cold = np.setdiff1d(np.arange(setting.config.d_ff), hot)
+        assert (found.per_neuron[i, hot] == 0).all()  # the card keeps those
+        assert np.abs(found.per_neuron[i, cold] - wanted.per_neuron[i, cold]).max() <= 1
+
+
+def test_a_stop_between_layers_leaves_the_cache_as_it_was(make: Make) -> None:
+    setting = make()
+    setting.check(12)
+    seen: list[float] = []
+
+    def stop(share: float) -> None:
+        seen.append(share)
+        if len(seen) == 2:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        setting.prefill.run(np.arange(9), setting.cache, 21, stop)  # type: ignore[arg-type]
+    assert seen == [pytest.approx(1 / 3), pytest.approx(2 / 3)]
+    assert setting.cache.length == 12
+    setting.cache.tokens[12:] = 0
+    setting.check(10)
+
+
+def test_what_fails_is_told_and_nothing_is_left() -> None:
+    ops = NumpyPrefillOps()
+    arrays = CardArrays(ops.device)
+    for failing, in_place in (("multiply", False), ("gather", True)):
+        setting = Setting(BASE, arrays, ops, in_place=in_place)
+        ops.failing = failing
+        with pytest.raises(CudaError, match="ILLEGAL_ADDRESS"):
+            setting.check(5)
+        ops.failing = ""
+        setting.cache.tokens[:] = 0
+        setting.check(5)
+        setting.close()
+    arrays.close()
+    assert not ops.device.driver.memory  # type: ignore[attr-defined]
+
+
+def test_sizes_keep_to_a_budget() -> None:
+    large = replace(BASE, d_model=8192, d_ff=28672, n_heads=64, n_kv_heads=8, head_dim=128, n_layers=80)
+    rows = PackedMatrix(28672, 8192, "q4_0.lanes", np.zeros((28672, 4608), np.uint8))
+    layers = [FfnWeights(up=rows, gate=rows, down_t=rows)]
+    free = sizes_for(large, layers, 4096)
+    assert (free.positions, free.neurons, free.buffer_bytes) == (512, 2048, 32 << 20)
+    assert free.tile_bytes == 64 << 20
+    assert free.n_buffers == 6
+    tight = sizes_for(large, layers, 4096, budget_bytes=200 << 20)
+    assert tight.card_bytes <= 200 << 20
+    assert tight.positions == 512
+    assert tight.buffer_bytes < 32 << 20
+    assert 3 < tight.n_buffers < 6
+    assert replace(tight, n_buffers=tight.n_buffers + 1).card_bytes > 200 << 20
+    tiny = sizes_for(large, layers, 4096, budget_bytes=100 << 20)
+    assert tiny.card_bytes <= 100 << 20
+    assert tiny.positions < 512
+    least = sizes_for(large, layers, 4096, budget_bytes=1 << 20)
+    assert least.n_buffers == 3
+    assert (least.positions, least.buffer_bytes) == (32, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("speed", "tokens"),
+    [
+        (StreamingSpeed(20 << 30, 25e9, 40e9, 0.1), 9),  # 0.86 s of bus
+        (StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), 11),  # 1.07 s of filling
+        (StreamingSpeed(0, 25e9, 30e9, 0.05), 2),
+        (StreamingSpeed(200 << 30, 3e9, 30e9, 0.05), 513),
+    ],
+)
+def test_the_threshold_is_where_a_pass_costs_as_much_as_tokens(speed: StreamingSpeed, tokens: int) -> None:
+    assert threshold(speed) == tokens
+
+
+def test_where_the_card_gathers_itself_the_bus_alone_counts() -> None:
+    speed = StreamingSpeed(20 << 30, 50e9, 20e9, 0.1)
+    assert (threshold(speed), threshold(speed, in_place=True)) == (11, 5)

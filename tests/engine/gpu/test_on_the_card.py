@@ -1,0 +1,245 @@
+"""A model on this machine's own card: the processor's answers, all memory back, and never more than the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from card_partners import Holder, OtherEngine
+from placements_by_hand import a_placement
+from tiny_model import make_tiny_model
+
+from engine import session
+from engine.assets import starter_model
+from engine.bundle.convert import convert
+from engine.config import EngineConfig, SamplingConfig
+from engine.errors import Cancelled
+from engine.generate import decode_one_token, prefill
+from engine.gpu import room as sharing
+from engine.gpu.placed_part import PlacedPart
+from engine.gpu.prefill import prompts
+from engine.gpu.token import decode_program
+from engine.gpu.token.decode_program import CardDecodeProgram
+from engine.gpu.trial import budget
+from engine.gpu.weights.loading import load_onto_card
+from engine.machine.hardware import choose_gpu, probe
+from engine.measure.evaluate import last_logits
+from engine.model.model_files import open_model
+from engine.model.weights import load_weights
+from engine.placement import memory_plan
+from engine.session import ChatSession, LoadedModel
+from native_kernels.cpu.pool import Pool
+from native_kernels.cuda.card import Card
+
+pytestmark = pytest.mark.gpu
+GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
+MIB = 1 << 20
+
+
+def answer(model: LoadedModel) -> tuple[list[int], float | None]:
+    session = ChatSession(model)
+    prompt = model.tokenizer.encode_chat([{"role": "user", "content": "What is an inn? Tell me a story."}])
+    events = list(session.generate(prompt, GREEDY))
+    return [one.token_id for one in events if one.token_id is not None], events[-1].stats.gpu_neuron_load
+
+
+def held_bytes() -> int:
+    """What this process holds on the card; others may compute there at the same time."""
+    gpu, _ = choose_gpu(probe())
+    told = None if gpu is None else budget.process_bytes(gpu.index)
+    if told is None:
+        pytest.skip("the driver does not tell what a process holds")
+    return told
+
+
+def test_the_starter_model_answers_as_on_the_processor(own_card: Card) -> None:
+    loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
+    assert loaded.device == "cuda"
+    found, load = answer(loaded)
+    assert load == 1
+    tokens = list(range(100, 160))
+    logits = last_logits(loaded, tokens, every=True)
+    processor = LoadedModel.load(starter_model(), EngineConfig(device="cpu", mode="exact"))
+    theirs = last_logits(processor, tokens, every=True)
+    assert np.mean(logits.argmax(1) == theirs.argmax(1)) > 0.9  # of numbers that nobody wrote
+    np.testing.assert_allclose(logits, theirs, atol=0.03 * np.abs(theirs).max())
+    expected, _ = answer(processor)
+    assert found[:4] == expected[:4]
+    loaded.close()
+
+
+def test_all_of_it_is_given_back(own_card: Card) -> None:
+    LoadedModel.load(starter_model(), EngineConfig(device="cuda")).close()
+    before = held_bytes()
+    for _ in range(2):
+        loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
+        answer(loaded)
+        assert held_bytes() > before + 32 * MIB
+        loaded.close()
+        assert held_bytes() <= before + 4 * MIB
+
+
+@pytest.mark.parametrize("room", [16 * MIB, 32 * MIB, 64 * MIB])
+def test_within_the_budget(room: int, own_card: Card) -> None:
+    """room: beside the context and the buffers that a placement counts."""
+    largest = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
+    assert largest.card is not None
+    parts = largest.card.placement.vram_parts_bytes
+    largest.close()
+    before = held_bytes()  # the tests' own context with its kernels, which a placement counts too
+    wanted = (max(parts["context"], before) + parts["scratch"] + room) / (1 << 30)
+    loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda", vram_budget_gib=wanted))
+    assert loaded.card is not None
+    answer(loaded)
+    held = sum(loaded.card.part_bytes.values())
+    assert held <= loaded.card.placement.vram_bytes <= wanted * (1 << 30)
+    assert held_bytes() <= 1.02 * wanted * (1 << 30)
+    loaded.close()
+
+
+def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
+    bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
+                     "q8_0").bundle  # fmt: skip
+    opened = open_model(bundle)
+    weights = load_weights(opened, hold="mapped")
+    rng = np.random.default_rng(0)
+    hot = [np.sort(rng.choice(512, 200, replace=False)).astype(np.int32) for _ in range(2)]
+    before, pool, placement = held_bytes(), Pool(2), a_placement(hot, 512, head="gpu")
+    for _ in range(3):
+        loaded = load_onto_card(own_card, pool, opened.config, weights, None, placement, 64, "f16")
+        assert loaded.hot_side is not None
+        loaded.hot_side.load(0, np.array([3, 1], np.int32), np.setdiff1d(np.arange(512), hot[0])[:2].astype(np.int32))
+        assert not loaded.hot_side.take_fired(0).any()
+        loaded.close()
+    pool.close()
+    assert held_bytes() <= before + 4 * MIB
+
+
+def test_prompts_say_the_same_whichever_way_cold_neurons_come(
+    tmp_path: Path, own_card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
+                     "q8_0").bundle  # fmt: skip
+    hot = [np.arange(i, 512, 3, dtype=np.int32) for i in range(2)]
+    placement = a_placement(hot, 512, head="gpu")
+    monkeypatch.setattr(PlacedPart, "_solved", lambda *of: SimpleNamespace(placement=placement, setting=None))
+    monkeypatch.setattr(PlacedPart, "_timed", lambda *of: None)
+    monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
+    monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
+    monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
+    monkeypatch.setattr(session, "load_weights", partial(load_weights, hold="mapped"))
+    model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
+    try:
+        card, tokens = model.card, list(range(100, 160))
+        assert card is not None, model.device_reason
+        place = card._in_place
+        assert place is not None
+        assert place.wait(60)
+        assert place.is_all
+        assert card.spare_ram()
+        found = prefill(model.transformer(), tokens, model.new_cache())
+        assert card.streaming_way == "in place"
+        assert card.measure_streaming() is not None
+        monkeypatch.setattr(memory_plan, "may_pin_in_place", lambda *of: False)
+        card.ease()
+        assert place.n_bytes == 0
+        assert np.array_equal(prefill(model.transformer(), tokens, model.new_cache()), found)
+        assert card.streaming_way == "ring"
+    finally:
+        model.close()
+
+
+# ------------------------------------------------------------------ among other programs
+
+
+@pytest.fixture
+def other_program(own_card: Card) -> Iterator[Holder]:
+    """Another program on the same card, which holds nothing at first."""
+    gpu, words = choose_gpu(probe())
+    if gpu is None or gpu.uuid is None:
+        pytest.skip(words or "the card has no UUID")
+    holder = Holder(gpu.uuid)
+    yield holder
+    holder.close()
+
+
+def test_it_gives_way_to_another_program_and_comes_back(other_program: Holder, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_EVERY_S", "TAKE_BACK_EVERY_S"):
+        monkeypatch.setattr(sharing, name, 0.0)
+    model = LoadedModel.load(starter_model(), EngineConfig(mode="exact"))
+    try:
+        first, _ = answer(model)
+        assert model.card is not None, model.device_reason
+        placed = model.card.placement.vram_bytes
+        _, free = other_program.take(64 * MIB)
+        assert free < sharing.FLOOR_BYTES
+        assert model.on_card is not None
+        model.on_card.balance()
+        assert model.card is None or model.card.placement.vram_bytes < placed
+        assert model.card_notes
+        found, _ = answer(model)
+        assert found[:4] == first[:4]
+        other_program.close()
+        for _ in range(3):
+            model.on_card.balance()
+        assert model.card is not None, model.device_reason
+        assert model.card.placement.vram_bytes == placed
+        assert answer(model)[0] == first
+    finally:
+        model.close()
+
+
+def test_two_engines_on_one_card(own_card: Card) -> None:
+    model = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
+    other = OtherEngine(starter_model(), "cuda", model.context)
+    try:
+        prompt = model.tokenizer.encode_chat([{"role": "user", "content": "What is an inn? Tell me a story."}])
+        other.begin(prompt=prompt, tokens=24)
+        ours, _ = answer(model)
+        theirs = other.answer()
+        assert theirs["device"] == "cuda"
+        assert theirs["tokens"] == ours
+    finally:
+        other.close()
+        model.close()
+
+
+def test_a_load_cancelled_at_any_moment_leaves_nothing(own_card: Card) -> None:
+    LoadedModel.load(starter_model(), EngineConfig(device="cuda")).close()
+    before = held_bytes()
+    for at in range(1, 400, 30):
+        asked = iter(range(at))
+        try:
+            LoadedModel.load(
+                starter_model(), EngineConfig(device="cuda"), cancelled=lambda left=asked: next(left, None) is None
+            ).close()
+        except Cancelled:
+            assert held_bytes() <= before + 4 * MIB
+            continue
+        break
+    else:
+        raise AssertionError("it is never loaded")
+
+
+def test_the_card_times_the_stages_of_a_token(own_card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_program, "MARK_EVERY_S", 0.0)
+    model = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
+    try:
+        graph, cache = model.transformer(), model.new_cache()
+        program = graph.decoder
+        assert isinstance(program, CardDecodeProgram)
+        prefill(graph, [5, 9], cache)
+        plain = decode_one_token(graph, 40, cache).copy()
+        cache.truncate(2)
+        program.measure_stages(on_card=True)
+        np.testing.assert_array_equal(decode_one_token(graph, 40, cache), plain)
+        stages = program.card_seconds()
+        assert {"attention", "ffn", "head"} <= set(stages)
+        assert all(seconds >= 0 for seconds in stages.values())
+        assert 0 < stages["attention"] + stages["ffn"] < 1
+    finally:
+        model.close()

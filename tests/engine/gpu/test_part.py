@@ -1,0 +1,568 @@
+"""A model with its part on a card: the same answers, less of it where memory is short, the processor where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from on_a_stand_in import GIB, StandInMachine
+from placements_by_hand import a_placement
+from stand_in_card import StandInCard
+from stand_in_prefill import HostDevice
+from tiny_model import make_tiny_gguf, make_tiny_model
+
+from engine import session as loading
+from engine.bundle.convert import convert
+from engine.config import EngineConfig, SamplingConfig
+from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
+from engine.gpu import placed_part, room
+from engine.gpu.placed_part import PlacedPart
+from engine.gpu.prefill import in_place
+from engine.gpu.prefill.in_place import InPlace
+from engine.gpu.trial import budget, choice, self_test
+from engine.machine.cpu_and_ram import RamInfo
+from engine.machine.graphics import GpuInfo
+from engine.machine.hardware import HardwareProfile
+from engine.model.weights import load_weights
+from engine.placement import solving
+from engine.session import ChatSession, LoadedModel
+from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
+from native_kernels.cuda.modules import NoMachineCodeError
+
+GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 6})
+PROMPT = [1, 5, 9, 40, 7]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
+    made = StandInMachine(tmp_path, monkeypatch)
+    yield made
+    for card in made.cards:
+        card.close()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return make_tiny_model(tmp_path / "m")
+
+
+def answer(model: LoadedModel | ChatSession, prompt: list[int] = PROMPT) -> list[int]:
+    session = model if isinstance(model, ChatSession) else ChatSession(model)
+    return [event.token_id for event in session.generate(prompt, GREEDY) if event.token_id is not None]
+
+
+def on_processor(path: Path, **changes: Any) -> LoadedModel:
+    return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
+
+
+# ------------------------------------------------------------------ answers
+
+
+def test_the_same_answer_as_the_processor(machine: StandInMachine, tiny: Path) -> None:
+    model = machine.load(tiny)
+    assert model.device == "cuda"
+    assert model.card is not None
+    assert model.card.placement.head == "gpu"
+    assert "A card computes all layers with all neurons" in model.device_reason
+    *_, last = ChatSession(model).generate(PROMPT, GREEDY)
+    assert last.stats.gpu_neuron_load == 1
+    assert answer(model) == answer(on_processor(tiny))
+    assert model.vram_bytes == sum(model.card.part_bytes.values()) > 0
+    assert model.card.part_bytes.keys() == {*model.card.placement.vram_parts_bytes}
+    model.close()
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+    assert machine.cards[0].closed
+    assert (model.device, model.vram_bytes) == ("cpu", 0)
+
+
+def test_row_wise_too(machine: StandInMachine, tmp_path: Path) -> None:
+    path = make_tiny_gguf(tmp_path / "m.gguf")
+    model = machine.load(path)
+    assert model.weights.down_is_row_wise
+    assert model.hot_blocks is None
+    assert len(answer(model)) == len(answer(on_processor(path)))
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+def test_all_that_it_holds_is_counted_and_planned(machine: StandInMachine, tiny: Path) -> None:
+    model = machine.load(tiny)
+    card = model.card
+    assert card is not None
+    answer(model)
+    parts = card.part_bytes
+    held = machine.cards[0].used_bytes
+    assert held <= sum(parts.values()) - parts["context"]
+    planned = card.placement.vram_parts_bytes
+    assert all(parts[name] <= planned[name] for name in planned), (parts, planned)
+    assert card.placement.vram_bytes <= card.placement.origins.vram_budget_bytes
+    model.close()
+
+
+def test_two_modes_of_one_model(machine: StandInMachine, tiny: Path) -> None:
+    model = machine.load(tiny)
+    session = ChatSession(model)
+    first = answer(session)
+    session.set_mode("dense")
+    assert answer(session) == first
+    assert model.resolve_mode("auto") == "exact"
+    model.close()
+
+
+def test_predictors_follow_when_they_are_asked_for(machine: StandInMachine, tmp_path: Path) -> None:
+    from raw_gguf import make_tiny_powerinfer
+
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    model, other = machine.load(path, mode="exact"), on_processor(path)
+    assert model.card is not None
+    session, theirs = ChatSession(model), ChatSession(other, "exact")
+    assert answer(session) == answer(theirs)
+    generation = model.generation
+    for one in (session, theirs):
+        one.set_mode("sparse")
+    assert answer(session) == answer(theirs)
+    assert model.generation == generation
+    assert model.card.part_bytes["predictors"] > 0
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from raw_gguf import make_tiny_powerinfer
+
+    machine.make = SmallCard
+    path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
+    model = machine.load(path, mode="exact")
+    session = ChatSession(model)
+    answer(session)
+    generation = model.generation
+    monkeypatch.setattr(SmallCard, "limits", [1000])
+    session.set_mode("sparse")
+    assert model.generation > generation
+    assert model.device == "cuda"
+    assert answer(session) == answer(ChatSession(on_processor(path), "sparse"))
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+# ------------------------------------------------------------------ memory that runs short
+
+
+class SmallCard(StandInCard):
+    """Refuses what is larger than a limit, the first times."""
+
+    limits: ClassVar[list[int]] = []
+
+    def allocate(self, n_bytes: int) -> Any:
+        if self.limits and n_bytes > self.limits[0]:
+            self.limits.pop(0)
+            raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
+        return super().allocate(n_bytes)
+
+
+def test_with_less_room_where_memory_runs_out(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.make = SmallCard
+    monkeypatch.setattr(SmallCard, "limits", [50_000])
+    monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
+    model = machine.load(tiny)
+    assert model.card is not None
+    assert any("could not be had" in note for note in model.card.notes)
+    assert answer(model) == answer(on_processor(tiny))
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is loaded there is room for it; then it lies there, and it is placed, and later placed anew."""
+    profile = HardwareProfile.load(tiny.parent / "slow.json")
+    before, after = (RamInfo(4 * GIB, int(gib * GIB)) for gib in (2.5, 1.0))
+    replace(profile, ram=before).save(tiny.parent / "slow.json")
+    monkeypatch.setattr(solving, "load_profile", lambda file: replace(profile, ram=after))
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    model = machine.load(tiny)
+    assert model.card is not None
+    generation, first = model.generation, answer(model)
+    model.card.ease(at_once=True)
+    assert model.card is not None, model.device_reason
+    assert model.generation > generation
+    assert answer(model) == first
+    model.close()
+
+
+def test_the_processor_computes_where_memory_always_runs_out(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.make = SmallCard
+    monkeypatch.setattr(SmallCard, "limits", [10] * 9)
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    model = machine.load(tiny, device="auto")
+    assert model.device == "cpu"
+    assert model.device_reason == "The processor computes: the memory of A card ran out 3 times while it was loaded"
+    assert machine.cards[0].used_bytes == 0
+    assert machine.cards[0].closed
+    monkeypatch.setattr(SmallCard, "limits", [10] * 9)
+    with pytest.raises(DeviceUnavailableError, match="The GPU cannot be used: the memory of A card ran out"):
+        machine.load(tiny)
+
+
+def test_memory_is_given_back_where_others_need_it(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    model = machine.load(tiny)
+    assert model.card is not None
+    session = ChatSession(model)
+    first = answer(session)
+    before, generation = model.card.placement.vram_bytes, model.generation
+    free = [1 << 20, 4 * GIB]
+    monkeypatch.setattr(budget, "free_bytes", lambda index: free.pop(0) if len(free) > 1 else free[0])
+    monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
+    assert answer(session) == first
+    assert model.generation > generation
+    assert model.card.placement.vram_bytes < before
+    assert any("ran short" in note for note in model.card.notes)
+    assert answer(session) == first
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+def test_the_processor_computes_where_others_need_all_of_it(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = machine.load(tiny)
+    session = ChatSession(model)
+    first = answer(session)
+    monkeypatch.setattr(budget, "free_bytes", lambda index: 0)
+    assert answer(session) == first
+    assert model.device == "cpu"
+    assert "is not used any more: nothing is placed on A card: the budget holds nothing" in model.device_reason
+    assert machine.cards[0].used_bytes == 0
+    assert answer(session) == first
+
+
+# ------------------------------------------------------------------ a card that fails
+
+
+def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
+    model = machine.load(tiny)
+    session = ChatSession(model)
+    first = answer(session)
+    card = machine.cards[0]
+
+    def fails() -> None:
+        raise ArithmeticError("a fault")
+
+    events = session.generate(PROMPT, GREEDY)
+    next(events)
+    card.between(fails)
+    card.synchronize = lambda: (_ for _ in ()).throw(CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED"))  # type: ignore[method-assign]
+    with pytest.raises(DeviceFailedError) as failed:
+        list(events)
+    assert failed.value.hint.startswith("Send the message again: the processor computes it.")
+    assert model.device == "cpu"
+    assert "The graphics card is not used any more" in model.device_reason
+    assert answer(session) == first
+
+
+def test_a_fault_that_passes_leaves_the_card_in_use(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
+    model = machine.load(tiny)
+    session = ChatSession(model)
+    first = answer(session)
+
+    def fails() -> None:
+        raise ArithmeticError("a fault")
+
+    events = session.generate(PROMPT, GREEDY)
+    next(events)
+    machine.cards[0].between(fails)
+    with pytest.raises(DeviceFailedError):
+        list(events)
+    assert model.device == "cuda"
+    assert answer(session) == first
+    model.close()
+    assert machine.cards[0].used_bytes == 0
+
+
+# ------------------------------------------------------------------ why not
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (CudaUnavailableError("no NVIDIA driver is installed"), "no NVIDIA driver is installed"),
+        (NoMachineCodeError("there are no kernels for compute capability 6.1"), "there are no kernels for compute"),
+        (CudaOutOfMemoryError("cuCtx", 2, "CUDA_ERROR_OUT_OF_MEMORY"), "other programs use the memory of A card"),
+        (CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN"), r"A card does not work \(cuInit failed"),
+    ],
+)
+def test_a_card_that_cannot_be_opened_is_a_reason(
+    error: Exception, words: str, machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opens(gpu: GpuInfo) -> StandInCard:
+        raise error
+
+    monkeypatch.setattr(choice, "open_card", opens)
+    model = machine.load(tiny, device="auto")
+    assert model.device == "cpu"
+    assert model.device_reason.startswith("The processor computes: ")
+    with pytest.raises(DeviceUnavailableError, match=words) as refused:
+        machine.load(tiny)
+    assert refused.value.hint == "Use --device cpu."
+
+
+def test_a_card_that_computes_wrongly_is_not_used(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(self_test, "tried", lambda *card: self_test.Findings(("multiply in f16",)))
+    model = machine.load(tiny, device="auto")
+    assert "the card failed its test" in model.device_reason
+    assert machine.cards[0].closed
+
+
+def test_reasons_that_need_no_card(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+    from experts_gguf import make_tiny_mixtral
+
+    experts = make_tiny_mixtral(tmp_path / "e.gguf")
+    cases: list[tuple[Callable[[], LoadedModel], str]] = [
+        (lambda: machine.load(tiny, device="cpu"), "The processor computes, as asked"),
+        (lambda: machine.load(experts, device="auto"), "The neurons of experts are computed on the processor alone"),
+        (lambda: machine.load(tiny, device="auto", backend="reference"), "those do not run: as asked"),
+        (lambda: machine.load(tiny, device="auto", hardware_file="no-gpu"), "CPU only"),
+        (lambda: machine.load(tiny, device="auto", hardware_file="pc-high"), "nothing is placed on"),
+        (lambda: machine.load(tiny, device="auto", vram_budget_gib=0.01), "holds nothing of the model"),
+    ]
+    for load, words in cases:
+        model = load()
+        assert model.device == "cpu"
+        assert words in model.device_reason
+    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    with pytest.raises(DeviceUnavailableError, match="the neurons of experts"):
+        machine.load(experts)
+    with pytest.raises(DeviceMemoryError, match="are needed"):
+        machine.load(tiny, vram_budget_gib=0.01)
+
+
+def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMachine, tiny: Path) -> None:
+    from engine.measure.evaluate import last_logits
+
+    model, other = machine.load(tiny), on_processor(tiny)
+    tokens = list(range(3, 15))
+    ours, theirs = last_logits(model, tokens, every=True), last_logits(other, tokens, every=True)
+    np.testing.assert_allclose(ours, theirs, atol=2e-3 * np.abs(theirs).max())
+    model.close()
+
+
+def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_card(
+    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.bundle import artefacts
+    from engine.errors import DiskSpaceError
+    from engine.model.model_files import open_model
+    from engine.placement.solving import solve_model
+
+    def saves(*of: Any) -> Path:
+        raise DiskSpaceError("The disk is full.")
+
+    monkeypatch.setattr(artefacts, "save_placement", saves)
+    model = machine.load(tiny)
+    assert model.device == "cuda"
+    model.close()
+    with pytest.raises(DiskSpaceError):
+        solve_model(open_model(tiny), EngineConfig(hardware_file="pc-high"))
+
+
+# ------------------------------------------------------------------ conversations and learning
+
+
+def test_two_conversations_take_turns_on_the_card(machine: StandInMachine, tiny: Path) -> None:
+    model, other = machine.load(tiny), on_processor(tiny)
+    prompts = ([1, 5, 9, 40, 7], [2, 8, 100, 33, 12, 90])
+    sessions, theirs = [ChatSession(model) for _ in prompts], [ChatSession(other) for _ in prompts]
+    for round_ in range(2):
+        for session, their, prompt in zip(sessions, theirs, prompts, strict=True):
+            longer = [*prompt, *([77, 3] * round_)]
+            assert answer(session, longer) == answer(their, longer)
+    before = machine.cards[0].used_bytes
+    answer(ChatSession(model))
+    assert machine.cards[0].used_bytes == before
+    model.close()
+
+
+def test_hot_neurons_are_learned_and_kept_for_the_next_time(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.adaptation import Adaptation
+    from engine.placement import memory_plan
+
+    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
+    path = make_tiny_model(tmp_path / "a", d_ff=256)
+    whole = machine.load(path)
+    assert whole.card is not None
+    room = (whole.card.placement.vram_bytes - whole.card.placement.hot_bytes // 2) / GIB
+    whole.close()
+    model = machine.load(path, vram_budget_gib=room)
+    blocks = model.hot_blocks
+    assert blocks is not None
+    counts = [table.n_slots for table in blocks.tables]
+    assert 0 < sum(counts) < 2 * 256
+    adaptation = Adaptation(model.opened)
+    session = ChatSession(model, adaptation=adaptation)
+    for start in range(1, 9):
+        answer(session, [start, 5 + start, 40, 7])
+    while (wait := session.adapt()) == 0:
+        pass
+    assert wait is None or wait > 0
+    session.keep()
+    learned = [table.neuron_in.copy() for table in blocks.tables]
+    first = answer(ChatSession(model))
+    assert first == answer(on_processor(path))
+    model.close()
+    again = machine.load(path, vram_budget_gib=room)
+    assert again.hot_blocks is not None
+    if adaptation.moved:
+        for table, ids in zip(again.hot_blocks.tables, learned, strict=True):
+            np.testing.assert_array_equal(table.neuron_in, ids)
+    assert answer(again) == first
+    again.close()
+
+
+# ------------------------------------------------------------------ weights in place
+
+
+class Pinning:
+    """A model on the card whose cold neurons the card could read in place: the other pages are a stand-in's."""
+
+    def __init__(self, machine: StandInMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
+        self.ram = RamInfo(128 * GIB, 64 * GIB)
+        patch.setattr(in_place, "read_ram", lambda *of: self.ram)
+        self.device = HostDevice()
+        patch.setattr(in_place, "lies_in_ram", lambda path: False)
+        hot = [np.arange(i, 256, 3, dtype=np.int32) for i in range(2)]
+        solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
+        patch.setattr(PlacedPart, "_solved", lambda *of: solved)
+        patch.setattr(PlacedPart, "_timed", lambda *of: None)
+        patch.setattr(loading, "load_weights", partial(load_weights, hold="mapped"))
+        load = PlacedPart._load
+
+        def with_place(part: PlacedPart, *of: Any) -> None:
+            load(part, *of)
+            part._in_place = InPlace(self.device)  # a card that is none of NVIDIA's has no prompts
+
+        patch.setattr(PlacedPart, "_load", with_place)
+        bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
+        self.model = machine.load(bundle, **changes)
+        assert self.model.card is not None
+        self.card = self.model.card
+        assert self.card._in_place is not None
+        self.place: InPlace = self.card._in_place
+
+    def calls(self, name: str) -> int:
+        return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
+
+
+def test_cold_neurons_are_pinned_in_place_behind_the_load(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch, vram_budget_gib=1)
+    assert pinning.model.wait_for_weights(60)
+    assert pinning.place.is_all
+    for layer in pinning.model.weights.layers:
+        w = layer.ffns[0]
+        for matrix in (w.gate, w.up, w.down_t):
+            assert matrix is not None
+            assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
+    assert pinning.card.balance() == pytest.approx(room.LOOK_EVERY_S)  # the RAM is looked at, whoever gave the budget
+    pinning.card.ease()
+    assert not pinning.calls("cuMemHostUnregister")
+    generation = pinning.model.generation
+    pinning.ram = RamInfo(128 * GIB, 7 * GIB)  # less than half of the eighth
+    assert pinning.card.balance() is None
+    assert pinning.place.n_bytes == 0
+    assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
+    assert pinning.model.generation == generation
+    pinning.model.close()
+
+
+def test_before_an_answer_the_ram_is_looked_at_too(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(60)
+    first = answer(pinning.model)
+    assert pinning.place.is_all
+    pinning.ram = RamInfo(128 * GIB, GIB)
+    assert answer(pinning.model) == first
+    assert not pinning.card.spare_ram()
+    pinning.model.close()
+
+
+def test_nothing_is_pinned_where_the_ram_has_no_room(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(0)
+    assert not pinning.card.spare_ram()
+    assert pinning.calls("cuMemHostRegister_v2") == 0
+    pinning.model.close()
+
+
+def test_a_part_that_goes_lets_go_of_what_is_pinned(
+    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning = Pinning(machine, tmp_path, monkeypatch)
+    assert pinning.place.wait(60)
+    pinning.card.give_up("it is tested")
+    assert pinning.place.n_bytes == 0
+    assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
+    assert pinning.card._in_place is None
+    pinning.model.close()
+
+
+def test_the_host_gives_the_card_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+    from engine.service import protocol
+    from engine.service.host import EngineHost
+
+    events: list[protocol.Event] = []
+    host = EngineHost(events.append)
+    engine = {"device": "cuda", "threads": 1, "hardware_file": str(tmp_path / "slow.json")}
+    messages = [{"role": "user", "content": "the"}]
+    for request in (
+        protocol.Load("1", str(tiny), engine),
+        protocol.Generate("2", messages, {"max_tokens": 3, "temperature": 0}),
+        protocol.Unload("3"),
+        protocol.Load("4", str(tiny), {**engine, "device": "cpu"}),
+        protocol.Generate("5", messages, {"max_tokens": 3, "temperature": 0}),
+    ):
+        host.submit(request)
+    host.run_pending()
+    ends = {event.id: event for event in events if isinstance(event, protocol.Finished | protocol.Failed)}
+    assert all(isinstance(event, protocol.Finished) for event in ends.values())
+    results = {name: event.result for name, event in ends.items() if isinstance(event, protocol.Finished)}
+    assert results["1"]["device"] == "cuda"
+    assert results["1"]["vram_bytes"] == sum(results["1"]["vram_parts_bytes"].values()) > 0
+    assert results["2"]["gpu_neuron_load"] == 1
+    assert results["4"]["device"] == "cpu"
+    assert results["5"]["vram_bytes"] == 0
+    assert results["2"]["text"] == results["5"]["text"]
+    assert machine.cards[0].used_bytes == 0

@@ -1,0 +1,143 @@
+"""What generation and evaluation ask of a model that card and processor compute together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from card_tokens import CONTEXT, OnCard, put_on_card, some_hot
+from predictors_of_kinds import predictor_of
+from tiny_model import make_tiny_model
+
+from engine.config import SamplingConfig
+from engine.errors import Cancelled, DeviceFailedError
+from engine.executor.sparse import SparseExecutor
+from engine.generate import decode_one_token, generate, prefill
+from engine.gpu.token.transformer import CardTransformer
+from engine.gpu.weights.cache import CardCache
+from engine.model.kv_cache import KVCache
+from engine.model.transformer import Transformer
+from engine.model.weights import load_weights, open_model
+from engine.sampling import make_sampler
+from native_kernels.backend import F32, I64
+from native_kernels.cuda.card import Card
+from native_kernels.cuda.driver import CudaError
+from native_kernels.reference import ReferenceOperators
+
+CLOSE = 1e-4
+TOKENS = np.random.default_rng(0).integers(0, 256, 12)
+OPS = ReferenceOperators()
+
+
+@pytest.fixture(params=["gpu", "cpu"])
+def both(any_card: Card, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CardTransformer, OnCard]]:
+    """With the head on either side, in sparse mode."""
+    opened = open_model(make_tiny_model(tmp_path / "m", tied=False))
+    config, weights = opened.config, load_weights(opened, hold="f32")
+    predictor = predictor_of(config, weights, "low_rank")
+    ours = put_on_card(any_card, config, weights, "sparse", some_hot(config, "random"), predictor, head=request.param)
+    executor = SparseExecutor(config, weights, predictor, OPS)
+    executor.counters = ours.counters
+    yield CardTransformer(config, weights, executor, OPS, ours.decoder), ours
+    ours.close()
+
+
+def processors(model: CardTransformer) -> Transformer:
+    executor = model.executor
+    assert isinstance(executor, SparseExecutor)
+    own = SparseExecutor(model.config, model.weights, executor.predictor, OPS)
+    return Transformer(model.config, model.weights, own, OPS)
+
+
+def test_hidden_states_and_logits_of_every_position(both: tuple[CardTransformer, OnCard]) -> None:
+    model, ours = both
+    reference = processors(model)
+    cache, theirs = ours.cache(), KVCache(model.config, CONTEXT)
+    looked: list[float] = []
+    for piece in (TOKENS[:5], TOKENS[5:6], TOKENS[6:]):
+        found, wanted = model.forward(piece, cache, 0, looked.append), reference.forward(piece, theirs)
+        np.testing.assert_allclose(found, wanted, atol=CLOSE)
+        np.testing.assert_allclose(model.logits(found), reference.logits(wanted), atol=CLOSE)
+    assert looked == [i / 5 for i in range(1, 5)] + [i / 6 for i in range(1, 6)]
+    assert cache.tokens[: cache.length].tolist() == TOKENS.tolist()
+    assert model.executor.counters.tokens == len(TOKENS)
+    np.testing.assert_array_equal(model.executor.counters.layers, reference.executor.counters.layers)
+
+
+def test_a_prompt_and_what_is_decoded_behind_it(both: tuple[CardTransformer, OnCard]) -> None:
+    model, ours = both
+    reference, theirs, cache = processors(model), KVCache(model.config, CONTEXT), ours.cache()
+    found, wanted = prefill(model, TOKENS.tolist(), cache), prefill(reference, TOKENS.tolist(), theirs)
+    for _ in range(5):
+        np.testing.assert_allclose(found, wanted, atol=CLOSE)
+        token = int(found.argmax())
+        found, wanted = decode_one_token(model, token, cache), decode_one_token(reference, token, theirs)
+    assert cache.length == len(TOKENS) + 5
+
+
+def test_an_answer_says_what_the_card_computed(both: tuple[CardTransformer, OnCard]) -> None:
+    model, ours = both
+
+    class Stream:
+        def push(self, token: int) -> str:
+            return f"{token} "
+
+        def flush(self) -> str:
+            return ""
+
+    sampler = make_sampler(SamplingConfig(temperature=0.0))
+    *_, last = generate(model, ours.cache(), TOKENS.tolist(), sampler, Stream(), max_tokens=6)  # type: ignore[arg-type]
+    assert last.stats.gpu_neuron_load is not None
+    assert 0 < last.stats.gpu_neuron_load < 1
+    assert last.stats.tokens == 6
+
+
+def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[CardTransformer, OnCard]) -> None:
+    model, ours = both
+    cache = ours.cache()
+    model.forward(TOKENS[:3], cache)
+
+    def look(share: float) -> None:
+        if share > 0.5:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        model.prefill(TOKENS[3:], cache, 0, look)
+    assert cache.length == 3
+    whole = model.forward(TOKENS, ours.cache())
+    assert (model.forward(TOKENS[3:], cache) == whole[3:]).all()
+
+
+class ManyAtOnce:
+    """A CardPrefill that notes what it is asked, and fails when told to."""
+
+    least_tokens = 4
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[int], int, int]] = []
+        self.error: Exception | None = None
+
+    def run(self, tokens: I64, cache: CardCache, length: int, look: Callable[[float], None]) -> F32:
+        self.asked.append((tokens.tolist(), cache.length, length))
+        if self.error is not None:
+            raise self.error
+        return np.ones((len(tokens), 32), np.float32)
+
+
+def test_a_long_prompt_goes_another_way(both: tuple[CardTransformer, OnCard]) -> None:
+    _, ours = both
+    many = ManyAtOnce()
+    model = CardTransformer(ours.config, both[0].weights, both[0].executor, OPS, ours.decoder, many)
+    cache = ours.cache()
+    assert model.prefill(TOKENS[:4], cache, ahead=3).shape == (4, 32)
+    assert many.asked == [(TOKENS[:4].tolist(), 0, 7)]
+    assert (cache.length, cache.sequence_length) == (4, 7)
+    model.prefill(TOKENS[4:7], cache)
+    model.forward(TOKENS[7:], cache)
+    assert len(many.asked) == 1
+    many.error = CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED")
+    with pytest.raises(DeviceFailedError, match="CUDA_ERROR_LAUNCH_FAILED"):
+        model.prefill(TOKENS, cache)
+    assert cache.length == len(TOKENS)

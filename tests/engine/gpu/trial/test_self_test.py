@@ -1,0 +1,241 @@
+"""The trial of a card: what it finds wrong, what follows from it, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stand_in_card import StandInCard
+
+from engine.gpu.trial import self_test, trial
+from engine.gpu.trial.kernel_checks import CHECKS, failures_of
+from engine.gpu.trial.self_test import Findings, decide, find, tried
+from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device
+
+GOOD = Findings((), True, 12e-6, 20e-6, 50e9)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine fails no card."""
+    monkeypatch.setattr(trial, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(self_test, "_PATIENCE_S", 60.0)
+
+
+@pytest.fixture
+def card() -> Iterator[StandInCard]:
+    made = StandInCard()
+    yield made
+    made.close()
+
+
+def wrong_in(operator: str) -> type[StandInCard]:
+    """A card that leaves something out of one operator."""
+
+    def missing(self: StandInCard, *arguments: Any, **named: Any) -> None:
+        self.do(operator, lambda: None)
+
+    return type("Wrong", (StandInCard,), {operator: missing})
+
+
+def test_a_card_that_computes_right_has_no_failures(card: StandInCard) -> None:
+    assert failures_of(card) == ()
+    assert card.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "words"),
+    [
+        ("quantise", "numbers are rounded wrong"),
+        ("multiply", "products of f16 rows are wrong"),
+        ("expect", "expectations from f16 rows are wrong"),
+        ("hidden", "neurons of f16 rows are wrong"),
+        ("down", "sums over neurons of f16 rows are wrong"),
+        ("activate", "activations are wrong"),
+        ("softcap", "capped numbers are wrong"),
+        ("attend", "attention over 1 positions is wrong"),
+        ("rotate_and_store", "attention over 1 positions is wrong"),
+        ("angles", "attention over 1 positions is wrong"),
+    ],
+)
+def test_what_a_card_leaves_out_is_told(operator: str, words: str) -> None:
+    card = wrong_in(operator)()
+    try:
+        assert words in failures_of(card)
+        assert card.used_bytes == 0
+    finally:
+        card.close()
+
+
+def test_exchanges_are_made_and_measured(card: StandInCard) -> None:
+    found = find(card, lambda _: ())
+    assert found.failures == ()
+    assert found.captures
+    assert 0 < found.exchange_s <= found.slow_exchange_s
+    assert found.host_bytes_per_s > 0
+    assert card.n_launches >= self_test.N_EXCHANGES
+    assert (card.used_bytes, card.works) == (0, {})
+
+
+def test_a_wrong_number_in_an_exchange_is_seen() -> None:
+    class Late(StandInCard):
+        """Forgets once what the processor left."""
+
+        adds = 0
+
+        def advance(self, *arguments: Any, **named: Any) -> None:
+            super().advance(*arguments, **named)
+            stream = arguments[0]
+
+            def spoil() -> None:
+                self.adds += 1
+                if self.adds == 100:
+                    self.array(stream, 1)[0] += 1
+
+            self.do("spoil", spoil)
+
+    card = Late()
+    try:
+        assert find(card, lambda _: ()).failures == ("exchange 100 brought wrong numbers",)
+        assert card.used_bytes == 0
+    finally:
+        card.close()
+
+
+def test_a_driver_that_captures_nothing_is_worked_with_operator_by_operator() -> None:
+    class Plain(StandInCard):
+        def captured(self, work: Any) -> Any:
+            raise CudaError("cuStreamBeginCapture_v2", 801, "CUDA_ERROR_NOT_SUPPORTED")
+
+    card = Plain()
+    try:
+        found = find(card, lambda _: ())
+        assert found.failures == ()
+        assert not found.captures
+        assert decide(found, 8).execution == "eager"
+    finally:
+        card.close()
+
+
+def test_a_card_that_does_not_answer_is_given_up(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(card, "publish", lambda *arguments, **named: None)
+    found = find(card)
+    assert len(found.failures) == 1
+    assert "did not answer" in found.failures[0]
+
+
+def test_a_flag_that_never_comes_is_a_failure(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "_PATIENCE_S", 0.05)
+    publish = card.publish
+
+    def only_to_settle(flag: int, epoch: int, *arguments: int) -> None:
+        if not arguments:
+            publish(flag, epoch)
+
+    monkeypatch.setattr(card, "publish", only_to_settle)
+    assert find(card, lambda _: ()).failures == ("an exchange came too late",)
+
+
+def test_a_full_card_is_a_failure() -> None:
+    card = StandInCard(memory_bytes=1 << 16)
+    try:
+        found = find(card)
+        assert "OUT_OF_MEMORY" in found.failures[0]
+        assert card.used_bytes == 0
+    finally:
+        card.close()
+
+
+def test_a_card_that_failed_is_not_used_and_says_why() -> None:
+    use = decide(Findings(("norms are wrong", "exchange 3 brought wrong numbers")), 8)
+    assert not use.usable
+    assert use.reasons == (
+        "The card failed its test, so the processor computes: norms are wrong; exchange 3 brought wrong numbers.",
+    )
+
+
+@pytest.mark.parametrize(("processors", "most"), [(1, 1), (2, 1), (16, 15)])
+def test_a_processor_is_left_for_the_driver(processors: int, most: int) -> None:
+    use = decide(GOOD, processors)
+    assert (use.usable, use.execution, use.most_threads) == (True, "segments", most)
+    assert any("12 us" in reason for reason in use.reasons)
+
+
+def test_a_card_that_others_use_is_told() -> None:
+    assert not any("screen" in reason for reason in decide(GOOD, 8).reasons)
+    shared = Findings((), True, 12e-6, 17e-3, 50e9)
+    assert any("screen" in reason for reason in decide(shared, 8).reasons)
+
+
+def test_a_card_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+    answers = [GOOD]
+    monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
+    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+    answers = [GOOD, GOOD]
+    tried(card, "GPU-2", "580.1", tmp_path)
+    tried(card, "GPU-1", "581.0", tmp_path)
+    assert answers == []
+
+
+def test_other_kernels_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+    answers = [GOOD, GOOD]
+    monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
+    tried(card, "GPU-1", "580.1", tmp_path)
+    monkeypatch.setattr(self_test, "sources_digest", lambda: "others")
+    tried(card, "GPU-1", "580.1", tmp_path)
+    assert answers == []
+
+
+def test_failures_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+    answers = [GOOD, Findings(("norms are wrong",))]
+    monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
+    assert tried(card, "GPU-1", "580.1", tmp_path).failures
+    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"exchange_s": "x"}', '{"captures": true}'])
+def test_a_damaged_memory_is_no_memory(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard
+) -> None:
+    monkeypatch.setattr(self_test, "find", lambda _: GOOD)
+    tried(card, "GPU-1", "580.1", tmp_path)
+    file = next(tmp_path.iterdir())
+    key = next(iter(json.loads(file.read_text("utf-8"))))
+    file.write_text(damage if not damage.startswith('{"') else json.dumps({key: json.loads(damage)}), "utf-8")
+    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+
+
+def test_only_some_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+    monkeypatch.setattr(self_test, "find", lambda _: GOOD)
+    for number in range(20):
+        tried(card, f"GPU-{number}", "580.1", tmp_path)
+    assert len(json.loads(next(tmp_path.iterdir()).read_text("utf-8"))) == 8
+
+
+def test_the_checks_are_the_same_every_time(card: StandInCard) -> None:
+    with trial.CardTrial(card) as first, trial.CardTrial(card) as second:
+        assert np.array_equal(first.numbers(8), second.numbers(8))
+    assert len(CHECKS) == 4
+
+
+@pytest.mark.gpu
+def test_this_machines_card_passes() -> None:
+    try:
+        real = CudaCard(Device(0))
+    except (CudaUnavailableError, CudaError) as error:
+        pytest.skip(f"no GPU: {error}")
+    try:
+        found = find(real)
+        assert found.failures == ()
+        assert found.captures
+        assert found.exchange_s < 1e-3
+        assert found.host_bytes_per_s > 1e9
+    finally:
+        real.close()
