@@ -1,6 +1,6 @@
 """The chats' file: its tables, its versions, how it is opened, and what its failures mean.
 
-Knows nothing of conversations as objects (app/chat/store/store.py) nor of saving a damaged file (app/chat/store/store_rescue.py).
+Knows nothing of conversations as objects (store.py) nor of saving a damaged file (store_rescue.py).
 """
 
 from __future__ import annotations

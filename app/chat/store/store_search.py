@@ -1,7 +1,7 @@
 """Finding text in the chats' file: by an index of three-letter pieces where SQLite has FTS5, else by reading them all.
 
 The index only says where the text may be; what is found was read and compared, so that an index that is behind, broken
-or missing costs time and never a hit. It grows in small steps that app/chat/store/store.py is asked for, and holds no text.
+or missing costs time and never a hit. It grows in small steps that store.py is asked for, and holds no text.
 """
 
 from __future__ import annotations

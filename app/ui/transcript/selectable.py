@@ -1,6 +1,6 @@
 """A text that a selection over many texts runs through: it gives positions and characters, and paints its part.
 
-The selection itself is app/ui/transcript/selection.py's. A text hands it the mouse and keeps hovering over links to itself.
+The selection itself is selection.py's. A text hands it the mouse and keeps hovering over links to itself.
 """
 
 from __future__ import annotations

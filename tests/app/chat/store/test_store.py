@@ -21,7 +21,7 @@ from app.chat.conversation import Attachment, Conversation, Message, MessageStat
 from app.chat.store import store_file
 from app.chat.store.store import Store, StoreError
 
-ROOT = Path(store_file.__file__).parents[2]
+ROOT = Path(store_file.__file__).parents[3]
 
 
 @pytest.fixture
