@@ -4,224 +4,224 @@
 <context>
     <name>Hearth</name>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>Every chat with {name} begins so now</source>
         <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>No model is loaded.</source>
         <translation>Es ist kein Modell geladen.</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>Saved as {name}</source>
         <translation>Gespeichert als {name}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>This chat is sent to a server: only what this PC answers can be compared.</source>
         <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>This model computes every neuron anyway, so there is nothing to compare.</source>
         <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>{model} here: {costs}.</source>
         <translation>{model} hier: {costs}.</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>{name} has no choices of its own</source>
         <translation>{name} hat keine eigenen Vorgaben</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Already in memory</source>
         <translation>Bereits im Speicher</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Another program on this PC</source>
         <translation>Anderes Programm auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer</source>
         <translation>Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Context</source>
         <translation>Kontext</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Cut off at the length limit</source>
         <translation>An der Längengrenze abgebrochen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Cut off: the context is full</source>
         <translation>Abgebrochen: Der Kontext ist voll</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Dense</source>
         <translation>Dicht</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Exact</source>
         <translation>Exakt</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>First token after</source>
         <translation>Erstes Token nach</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>Unterbrochen: Hearth wurde während der Antwort geschlossen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Left out of the context</source>
         <translation>Nicht mehr im Kontext</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Model</source>
         <translation>Modell</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
         <source>Neurons</source>
         <translation>Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Neurons computed</source>
         <translation>Berechnete Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Neurons that fired</source>
         <translation>Aktive Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Not finished: the engine failed</source>
         <translation>Nicht beendet: Die Engine ist ausgefallen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Not finished: the server did not answer</source>
         <translation>Nicht fertig: der Server hat nicht geantwortet</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>Prompt</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
         <translation>Lesen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Server, not on this PC</source>
         <translation>Server, nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Share on the GPU</source>
         <translation>Anteil auf der GPU</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Sparse</source>
         <translation>Sparsam</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Stopped</source>
         <translation>Gestoppt</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>Gedankengang</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Thought for {time}</source>
         <translation>{time} nachgedacht</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Time</source>
         <translation>Zeit</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/shortcuts.py"/>
         <source>Writing</source>
         <translation>Schreiben</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>erstes nach {time}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>from {server}, another program on this PC</source>
         <translation>von {server}, einem anderen Programm auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>from {server}, not on this PC</source>
         <translation>von {server}, nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>under 1%</source>
         <translation>unter 1%</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} messages</source>
         <translation>
@@ -230,10 +230,10 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} tokens</source>
         <translation>
             <numerusform>{n} Token</numerusform>
@@ -241,294 +241,115 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{share} of neurons</source>
         <translation>{share} der Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{tokens} in {time}</source>
         <translation>{tokens} in {time}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{used} of {total}</source>
         <translation>{used} von {total}</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
-        <location filename="../../app/draft_attachments.py"/>
-        <location filename="../../app/shelf.py"/>
+        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/draft_attachments.py"/>
+        <location filename="../../app/chat/shelf.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} has {size} MB. Files up to {most} MB are read.</source>
         <translation>{name} hat {size} MB. Gelesen werden Dateien bis {most} MB.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} holds no text.</source>
         <translation>{name} enthält keinen Text.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is empty.</source>
         <translation>{name} ist leer.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is no file.</source>
         <translation>{name} ist keine Datei.</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is not a text file. Hearth reads text and PDF files.</source>
         <translation>{name} ist keine Textdatei. Hearth liest Text- und PDF-Dateien.</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>Chat moved to the bin</source>
         <translation>Chat in den Papierkorb gelegt</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>This model</source>
         <translation>Dieses Modell</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>{name} brings no predictors: its neurons are chosen automatically</source>
         <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file does not hold chats that Hearth exported.</source>
-        <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file holds more values than Hearth reads.</source>
-        <translation>Diese Datei enthält mehr Werte, als Hearth liest.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
-        <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is not JSON, or it is cut off.</source>
-        <translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is not a text in UTF-8.</source>
-        <translation>Diese Datei ist kein Text in UTF-8.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file was written by a later version of Hearth.</source>
-        <translation>Diese Datei wurde von einer neueren Version von Hearth geschrieben.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>an id that two share</source>
-        <translation>eine doppelt vergebene Kennung</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>chat {number}</source>
-        <translation>Chat {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the attachment itself</source>
-        <translation>der Anhang selbst</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the chat itself</source>
-        <translation>der Chat selbst</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the choices</source>
-        <translation>die Auswahl</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the file</source>
-        <translation>der Datei</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the id</source>
-        <translation>die Kennung</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the kind</source>
-        <translation>die Art</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the leaf</source>
-        <translation>das Ende</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the message itself</source>
-        <translation>die Nachricht selbst</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the number of pages</source>
-        <translation>die Seitenzahl</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the parent</source>
-        <translation>der Vorgänger</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the role</source>
-        <translation>die Rolle</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the state</source>
-        <translation>der Zustand</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the statistic {name}</source>
-        <translation>die Angabe {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the statistics</source>
-        <translation>die Statistik</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the version</source>
-        <translation>die Version</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>{where}, attachment {number}</source>
-        <translation>{where}, Anhang {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>{where}, message {number}</source>
-        <translation>{where}, Nachricht {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>Cut off at the limit</source>
-        <translation>An der Grenze abgebrochen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Instructions</source>
-        <translation>Anweisungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>Interrupted</source>
-        <translation>Unterbrochen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_model.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/empty_page.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>Neuer Chat</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Not finished</source>
-        <translation>Nicht beendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
-        <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>You</source>
-        <translation>Sie</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <source>{n} pages</source>
-        <translation>
-            <numerusform>{n} Seite</numerusform>
-            <numerusform>{n} Seiten</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat pinned</source>
         <translation>Chat angeheftet</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat restored</source>
         <translation>Chat wiederhergestellt</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat unpinned</source>
         <translation>Chat gelöst</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Moved into “{folder}”, which was there already</source>
         <translation>Verschoben nach „{folder}“, den es schon gab</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Moved to “{folder}”</source>
         <translation>Verschoben nach „{folder}“</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Taken out of “{folder}”</source>
         <translation>Aus „{folder}“ herausgenommen</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Taken out of “{folder}”: {chats}</source>
         <translation>Aus „{folder}“ herausgenommen: {chats}</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>There is no chat in this file</source>
         <translation>In dieser Datei ist kein Chat</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
-        <location filename="../../app/ui/chat_model.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} chats</source>
         <translation>
@@ -537,7 +358,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>{n} Chat nach {name} exportiert</numerusform>
@@ -545,7 +366,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats imported</source>
         <translation>
             <numerusform>{n} Chat importiert</numerusform>
@@ -553,7 +374,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats were here already</source>
         <translation>
             <numerusform>{n} Chat war schon hier</numerusform>
@@ -561,7 +382,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} were here already</source>
         <translation>
             <numerusform>{n} war schon hier</numerusform>
@@ -569,27 +390,27 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Answer deleted</source>
         <translation>Antwort gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Message deleted</source>
         <translation>Nachricht gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Question and answer deleted</source>
         <translation>Frage und Antwort gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Still answering: stop it first, or wait</source>
         <translation>Es wird noch geantwortet: Stoppen Sie zuerst, oder warten Sie</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>{n} messages deleted</source>
         <translation>
             <numerusform>{n} Nachricht gelöscht</numerusform>
@@ -597,33 +418,33 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/comparison.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Answering</source>
         <translation>Antworten</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>As set</source>
         <translation>Wie eingestellt</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Both are about as fast here.</source>
         <translation>Beide sind hier etwa gleich schnell.</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Both wrote the same words.</source>
         <translation>Beide schrieben dieselben Wörter.</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The engine stopped unexpectedly. Compare again once it is back.</source>
         <translation>Die Engine hat unerwartet aufgehört. Vergleichen Sie erneut, sobald sie wieder da ist.</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The first {n} words are the same; then they go apart.</source>
         <translation>
             <numerusform>Das erste Wort ist gleich, dann gehen sie auseinander.</numerusform>
@@ -631,42 +452,359 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The model was changed meanwhile. Compare again with the new one.</source>
         <translation>Das Modell wurde inzwischen gewechselt. Vergleichen Sie erneut mit dem neuen.</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>They differ from the first word on.</source>
         <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Waiting for the answer that runs</source>
         <translation>Warten auf die laufende Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Waiting for the model</source>
         <translation>Warten auf das Modell</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>{faster} is {times} times as fast as {slower} here.</source>
         <translation>{faster} ist hier {times}-mal so schnell wie {slower}.</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>{state}: {side}, {now} of {sides}</source>
         <translation>{state}: {side}, {now} von {sides}</translation>
     </message>
     <message>
-        <location filename="../../app/draft_attachments.py"/>
+        <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>Auto</source>
+        <translation>Auto</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
+    </message>
     <message numerus="yes">
-        <location filename="../../app/engine_client.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>{rates}, in {n} answers on this PC</source>
+        <translation>
+            <numerusform>{rates}, in {n} Antwort auf diesem PC</numerusform>
+            <numerusform>{rates}, in {n} Antworten auf diesem PC</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/next_message.py"/>
+        <source>Message removed</source>
+        <translation>Nachricht entfernt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read within {seconds} s.</source>
+        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
+        <translation>{name} konnte nicht gelesen werden: beschädigt oder zu groß zum Zerlegen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged.</source>
+        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
+        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} is protected by a password.</source>
+        <translation>{name} ist mit einem Passwort geschützt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Concise</source>
+        <translation>Knapp</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Copy editor</source>
+        <translation>Korrektor</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Patient teacher</source>
+        <translation>Geduldiger Lehrer</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Programmer</source>
+        <translation>Programmierer</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>{name} holds no personas.</source>
+        <translation>{name} enthält keine Personas.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>As in the settings, else as the model's makers advise</source>
+        <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>As is</source>
+        <translation>Unverändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Balanced</source>
+        <translation>Ausgewogen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Creative</source>
+        <translation>Kreativ</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Facts, code, translations</source>
+        <translation>Fakten, Code, Übersetzungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Precise</source>
+        <translation>Präzise</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Stories, ideas</source>
+        <translation>Geschichten, Ideen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>{name} holds no presets.</source>
+        <translation>{name} enthält keine Vorgaben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>More than {most} cannot be kept.</source>
+        <translation>Mehr als {most} können nicht behalten werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} holds nothing of Hearth's.</source>
+        <translation>{name} enthält nichts von Hearth.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} ist größer als {most} MB.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} is no JSON file.</source>
+        <translation>{name} ist keine JSON-Datei.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} was written by a newer Hearth.</source>
+        <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file does not hold chats that Hearth exported.</source>
+        <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file holds more values than Hearth reads.</source>
+        <translation>Diese Datei enthält mehr Werte, als Hearth liest.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
+        <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not JSON, or it is cut off.</source>
+        <translation>Diese Datei ist kein JSON oder abgeschnitten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not a text in UTF-8.</source>
+        <translation>Diese Datei ist kein Text in UTF-8.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file was written by a later version of Hearth.</source>
+        <translation>Diese Datei wurde von einer neueren Version von Hearth geschrieben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>an id that two share</source>
+        <translation>eine doppelt vergebene Kennung</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>chat {number}</source>
+        <translation>Chat {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the attachment itself</source>
+        <translation>der Anhang selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the chat itself</source>
+        <translation>der Chat selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the choices</source>
+        <translation>die Auswahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the file</source>
+        <translation>der Datei</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the id</source>
+        <translation>die Kennung</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the kind</source>
+        <translation>die Art</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the leaf</source>
+        <translation>das Ende</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the message itself</source>
+        <translation>die Nachricht selbst</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the number of pages</source>
+        <translation>die Seitenzahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the parent</source>
+        <translation>der Vorgänger</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the role</source>
+        <translation>die Rolle</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the state</source>
+        <translation>der Zustand</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the statistic {name}</source>
+        <translation>die Angabe {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the statistics</source>
+        <translation>die Statistik</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the version</source>
+        <translation>die Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, attachment {number}</source>
+        <translation>{where}, Anhang {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, message {number}</source>
+        <translation>{where}, Nachricht {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Cut off at the limit</source>
+        <translation>An der Grenze abgebrochen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Instructions</source>
+        <translation>Anweisungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Interrupted</source>
+        <translation>Unterbrochen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Not finished</source>
+        <translation>Nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
+        <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>You</source>
+        <translation>Sie</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>{n} pages</source>
+        <translation>
+            <numerusform>{n} Seite</numerusform>
+            <numerusform>{n} Seiten</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/clients/engine_client.py"/>
         <source>{n} threads</source>
         <translation>
             <numerusform>{n} Thread</numerusform>
@@ -674,32 +812,32 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Getting ready, {done} of {total} (once for this PC)</source>
         <translation>Vorbereitung, {done} von {total} (einmalig auf diesem PC)</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Loading</source>
         <translation>Laden</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>No model</source>
         <translation>Kein Modell</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Not loaded</source>
         <translation>Nicht geladen</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Reading {n} tokens</source>
         <translation>
             <numerusform>Lesen von {n} Token</numerusform>
@@ -707,33 +845,363 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Ready</source>
         <translation>Bereit</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Restarting</source>
         <translation>Neustart</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Stopping</source>
         <translation>Stoppen</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>Nachdenken</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{used} of {total} GB</source>
         <translation>{used} von {total} GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Another value than zero had {share}.</source>
+        <translation>Einen anderen Wert als null hatten {share}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the neurons that fire for each token light up here.</source>
+        <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the rate of the answer is drawn here.</source>
+        <translation>Fragen Sie etwas: Hier erscheint die Rate der Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Attention</source>
+        <translation>Attention</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Choosing the token</source>
+        <translation>Wahl des Tokens</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Cold neurons</source>
+        <translation>Kalte Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>From sending to the first token</source>
+        <translation>Vom Senden bis zum ersten Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Head</source>
+        <translation>Ausgabekopf</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Hearth {size}</source>
+        <translation>Hearth {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Hot neurons</source>
+        <translation>Heiße Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>How fast the prompt was read</source>
+        <translation>Wie schnell der Prompt gelesen wurde</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Memory used</source>
+        <translation>Belegter Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <source>No model is loaded</source>
+        <translation>Es ist kein Modell geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Norms and exchange</source>
+        <translation>Normen und Austausch</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Norms, the embedding, and what lies between two tokens</source>
+        <translation>Normen, die Einbettung und was zwischen zwei Token liegt</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of all neurons, those computed for a token.</source>
+        <translation>Von allen Neuronen die, die für ein Token berechnet wurden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of the neurons computed, those that the GPU computes</source>
+        <translation>Von den berechneten Neuronen die, die die GPU berechnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Other</source>
+        <translation>Anderes</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Predictor</source>
+        <translation>Prädiktor</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Processor, load</source>
+        <translation>Prozessor, Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Sampling</source>
+        <translation>Sampling</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>The CPU waits for the GPU, which works meanwhile</source>
+        <translation>Die CPU wartet auf die GPU, die währenddessen arbeitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>The GPU waits for the CPU, which works meanwhile</source>
+        <translation>Die GPU wartet auf die CPU, die währenddessen arbeitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
+        <source>Waiting</source>
+        <translation>Warten</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>bright: fired for one token</source>
+        <translation>hell: war für ein Token aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>first token</source>
+        <translation>erstes Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>mean over the last answer</source>
+        <translation>Mittel der letzten Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>mean {rate} over this answer</source>
+        <translation>im Mittel {rate} in dieser Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>neurons active</source>
+        <translation>Neuronen aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>of {total}</source>
+        <translation>von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>on the GPU</source>
+        <translation>auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer</source>
+        <translation>eine Spalte je Schicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer · every neuron of this model works for every token</source>
+        <translation>eine Spalte je Schicht · jedes Neuron dieses Modells arbeitet für jedes Token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer, busiest at the bottom</source>
+        <translation>eine Spalte je Schicht, die eifrigsten unten</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>reading</source>
+        <translation>Lesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>the {part} on the GPU do {share} of the work</source>
+        <translation>die {part} auf der GPU leisten {share} der Arbeit</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>which of them fire is not counted here</source>
+        <translation>welche davon aktiv sind, wird hier nicht gezählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{model} is answering</source>
+        <translation>{model} antwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{model} is answering in “{chat}”</source>
+        <translation>{model} antwortet in „{chat}“</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name} load</source>
+        <translation>{name} Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name}, load</source>
+        <translation>{name}, Last</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name}, memory</source>
+        <translation>{name}, Speicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Hearth is already open</source>
+        <translation>Hearth ist bereits geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Hearth is already open.</source>
+        <translation>Hearth ist bereits geöffnet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
+        <translation>Es antwortet gerade nicht. Warten Sie kurz und starten Sie es erneut, oder beenden Sie es zuerst.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Report (*.zip)</source>
+        <translation>Bericht (*.zip)</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Report saved</source>
+        <translation>Bericht gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Save a report</source>
+        <translation>Bericht speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>The report was not saved: {why}</source>
+        <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>This desktop has no tray.</source>
+        <translation>Dieser Desktop hat kein Infofeld.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>answering</source>
+        <translation>antwortet</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>downloading</source>
+        <translation>lädt herunter</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>hearing an answer</source>
+        <translation>empfängt eine Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>preparing a model</source>
+        <translation>bereitet ein Modell vor</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>something unforeseen; the log says more</source>
+        <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>Hearth says why.</source>
+        <translation>Hearth sagt, warum.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Show</source>
+        <translation>Anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>The answer is there</source>
+        <translation>Die Antwort ist da</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The answer was not finished</source>
+        <translation>Die Antwort wurde nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/models/model_switch.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model</source>
+        <translation>Das Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>{model} ended in {time}.</source>
+        <translation>{model} war nach {time} fertig.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>{model} wrote {n} tokens in {time}.</source>
+        <translation>
+            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
+            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/sleep_inhibitor.py"/>
+        <source>Hearth is {reasons}</source>
+        <translation>Hearth: {reasons}</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -921,9 +1389,9 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/note.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/widgets/note.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>Erneut versuchen</translation>
@@ -981,610 +1449,303 @@
         <translation>{model} wurde nicht repariert</translation>
     </message>
     <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Another value than zero had {share}.</source>
-        <translation>Einen anderen Wert als null hatten {share}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Ask something: the neurons that fire for each token light up here.</source>
-        <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Ask something: the rate of the answer is drawn here.</source>
-        <translation>Fragen Sie etwas: Hier erscheint die Rate der Antwort.</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Attention</source>
-        <translation>Attention</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Choosing the token</source>
-        <translation>Wahl des Tokens</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Cold neurons</source>
-        <translation>Kalte Neuronen</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>From sending to the first token</source>
-        <translation>Vom Senden bis zum ersten Token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Head</source>
-        <translation>Ausgabekopf</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Hearth {size}</source>
-        <translation>Hearth {size}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Hot neurons</source>
-        <translation>Heiße Neuronen</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>How fast the prompt was read</source>
-        <translation>Wie schnell der Prompt gelesen wurde</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Memory used</source>
-        <translation>Belegter Speicher</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>No model is loaded</source>
-        <translation>Es ist kein Modell geladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Norms and exchange</source>
-        <translation>Normen und Austausch</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Norms, the embedding, and what lies between two tokens</source>
-        <translation>Normen, die Einbettung und was zwischen zwei Token liegt</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Of all neurons, those computed for a token.</source>
-        <translation>Von allen Neuronen die, die für ein Token berechnet wurden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Of the neurons computed, those that the GPU computes</source>
-        <translation>Von den berechneten Neuronen die, die die GPU berechnet</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Other</source>
-        <translation>Anderes</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Predictor</source>
-        <translation>Prädiktor</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Processor, load</source>
-        <translation>Prozessor, Last</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Sampling</source>
-        <translation>Sampling</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>The CPU waits for the GPU, which works meanwhile</source>
-        <translation>Die CPU wartet auf die GPU, die währenddessen arbeitet</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>The GPU waits for the CPU, which works meanwhile</source>
-        <translation>Die GPU wartet auf die CPU, die währenddessen arbeitet</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
-        <source>Waiting</source>
-        <translation>Warten</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>bright: fired for one token</source>
-        <translation>hell: war für ein Token aktiv</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>first token</source>
-        <translation>erstes Token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>mean over the last answer</source>
-        <translation>Mittel der letzten Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>mean {rate} over this answer</source>
-        <translation>im Mittel {rate} in dieser Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>neurons active</source>
-        <translation>Neuronen aktiv</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>of {total}</source>
-        <translation>von {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>on the GPU</source>
-        <translation>auf der GPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer</source>
-        <translation>eine Spalte je Schicht</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer · every neuron of this model works for every token</source>
-        <translation>eine Spalte je Schicht · jedes Neuron dieses Modells arbeitet für jedes Token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer, busiest at the bottom</source>
-        <translation>eine Spalte je Schicht, die eifrigsten unten</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>reading</source>
-        <translation>Lesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>the {part} on the GPU do {share} of the work</source>
-        <translation>die {part} auf der GPU leisten {share} der Arbeit</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>which of them fire is not counted here</source>
-        <translation>welche davon aktiv sind, wird hier nicht gezählt</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{model} is answering</source>
-        <translation>{model} antwortet</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{model} is answering in “{chat}”</source>
-        <translation>{model} antwortet in „{chat}“</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name} load</source>
-        <translation>{name} Last</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name}, load</source>
-        <translation>{name}, Last</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name}, memory</source>
-        <translation>{name}, Speicher</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Hearth is already open</source>
-        <translation>Hearth ist bereits geöffnet</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Hearth is already open.</source>
-        <translation>Hearth ist bereits geöffnet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
-        <translation>Es antwortet gerade nicht. Warten Sie kurz und starten Sie es erneut, oder beenden Sie es zuerst.</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Report (*.zip)</source>
-        <translation>Bericht (*.zip)</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Report saved</source>
-        <translation>Bericht gespeichert</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Save a report</source>
-        <translation>Bericht speichern</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>The report was not saved: {why}</source>
-        <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>This desktop has no tray.</source>
-        <translation>Dieser Desktop hat kein Infofeld.</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>answering</source>
-        <translation>antwortet</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>downloading</source>
-        <translation>lädt herunter</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>hearing an answer</source>
-        <translation>empfängt eine Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>preparing a model</source>
-        <translation>bereitet ein Modell vor</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>something unforeseen; the log says more</source>
-        <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
-    </message>
-    <message>
-        <location filename="../../app/mode_rates.py"/>
-        <source>Auto</source>
-        <translation>Auto</translation>
-    </message>
-    <message>
-        <location filename="../../app/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
-        <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/mode_rates.py"/>
-        <source>{rates}, in {n} answers on this PC</source>
-        <translation>
-            <numerusform>{rates}, in {n} Antwort auf diesem PC</numerusform>
-            <numerusform>{rates}, in {n} Antworten auf diesem PC</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Broken</source>
         <translation>Defekt</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <location filename="../../app/settings.py"/>
         <source>CPU only</source>
         <translation>Nur CPU</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Fits the GPU</source>
         <translation>Passt auf GPU</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Fits this PC</source>
         <translation>Passt auf diesen PC</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>GPU + CPU</source>
         <translation>GPU + CPU</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>In use</source>
         <translation>In Gebrauch</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Preparing</source>
         <translation>Vorbereiten</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Slow here</source>
         <translation>Hier langsam</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>comes with Hearth</source>
         <translation>kommt mit Hearth</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>{size} too big</source>
         <translation>{size} zu groß</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>15 to 40 GB</source>
         <translation>15 bis 40 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>5 to 15 GB</source>
         <translation>5 bis 15 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>All</source>
         <translation>Alle</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Chat</source>
         <translation>Chat</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>On this PC</source>
         <translation>Auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Recommended</source>
         <translation>Empfohlen</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Research</source>
         <translation>Forschung</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Runs well here</source>
         <translation>Läuft hier gut</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>any</source>
         <translation>beliebig</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>name</source>
         <translation>Name</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>over 40 GB</source>
         <translation>über 40 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>recommended</source>
         <translation>empfohlen</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>size</source>
         <translation>Größe</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>speed here</source>
         <translation>Tempo hier</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>up to 5 GB</source>
         <translation>bis 5 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/models/model_switch.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Load {model}</source>
         <translation>{model} laden</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>The model</source>
-        <translation>Das Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>the starter model</source>
         <translation>das Startmodell</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>{name} is loaded after this answer</source>
         <translation>{name} wird nach dieser Antwort geladen</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>{name} is unloaded after this answer</source>
         <translation>{name} wird nach dieser Antwort entladen</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Checking the file</source>
         <translation>Datei prüfen</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Convert</source>
         <translation>Umwandeln</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Converting</source>
         <translation>Umwandeln</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
         <translation>Schätzungen für PCs wie diesen: keine GPU, {cores}, {free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
         <translation>Schätzungen für PCs wie diesen: {gpu} mit {memory} für Modelle, {free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for this PC: no GPU, {cores}, {free}</source>
         <translation>Schätzungen für diesen PC: keine GPU, {cores}, {free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
         <translation>Schätzungen für diesen PC: {gpu} mit {memory} für Modelle, {free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Needs {need}. This PC can give it {room}.</source>
         <translation>Braucht {need}. Dieser PC kann {room} geben.</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>No estimate</source>
         <translation>Unbekannt</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Paused</source>
         <translation>Angehalten</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Placement</source>
         <translation>Platzierung</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Placing</source>
         <translation>Platzieren</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Predictors</source>
         <translation>Prädiktoren</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Profile</source>
         <translation>Profil</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Profiling</source>
         <translation>Profil erstellen</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Queued</source>
         <translation>Wartet</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Training predictors</source>
         <translation>Prädiktoren trainieren</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Waiting for the network</source>
         <translation>Warten auf das Netz</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>about {time}</source>
         <translation>etwa {time}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>does not fit</source>
         <translation>passt nicht</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>estimated</source>
         <translation>geschätzt</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>measured here</source>
         <translation>hier gemessen</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{done} of {total}</source>
         <translation>{done} von {total}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{least} to {most}</source>
         <translation>{least} bis {most}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{memory} RAM free</source>
         <translation>{memory} RAM frei</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} in RAM</source>
         <translation>{memory} im RAM</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} on the GPU</source>
         <translation>{memory} auf der GPU</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{n} cores</source>
         <translation>
             <numerusform>{n} Kern</numerusform>
@@ -1592,184 +1753,53 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{time} left</source>
         <translation>noch {time}</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>Another model is being prepared: stop that first, or wait</source>
         <translation>Ein anderes Modell wird vorbereitet: Stoppen Sie das zuerst, oder warten Sie</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} added</source>
         <translation>{name} hinzugefügt</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
+        <location filename="../../app/models/models_controller.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
         <source>{name} deleted</source>
         <translation>{name} gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} is prepared for this PC</source>
         <translation>{name} ist für diesen PC vorbereitet</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} removed</source>
         <translation>{name} entfernt</translation>
     </message>
     <message>
-        <location filename="../../app/next_message.py"/>
-        <source>Message removed</source>
-        <translation>Nachricht entfernt</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>Hearth says why.</source>
-        <translation>Hearth sagt, warum.</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Show</source>
-        <translation>Anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>The answer is there</source>
-        <translation>Die Antwort ist da</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>The answer was not finished</source>
-        <translation>Die Antwort wurde nicht beendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>{model} ended in {time}.</source>
-        <translation>{model} war nach {time} fertig.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/notifications.py"/>
-        <source>{model} wrote {n} tokens in {time}.</source>
-        <translation>
-            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
-            <numerusform>{model} schrieb {n} Token in {time}.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/own_server.py"/>
+        <location filename="../../app/servers/own_server.py"/>
         <source>No keyring can be used here: the key holds until Hearth is closed</source>
         <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
     </message>
     <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt oder zu groß zum Zerlegen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
-        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} ist mit einem Passwort geschützt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Concise</source>
-        <translation>Knapp</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Copy editor</source>
-        <translation>Korrektor</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Patient teacher</source>
-        <translation>Geduldiger Lehrer</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Programmer</source>
-        <translation>Programmierer</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>{name} holds no personas.</source>
-        <translation>{name} enthält keine Personas.</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
-        <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>As is</source>
-        <translation>Unverändert</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Balanced</source>
-        <translation>Ausgewogen</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Creative</source>
-        <translation>Kreativ</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Facts, code, translations</source>
-        <translation>Fakten, Code, Übersetzungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Precise</source>
-        <translation>Präzise</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Stories, ideas</source>
-        <translation>Geschichten, Ideen</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>{name} holds no presets.</source>
-        <translation>{name} enthält keine Vorgaben.</translation>
-    </message>
-    <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>No keyring can be used here: the key is kept until Hearth is closed</source>
         <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
     </message>
     <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>The key is kept until Hearth is closed</source>
         <translation>Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
     </message>
     <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>{name} was taken away</source>
         <translation>{name} wurde entfernt</translation>
     </message>
@@ -1796,7 +1826,7 @@
     <message>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Answers</source>
         <translation>Antworten</translation>
     </message>
@@ -1807,7 +1837,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic</source>
         <translation>Automatisch</translation>
     </message>
@@ -1843,8 +1873,8 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Engine</source>
         <translation>Engine</translation>
     </message>
@@ -1875,7 +1905,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>GPU memory</source>
         <translation>GPU-Speicher</translation>
     </message>
@@ -1972,13 +2002,13 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/sampling_editor.py"/>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
         <source>New each time</source>
         <translation>Jedes Mal neu</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/sampling_editor.py"/>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
         <source>No limit</source>
         <translation>Keine Grenze</translation>
     </message>
@@ -2069,7 +2099,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>The model's own</source>
         <translation>Wie vom Modell vorgegeben</translation>
     </message>
@@ -2139,43 +2169,18 @@
         <translation>简体中文</translation>
     </message>
     <message>
-        <location filename="../../app/shelf.py"/>
-        <source>More than {most} cannot be kept.</source>
-        <translation>Mehr als {most} können nicht behalten werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} holds nothing of Hearth's.</source>
-        <translation>{name} enthält nichts von Hearth.</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} ist größer als {most} MB.</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} is no JSON file.</source>
-        <translation>{name} ist keine JSON-Datei.</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} was written by a newer Hearth.</source>
-        <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
-    </message>
-    <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>About Hearth</source>
         <translation>Über Hearth</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Access token</source>
         <translation>Zugriffstoken</translation>
     </message>
@@ -2186,33 +2191,33 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a model folder</source>
         <translation>Modellordner hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Add a server</source>
         <translation>Server hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>Sampling anpassen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
         <translation>Neu beantworten</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach files</source>
         <translation>Dateien anhängen</translation>
     </message>
@@ -2233,8 +2238,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_list.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/sidebar/chat_list.py"/>
         <source>Chats</source>
         <translation>Chats</translation>
     </message>
@@ -2245,9 +2250,9 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>Compare with dense</source>
         <translation>Mit dicht vergleichen</translation>
     </message>
@@ -2273,7 +2278,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl</source>
         <translation>Strg</translation>
     </message>
@@ -2284,7 +2289,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Del</source>
         <translation>Entf</translation>
     </message>
@@ -2300,13 +2305,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Edit personas</source>
         <translation>Personas bearbeiten</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Edit presets</source>
         <translation>Vorgaben bearbeiten</translation>
     </message>
@@ -2337,26 +2342,26 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/command_palette.py"/>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>Alles finden</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>How it runs here</source>
         <translation>Wie es hier läuft</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>Chats importieren</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Keyboard shortcuts</source>
         <translation>Tastenkürzel</translation>
     </message>
@@ -2372,9 +2377,9 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Live</source>
         <translation>Live</translation>
     </message>
@@ -2385,21 +2390,21 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/models_head.py"/>
-        <location filename="../../app/ui/models_page.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_page.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models</source>
         <translation>Modelle</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Move the models folder</source>
         <translation>Modellordner verschieben</translation>
     </message>
@@ -2435,14 +2440,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Preset, persona, neurons</source>
         <translation>Vorgabe, Persona, Neuronen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy</source>
         <translation>Datenschutz</translation>
     </message>
@@ -2478,29 +2483,29 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Send</source>
         <translation>Senden</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Settings</source>
         <translation>Einstellungen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Shift</source>
         <translation>Umschalt</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Show the log</source>
         <translation>Protokoll anzeigen</translation>
     </message>
@@ -2522,8 +2527,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
         <source>System prompt and persona</source>
         <translation>Systemprompt und Persona</translation>
     </message>
@@ -2838,176 +2843,431 @@
         <translation>zurücksetzen zoom textgröße</translation>
     </message>
     <message>
-        <location filename="../../app/sleep_inhibitor.py"/>
-        <source>Hearth is {reasons}</source>
-        <translation>Hearth: {reasons}</translation>
+        <location filename="../../app/ui/chat/chat_context.py"/>
+        <source>That was not attached</source>
+        <translation>Das wurde nicht angehängt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Built with</source>
-        <translation>Gebaut mit</translation>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Answer copied</source>
+        <translation>Antwort kopiert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
-        <translation>Chats werden unverschlüsselt in Ihrem eigenen Ordner gespeichert. „Ihre Chats“ in den Einstellungen öffnet ihn. Löschen Sie einzelne Chats in Hearth oder alles mit dem Ordner.</translation>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Chat copied as Markdown</source>
+        <translation>Chat als Markdown kopiert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/sheet.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>Chat menu</source>
+        <translation>Chat-Menü</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Copy chat as Markdown</source>
+        <translation>Chat als Markdown kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Open</source>
+        <translation>Öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Open this link in your browser?</source>
+        <translation>Diesen Link im Browser öffnen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <source>Stay</source>
+        <translation>Bleiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answer, {side}</source>
+        <translation>Antwort, {side}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <location filename="../../app/ui/widgets/sheet.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
         <source>Close</source>
         <translation>Schließen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
-        <translation>Hearth chattet mit Sprachmodellen auf diesem PC, mit einer eigenen Engine, die inaktive Neuronen überspringt. Wo es eine NVIDIA-GPU gibt, berechnet sie dort die eifrigen Neuronen und zugleich auf der CPU die übrigen.</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Comes next</source>
+        <translation>Kommt als Nächstes</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
-        <translation>Hearth nutzt das Netz nur, wenn Sie ein Modell suchen oder herunterladen, an einen von Ihnen hinzugefügten Server schreiben, einen Link öffnen oder die Suche nach Updates einschalten.</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
+        <source>Compare</source>
+        <translation>Vergleichen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
-        <translation>Der Code von Hearth steht unter der MIT-Lizenz. Das Startmodell und die Teile unten stehen unter ihren eigenen.</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Compare again</source>
+        <translation>Erneut vergleichen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>It brings no text of its licence, {licence}.</source>
-        <translation>Es bringt keinen Text seiner Lizenz {licence} mit.</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Stop</source>
+        <translation>Stoppen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <source>Licence</source>
-        <translation>Lizenz</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Stopped before both had answered.</source>
+        <translation>Gestoppt, bevor beide geantwortet hatten.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
-        <translation>Andere Programme auf diesem PC können Ihr Modell nur fragen, solange Sie den lokalen Server eingeschaltet haben, und nur mit dessen Schlüssel.</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
+        <translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Part</source>
-        <translation>Teil</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Write what both are to answer</source>
+        <translation>Schreiben Sie, was beide beantworten sollen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Starter model</source>
-        <translation>Startmodell</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>under 1% of neurons</source>
+        <translation>unter 1% der Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Text</source>
-        <translation>Text</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>{share}% of neurons</source>
+        <translation>{share}% der Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
-        <translation>Dieser Text kann nicht gelesen werden: {path} ({why}). Installieren Sie Hearth neu.</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A question</source>
+        <translation>Eine Frage</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Version</source>
-        <translation>Version</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A small sum</source>
+        <translation>Eine kleine Rechnung</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Version {version}</source>
-        <translation>Version {version}</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A story</source>
+        <translation>Eine Geschichte</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
-        <translation>Was Sie schreiben, die Antworten und Ihre Anhänge bleiben auf diesem PC. Es gibt kein Konto und keine Telemetrie. Wenn Hearth startet, läuft oder abstürzt, wird nichts gesendet.</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Nothing you type leaves this computer.</source>
+        <translation>Nichts, was Sie schreiben, verlässt diesen PC.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_figures.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>Figures of this answer</source>
-        <translation>Zahlen zu dieser Antwort</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Ready when you are</source>
+        <translation>Bereit, wenn Sie es sind</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_figures.py"/>
-        <source>This answer, measured on this PC</source>
-        <translation>Diese Antwort, auf diesem PC gemessen</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Tell me a story about a small fox</source>
+        <translation>Tell me a story about a small fox</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>This is a base model: it continues text rather than answering.</source>
+        <translation>Dies ist ein Basismodell: Es führt Text fort, statt zu antworten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Tom has 5 apples and gives away 2. How many are left?</source>
+        <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What is the capital of Peru?</source>
+        <translation>What is the capital of Peru?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What you write in this chat is sent to {server} on this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, geht an {server} auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What you write in this chat is sent to {server}.</source>
+        <translation>Was Sie in diesem Chat schreiben, geht an {server}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Your next message loads {model}.</source>
+        <translation>Ihre nächste Nachricht lädt {model}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} in {server}, another program on this PC.</source>
+        <translation>{model} in {server}, einem anderen Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} is {what} It works offline.</source>
+        <translation>{model}: {what} Funktioniert offline.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} on {server}, not on this PC.</source>
+        <translation>{model} auf {server}, nicht auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Cancel the download</source>
+        <translation>Download abbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
+        <source>Download</source>
+        <translation>Herunterladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Downloading {names}</source>
+        <translation>Herunterladen: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <source>Load</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Load it, and the next answer comes from it.</source>
+        <translation>Laden Sie es, und die nächste Antwort kommt von ihm.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Not now</source>
+        <translation>Nicht jetzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Pause the download</source>
+        <translation>Download anhalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Resume</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>You can go on chatting meanwhile.</source>
+        <translation>Sie können währenddessen weiter chatten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>about {rate}</source>
+        <translation>etwa {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>better answers</source>
+        <translation>bessere Antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is being prepared for this PC</source>
+        <translation>{name} wird für diesen PC vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is on this PC</source>
+        <translation>{name} ist auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is paused</source>
+        <translation>{name} ist angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} runs well on this PC</source>
+        <translation>{name} läuft gut auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} was not downloaded</source>
+        <translation>{name} wurde nicht heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{size} to download</source>
+        <translation>{size} herunterzuladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Export personas</source>
+        <translation>Personas exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Export presets</source>
+        <translation>Vorgaben exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Import personas</source>
+        <translation>Personas importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Import presets</source>
+        <translation>Vorgaben importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Name of the persona</source>
+        <translation>Name der Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Name of the preset</source>
+        <translation>Name der Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>New persona</source>
+        <translation>Neue Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>New preset</source>
+        <translation>Neue Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Personas</source>
         <translation>Personas</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Presets</source>
         <translation>Vorgaben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{built_in} built in</source>
-        <translation>{built_in} mitgeliefert</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Small models may not follow long instructions.</source>
+        <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{name}, changed</source>
-        <translation>{name}, geändert</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Take personas in from a file</source>
+        <translation>Personas aus einer Datei übernehmen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{own} of yours, {built_in} built in</source>
-        <translation>{own} eigene, {built_in} mitgeliefert</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Take presets in from a file</source>
+        <translation>Vorgaben aus einer Datei übernehmen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>What the model is told before the chat begins, in your words</source>
+        <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Write your own personas into a file</source>
+        <translation>Eigene Personas in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Write your own presets into a file</source>
+        <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>{n} characters. They take up context in every chat with this persona.</source>
+        <translation>
+            <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
+            <numerusform>{n} Zeichen. Sie belegen Kontext in jedem Chat mit dieser Persona.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Attached to this message</source>
         <translation>An diese Nachricht angehängt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>No room for {tokens}</source>
         <translation>Kein Platz für {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Reading {name}</source>
         <translation>Lesen von {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Remove {name}</source>
         <translation>{name} entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Show {name}</source>
         <translation>{name} anzeigen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>The context has room for its beginning only</source>
         <translation>Der Kontext hat nur für den Anfang Platz</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>first {kept} of {tokens}</source>
         <translation>die ersten {kept} von {tokens}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>{n} characters</source>
         <translation>
             <numerusform>{n} Zeichen</numerusform>
@@ -3015,748 +3275,110 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
-        <location filename="../../app/ui/code_block.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/selection.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Put into the message</source>
         <translation>In die Nachricht einfügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>Text von {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>Auf diesem PC antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>Mit Hearth antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>An {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>ein anderes Programm auf diesem PC</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/code_block.py"/>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Copied</source>
-        <translation>Kopiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <source>Copy details</source>
-        <translation>Details kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Details</source>
-        <translation>Details</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Hide details</source>
-        <translation>Details ausblenden</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>And {n} more chats</source>
-        <translation>
-            <numerusform>Und {n} weiterer Chat</numerusform>
-            <numerusform>Und {n} weitere Chats</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Bin</source>
-        <translation>Papierkorb</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Delete</source>
-        <translation>Löschen</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete {n} chats for good?</source>
-        <translation>
-            <numerusform>{n} Chat endgültig löschen?</numerusform>
-            <numerusform>{n} Chats endgültig löschen?</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete “{title}” for good</source>
-        <translation>„{title}“ endgültig löschen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete “{title}” for good?</source>
-        <translation>„{title}“ endgültig löschen?</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
-        <translation>
-            <numerusform>Gelöschte Chats bleiben {n} Tag erhalten. Suche und Export lassen sie aus.</numerusform>
-            <numerusform>Gelöschte Chats bleiben {n} Tage erhalten. Suche und Export lassen sie aus.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Empty the bin</source>
-        <translation>Papierkorb leeren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>It cannot be restored afterwards.</source>
-        <translation>Danach ist er nicht wiederherzustellen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Keep</source>
-        <translation>Behalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Restore</source>
-        <translation>Wiederherstellen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Restore “{title}”</source>
-        <translation>„{title}“ wiederherstellen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>The bin is empty.</source>
-        <translation>Der Papierkorb ist leer.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>What is in the bin cannot be restored afterwards.</source>
-        <translation>Was im Papierkorb liegt, ist danach nicht wiederherzustellen.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>{n} days left</source>
-        <translation>
-            <numerusform>Noch {n} Tag</numerusform>
-            <numerusform>Noch {n} Tage</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Chats (*.json)</source>
-        <translation>Chats (*.json)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Export all chats</source>
-        <translation>Alle Chats exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Export this chat</source>
-        <translation>Diesen Chat exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Hearth chats</source>
-        <translation>Hearth-Chats</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>JSON, which Hearth can import (*.json)</source>
-        <translation>JSON, das Hearth importieren kann (*.json)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Markdown (*.md)</source>
-        <translation>Markdown (*.md)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Where the chats should lie</source>
-        <translation>Wo die Chats liegen sollen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_context.py"/>
-        <source>That was not attached</source>
-        <translation>Das wurde nicht angehängt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <source>All chats</source>
-        <translation>Alle Chats</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export all as JSON</source>
-        <translation>Alle als JSON exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export all as Markdown</source>
-        <translation>Alle als Markdown exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export as JSON</source>
-        <translation>Als JSON exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export as Markdown</source>
-        <translation>Als Markdown exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <source>Folder</source>
-        <translation>Ordner</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Move to a new folder</source>
-        <translation>In einen neuen Ordner verschieben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Move to folder</source>
-        <translation>In Ordner verschieben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>New folder</source>
-        <translation>Neuer Ordner</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Out of the folder</source>
-        <translation>Aus dem Ordner nehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Pin</source>
-        <translation>Anheften</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Remove folder, keep chats</source>
-        <translation>Ordner entfernen, Chats behalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Rename</source>
-        <translation>Umbenennen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Unpin</source>
-        <translation>Lösen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>April</source>
-        <translation>April</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>August</source>
-        <translation>August</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>December</source>
-        <translation>Dezember</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>February</source>
-        <translation>Februar</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Folders</source>
-        <translation>Ordner</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>January</source>
-        <translation>Januar</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>July</source>
-        <translation>Juli</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>June</source>
-        <translation>Juni</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Last 7 days</source>
-        <translation>Letzte 7 Tage</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>March</source>
-        <translation>März</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>May</source>
-        <translation>Mai</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>November</source>
-        <translation>November</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>October</source>
-        <translation>Oktober</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Pinned</source>
-        <translation>Angeheftet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>September</source>
-        <translation>September</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Today</source>
-        <translation>Heute</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Yesterday</source>
-        <translation>Gestern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{month} {year}</source>
-        <translation>{month} {year}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{name}, folder, {chats}, closed</source>
-        <translation>{name}, Ordner, {chats}, geschlossen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{name}, folder, {chats}, open</source>
-        <translation>{name}, Ordner, {chats}, geöffnet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{title}, writing</source>
-        <translation>{title}, wird geschrieben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_models.py"/>
-        <source>From the next message on, {model} answers this chat</source>
-        <translation>Ab der nächsten Nachricht antwortet {model} in diesem Chat</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_models.py"/>
-        <source>the model</source>
-        <translation>das Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Answer copied</source>
-        <translation>Antwort kopiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Chat copied as Markdown</source>
-        <translation>Chat als Markdown kopiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>Chat menu</source>
-        <translation>Chat-Menü</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Copy chat as Markdown</source>
-        <translation>Chat als Markdown kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Open</source>
-        <translation>Öffnen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Open this link in your browser?</source>
-        <translation>Diesen Link im Browser öffnen?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <source>Stay</source>
-        <translation>Bleiben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>Folder menu</source>
-        <translation>Ordnermenü</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>New name</source>
-        <translation>Neuer Name</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>New title</source>
-        <translation>Neuer Titel</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Code</source>
-        <translation>Code</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Copy code</source>
-        <translation>Code kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Copy {language} code</source>
-        <translation>{language}-Code kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Let long lines scroll</source>
-        <translation>Lange Zeilen scrollen lassen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show fewer lines</source>
-        <translation>Weniger Zeilen anzeigen</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show {n} lines</source>
-        <translation>
-            <numerusform>{n} Zeile anzeigen</numerusform>
-            <numerusform>{n} Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show {n} more lines</source>
-        <translation>
-            <numerusform>{n} weitere Zeile anzeigen</numerusform>
-            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Wrap long lines</source>
-        <translation>Lange Zeilen umbrechen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>code</source>
-        <translation>Code</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>{language} code</source>
-        <translation>{language}-Code</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Commands, chats, models, settings</source>
-        <translation>Befehle, Chats, Modelle, Einstellungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Find commands, chats, models and settings</source>
-        <translation>Befehle, Chats, Modelle und Einstellungen finden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Found</source>
-        <translation>Gefunden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Answer, {side}</source>
-        <translation>Antwort, {side}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Comes next</source>
-        <translation>Kommt als Nächstes</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <source>Compare</source>
-        <translation>Vergleichen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Compare again</source>
-        <translation>Erneut vergleichen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Stop</source>
-        <translation>Stoppen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Stopped before both had answered.</source>
-        <translation>Gestoppt, bevor beide geantwortet hatten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
-        <translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Write what both are to answer</source>
-        <translation>Schreiben Sie, was beide beantworten sollen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>under 1% of neurons</source>
-        <translation>unter 1% der Neuronen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>{share}% of neurons</source>
-        <translation>{share}% der Neuronen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach text or PDF files</source>
         <translation>Text- oder PDF-Dateien anhängen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>How answers are made: {words}</source>
         <translation>Wie Antworten entstehen: {words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Load {model}; the chat stays</source>
         <translation>{model} laden; der Chat bleibt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Model: {words}</source>
         <translation>Modell: {words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Send  (Enter)</source>
         <translation>Senden  (Enter)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Stop  (Esc)</source>
         <translation>Stoppen  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Stop loading</source>
         <translation>Laden stoppen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Text and PDF files (*)</source>
         <translation>Text- und PDF-Dateien (*)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>The context has no room for {name}: remove it</source>
         <translation>Der Kontext hat keinen Platz für {name}: Entfernen Sie es</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>What is attached is counted first</source>
         <translation>Was angehängt ist, wird erst gezählt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Write a message first</source>
         <translation>Schreiben Sie zuerst eine Nachricht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>{model} is loaded first</source>
         <translation>{model} wird zuerst geladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>{state}: the answer begins once the model is there</source>
         <translation>{state}: Die Antwort beginnt, sobald das Modell da ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Left out was “{first}”.</source>
-        <translation>Weggelassen wurde „{first}“.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Left out were {n} messages, from “{first}” to “{last}”.</source>
-        <translation>
-            <numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform>
-            <numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Press the figure below the message to choose what happens when the context is full.</source>
-        <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>The chat is longer than what the model can read at once.</source>
-        <translation>Der Chat ist länger, als das Modell auf einmal lesen kann.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>They stay here to read.</source>
-        <translation>
-            <numerusform>Sie bleibt hier lesbar.</numerusform>
-            <numerusform>Sie bleiben hier lesbar.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>What the model reads</source>
-        <translation>Was das Modell liest</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Why is that?</source>
-        <translation>Warum ist das so?</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} earlier messages are no longer in the context</source>
-        <translation>
-            <numerusform>{n} frühere Nachricht ist nicht mehr im Kontext</numerusform>
-            <numerusform>{n} frühere Nachrichten sind nicht mehr im Kontext</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} messages after the first answer are no longer in the context</source>
-        <translation>
-            <numerusform>{n} Nachricht nach der ersten Antwort ist nicht mehr im Kontext</numerusform>
-            <numerusform>{n} Nachrichten nach der ersten Antwort sind nicht mehr im Kontext</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} messages were left out.</source>
-        <translation>
-            <numerusform>{n} Nachricht wurde weggelassen.</numerusform>
-            <numerusform>{n} Nachrichten wurden weggelassen.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Change its size</source>
         <translation>Größe ändern</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Context used, {percent} percent</source>
         <translation>Kontext belegt, {percent} Prozent</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Drop oldest</source>
         <translation>Älteste weglassen</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Full: {n} messages left out</source>
         <translation>
             <numerusform>Voll: {n} Nachricht ausgelassen</numerusform>
@@ -3764,67 +3386,67 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>It is counted once the model is there.</source>
         <translation>Gezählt wird, sobald das Modell da ist.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Keep the beginning</source>
         <translation>Anfang behalten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Not known yet</source>
         <translation>Noch nicht bekannt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>Nichts wird weggelassen. Passt der Chat nicht mehr, wird die nächste Nachricht nicht beantwortet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>Für eine Antwort bleibt kein Platz.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The first question and its answer stay, and so do the newest messages. What is between is left out.</source>
         <translation>Die erste Frage mit Antwort bleibt, ebenso die neuesten Nachrichten. Was dazwischen liegt, wird weggelassen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The next message does not fit</source>
         <translation>Die nächste Nachricht passt nicht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The next message takes {used} of {tokens}</source>
         <translation>Die nächste Nachricht braucht {used} von {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The oldest messages are left out. The chat goes on, and they stay here to read.</source>
         <translation>Die ältesten Nachrichten werden weggelassen. Der Chat geht weiter, und sie bleiben hier lesbar.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The question, what came before it, and the answer so far.</source>
         <translation>Die Frage, was davor kam, und die Antwort bis jetzt.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>What happens when it is full</source>
         <translation>Was bei vollem Kontext geschieht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>When the context is full</source>
         <translation>Wenn der Kontext voll ist</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} earlier messages left out</source>
         <translation>
             <numerusform>{n} frühere Nachricht weggelassen</numerusform>
@@ -3832,7 +3454,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} messages are left out after the first answer.</source>
         <translation>
             <numerusform>{n} Nachricht nach der ersten Antwort fällt weg.</numerusform>
@@ -3840,7 +3462,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} messages are left out at the beginning.</source>
         <translation>
             <numerusform>{n} Nachricht am Anfang fällt weg.</numerusform>
@@ -3848,7 +3470,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} tokens are left for the answer.</source>
         <translation>
             <numerusform>{n} Token bleibt übrig.</numerusform>
@@ -3856,297 +3478,462 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{percent}% of {total}</source>
         <translation>{percent}% von {total}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} are in use</source>
         <translation>{used} von {tokens} sind belegt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} of context</source>
         <translation>{used} von {tokens} Kontext</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Hearth ended unexpectedly last time</source>
-        <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Enter sends, Shift and Enter break the line</source>
+        <translation>Enter sendet, Umschalt und Enter bricht die Zeile um</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>It was ended from outside, or stopped answering.</source>
-        <translation>Es wurde von außen beendet oder antwortete nicht mehr.</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Message</source>
+        <translation>Nachricht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Nothing was written down.</source>
-        <translation>Es wurde nichts notiert.</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Sent to {server}, another program on this PC.</source>
+        <translation>Geht an {server}, ein anderes Programm auf diesem PC.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>What is known of it</source>
-        <translation>Was darüber bekannt ist</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Sent to {server}, not on this PC.</source>
+        <translation>An {server} gesendet, nicht auf diesem PC.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
-        <translation>Sie können einen Bericht für die Fehlersuche speichern. Er enthält keinen Text von Ihnen, und nichts wird gesendet.</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write a message</source>
+        <translation>Nachricht schreiben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Your chats are safe</source>
-        <translation>Ihre Chats sind sicher</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write the beginning of a text; this base model continues it</source>
+        <translation>Schreiben Sie den Anfang eines Textes; dieses Basismodell setzt ihn fort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A question</source>
-        <translation>Eine Frage</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write to {server}</source>
+        <translation>An {server} schreiben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A small sum</source>
-        <translation>Eine kleine Rechnung</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Don't send</source>
+        <translation>Nicht senden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A story</source>
-        <translation>Eine Geschichte</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Edit the next message</source>
+        <translation>Nächste Nachricht bearbeiten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Nothing you type leaves this computer.</source>
-        <translation>Nichts, was Sie schreiben, verlässt diesen PC.</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Sent after this answer</source>
+        <translation>Wird nach dieser Antwort gesendet</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Ready when you are</source>
-        <translation>Bereit, wenn Sie es sind</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Tell me a story about a small fox</source>
-        <translation>Tell me a story about a small fox</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>This is a base model: it continues text rather than answering.</source>
-        <translation>Dies ist ein Basismodell: Es führt Text fort, statt zu antworten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Tom has 5 apples and gives away 2. How many are left?</source>
-        <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What is the capital of Peru?</source>
-        <translation>What is the capital of Peru?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What you write in this chat is sent to {server} on this PC.</source>
-        <translation>Was Sie in diesem Chat schreiben, geht an {server} auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What you write in this chat is sent to {server}.</source>
-        <translation>Was Sie in diesem Chat schreiben, geht an {server}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Your next message loads {model}.</source>
-        <translation>Ihre nächste Nachricht lädt {model}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} in {server}, another program on this PC.</source>
-        <translation>{model} in {server}, einem anderen Programm auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} is {what} It works offline.</source>
-        <translation>{model}: {what} Funktioniert offline.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} on {server}, not on this PC.</source>
-        <translation>{model} auf {server}, nicht auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
-        <source>How the model runs here</source>
-        <translation>Wie das Modell hier läuft</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/engine_card.py"/>
-        <source>loaded in {time}</source>
-        <translation>in {time} geladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/floating.py"/>
-        <source>Undo</source>
-        <translation>Rückgängig</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Cancel</source>
-        <translation>Abbrechen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>Move</source>
-        <translation>Verschieben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Name</source>
-        <translation>Name</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>Name of the folder</source>
-        <translation>Name des Ordners</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>There is a folder of that name: the chat joins it.</source>
-        <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Asks for access</source>
-        <translation>Verlangt Zugriff</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Look inside</source>
-        <translation>Hineinsehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Look inside: {repo}</source>
-        <translation>Hineinsehen: {repo}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Models on the hub</source>
-        <translation>Modelle auf dem Hub</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>On the Hugging Face hub</source>
-        <translation>Auf dem Hugging-Face-Hub</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
-        <translation>Mit der Eingabetaste durchsuchen Sie den Hub. Erst dann werden Ihre Wörter dorthin gesendet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Search the hub</source>
-        <translation>Hub durchsuchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Searching</source>
-        <translation>Suchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>The hub has nothing for “{text}”</source>
-        <translation>Der Hub hat nichts zu „{text}“</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>The hub has nothing more for “{text}”</source>
-        <translation>Der Hub hat nichts weiter zu „{text}“</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Try fewer words, or paste a repository link.</source>
-        <translation>Nehmen Sie weniger Wörter, oder fügen Sie einen Link zum Repository ein.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <source>asks for access</source>
-        <translation>verlangt Zugriff</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>{downloads} downloads</source>
-        <translation>{downloads} Downloads</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Sent after this answer: {words}</source>
+        <translation>Wird nach dieser Antwort gesendet: {words}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>{n} likes</source>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>{n} attachments</source>
         <translation>
-            <numerusform>{n} Like</numerusform>
-            <numerusform>{n} Likes</numerusform>
+            <numerusform>{n} Anhang</numerusform>
+            <numerusform>{n} Anhänge</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>As in the settings</source>
+        <translation>Wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Filter personas</source>
+        <translation>Personas filtern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>No persona</source>
+        <translation>Keine Persona</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>No persona has “{typed}”.</source>
+        <translation>Keine Persona hat „{typed}“.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <source>Type to filter</source>
+        <translation>Tippen zum Filtern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>As in Settings</source>
+        <translation>Wie in den Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Changed for this chat</source>
+        <translation>Für diesen Chat geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Chosen for this model</source>
+        <translation>Für dieses Modell gewählt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Chosen for this model: {mode}.</source>
+        <translation>Für dieses Modell gewählt: {mode}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Every neuron</source>
+        <translation>Jedes Neuron</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>How answers are made</source>
+        <translation>Wie Antworten entstehen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>None</source>
+        <translation>Keine</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Only the neurons that the predictors expect</source>
+        <translation>Nur die Neuronen, die die Prädiktoren erwarten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Preset</source>
+        <translation>Vorgabe</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Skips neurons that do not fire; the same words as dense</source>
+        <translation>Überspringt inaktive Neuronen; dieselben Wörter wie dicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Stop using this for every {model} chat</source>
+        <translation>Nicht mehr für jeden Chat mit {model} nutzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <translation>Dieser Chat geht an einen Server. Temperatur, Top p, Startwert, die längste Antwort und die Stopptexte gehen mit.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers without instead.</source>
+        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers {mode} instead.</source>
+        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher {mode}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Use this for every chat with {model}</source>
+        <translation>Für jeden Chat mit {model} nutzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>min p</source>
+        <translation>min p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>seed</source>
+        <translation>Startwert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>temperature</source>
+        <translation>Temperatur</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>top k</source>
+        <translation>top k</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>top p</source>
+        <translation>top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>A whole number from {low} to {high}</source>
+        <translation>Eine ganze Zahl von {low} bis {high}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
+        <translation>Eine Antwort endet vor jedem davon, eines je Zeile; \n ist ein Zeilenumbruch. Höchstens {most}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Nothing</source>
+        <translation>Nichts</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Stop at</source>
+        <translation>Stopp bei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Stop at. {words}</source>
+        <translation>Stopp bei. {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>The model's</source>
+        <translation>Wie im Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>{title}: as it was</source>
+        <translation>{title}: wie zuvor</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Changed for this chat. Takes effect with the next answer.</source>
+        <translation>Für diesen Chat geändert. Gilt ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Changes take effect with the next answer.</source>
+        <translation>Änderungen gelten ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Reset</source>
+        <translation>Zurücksetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Sampling in this chat</source>
+        <translation>Sampling in diesem Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Save</source>
+        <translation>Speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Save as a preset</source>
+        <translation>Als Vorgabe speichern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>{preset}, for this chat</source>
+        <translation>{preset}, für diesen Chat</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Commands, chats, models, settings</source>
+        <translation>Befehle, Chats, Modelle, Einstellungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Find commands, chats, models and settings</source>
+        <translation>Befehle, Chats, Modelle und Einstellungen finden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Found</source>
+        <translation>Gefunden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Commands</source>
+        <translation>Befehle</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/transcript/transcript.py"/>
+        <source>Messages</source>
+        <translation>Nachrichten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Off</source>
+        <translation>Aus</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>On</source>
+        <translation>An</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Search all chats for “{text}”</source>
+        <translation>Alle Chats nach „{text}“ durchsuchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>use load switch model</source>
+        <translation>nutzen laden wechseln modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>use server switch model</source>
+        <translation>benutzen server wechseln modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Arrow up</source>
+        <translation>Pfeil hoch</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Ctrl+K finds these and everything else by name.</source>
+        <translation>Strg+K findet diese und alles andere beim Namen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Enter</source>
+        <translation>Enter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Page down</source>
+        <translation>Bild ab</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Page up</source>
+        <translation>Bild auf</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>Now</source>
         <translation>Jetzt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>Speed {rate}</source>
         <translation>Tempo {rate}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>now</source>
         <translation>jetzt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>tokens per second</source>
         <translation>Token pro Sekunde</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>{age} s ago</source>
         <translation>vor {age} s</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>{figure} in all
 Other programs: {others}</source>
         <translation>{figure} insgesamt
 Andere Programme: {others}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>No GPU is measured: {why}.</source>
         <translation>Es wird keine GPU gemessen: {why}.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>The neurons of a model are seen here once one is loaded.</source>
         <translation>Hier sind die Neuronen eines Modells zu sehen, sobald eines geladen ist.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>Where the neurons lie is not known yet.</source>
         <translation>Wo die Neuronen liegen, ist noch nicht bekannt.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>{mode} mode</source>
         <translation>Modus {mode}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
+        <translation>Schicht {layer}, Neuronen {first} bis {last}% nach Eifer, {where}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source>
+        <translation>Karte der Neuronen, {layers} Schichten, {there} der Neuronen auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of neurons.</source>
+        <translation>Karte der Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>on the CPU</source>
+        <translation>auf der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>{part}, {fired}% of them fired</source>
+        <translation>{part}, {fired}% davon waren aktiv</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
+        <translation>Fragen Sie etwas: Hier steht, wohin die Zeit jedes Tokens geht, von der Aufmerksamkeit bis zur Wahl des Tokens.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Its parts are not measured</source>
+        <translation>Seine Teile werden nicht gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Time of a token</source>
+        <translation>Zeit eines Tokens</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Time of a token {total}</source>
+        <translation>Zeit eines Tokens {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>{stage} on the {side}</source>
+        <translation>{stage} auf der {side}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>{time}, {share}% of the time</source>
+        <translation>{time}, {share}% der Zeit</translation>
     </message>
     <message>
         <location filename="../../app/ui/main_window.py"/>
@@ -4164,686 +3951,695 @@ Andere Programme: {others}</translation>
         <translation>Jetzt auf {card} und der CPU</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Next version</source>
-        <translation>Nächste Version</translation>
+        <location filename="../../app/ui/models/chat_models.py"/>
+        <source>From the next message on, {model} answers this chat</source>
+        <translation>Ab der nächsten Nachricht antwortet {model} in diesem Chat</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Previous version</source>
-        <translation>Vorige Version</translation>
+        <location filename="../../app/ui/models/chat_models.py"/>
+        <source>the model</source>
+        <translation>das Modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Version {which} of {count}</source>
-        <translation>Version {which} von {count}</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Asks for access</source>
+        <translation>Verlangt Zugriff</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Enter sends, Shift and Enter break the line</source>
-        <translation>Enter sendet, Umschalt und Enter bricht die Zeile um</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Look inside</source>
+        <translation>Hineinsehen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Message</source>
-        <translation>Nachricht</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Look inside: {repo}</source>
+        <translation>Hineinsehen: {repo}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Sent to {server}, another program on this PC.</source>
-        <translation>Geht an {server}, ein anderes Programm auf diesem PC.</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Models on the hub</source>
+        <translation>Modelle auf dem Hub</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Sent to {server}, not on this PC.</source>
-        <translation>An {server} gesendet, nicht auf diesem PC.</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>On the Hugging Face hub</source>
+        <translation>Auf dem Hugging-Face-Hub</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write a message</source>
-        <translation>Nachricht schreiben</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
+        <translation>Mit der Eingabetaste durchsuchen Sie den Hub. Erst dann werden Ihre Wörter dorthin gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write the beginning of a text; this base model continues it</source>
-        <translation>Schreiben Sie den Anfang eines Textes; dieses Basismodell setzt ihn fort</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Search the hub</source>
+        <translation>Hub durchsuchen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write to {server}</source>
-        <translation>An {server} schreiben</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Searching</source>
+        <translation>Suchen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
-        <source>Show more</source>
-        <translation>Mehr anzeigen</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>The hub has nothing for “{text}”</source>
+        <translation>Der Hub hat nichts zu „{text}“</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>Table in the answer</source>
-        <translation>Tabelle in der Antwort</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>The hub has nothing more for “{text}”</source>
+        <translation>Der Hub hat nichts weiter zu „{text}“</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>This answer</source>
-        <translation>Diese Antwort</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Try fewer words, or paste a repository link.</source>
+        <translation>Nehmen Sie weniger Wörter, oder fügen Sie einen Link zum Repository ein.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
-        <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>asks for access</source>
+        <translation>verlangt Zugriff</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>{downloads} downloads</source>
+        <translation>{downloads} Downloads</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>{n} likes</source>
+        <translation>
+            <numerusform>{n} Like</numerusform>
+            <numerusform>{n} Likes</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A GGUF file</source>
         <translation>Eine GGUF-Datei</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A model folder</source>
         <translation>Ein Modellordner</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A server</source>
         <translation>Ein Server</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a GGUF file</source>
         <translation>GGUF-Datei hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a model</source>
         <translation>Modell hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Adding {name}</source>
         <translation>{name} hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Check the files</source>
         <translation>Dateien prüfen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Checking {name}</source>
         <translation>{name} prüfen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Copy the repository id</source>
         <translation>Repository-Kennung kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Copying {name}</source>
         <translation>{name} kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Details</source>
+        <translation>Details</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF-Modelle (*.gguf)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Load</source>
-        <translation>Laden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Models lie in {folder} now</source>
         <translation>Modelle liegen jetzt in {folder}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>More</source>
         <translation>Mehr</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Moving the models to {name}</source>
         <translation>Modelle nach {name} verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Moving {name}</source>
         <translation>{name} verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Open its folder</source>
         <translation>Ordner öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Open its page</source>
         <translation>Seite öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepare for this PC</source>
         <translation>Für diesen PC vorbereiten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Refresh</source>
         <translation>Aktualisieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>Aus der Liste entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Repository id copied</source>
         <translation>Repository-Kennung kopiert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Unload</source>
         <translation>Entladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Where models should lie</source>
         <translation>Wo Modelle liegen sollen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Working {name}</source>
         <translation>Arbeit an {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>{name}: every file is as it should be</source>
         <translation>{name}: Jede Datei ist, wie sie sein soll</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Cancel the download</source>
-        <translation>Download abbrechen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
-        <source>Download</source>
-        <translation>Herunterladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Go on with the download</source>
         <translation>Download fortsetzen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Pause the download</source>
-        <translation>Download anhalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Prepare</source>
         <translation>Vorbereiten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Repair</source>
         <translation>Reparieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Stop preparing</source>
         <translation>Vorbereiten stoppen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Tiny and always there. Good for a first try.</source>
         <translation>Winzig und immer da. Gut für einen ersten Versuch.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>What would fit?</source>
         <translation>Was würde passen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>base model</source>
         <translation>Basismodell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>base model, continues text</source>
         <translation>Basismodell, setzt Text fort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Access</source>
         <translation>Zugriff</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Files</source>
         <translation>Dateien</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Files: {names}</source>
         <translation>Dateien: {names}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Folder</source>
+        <translation>Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>GPT4All's file; Hearth never changes or deletes it</source>
         <translation>Datei von GPT4All; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Its makers ask who fetches it: an access token is needed.</source>
         <translation>Die Urheber fragen, wer es lädt: Ein Zugriffstoken ist nötig.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Jan's file; Hearth never changes or deletes it</source>
         <translation>Datei von Jan; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Kind</source>
         <translation>Art</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>LM Studio's file; Hearth never changes or deletes it</source>
         <translation>Datei von LM Studio; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Licence</source>
+        <translation>Lizenz</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Made by</source>
         <translation>Gemacht von</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Neurons in use</source>
         <translation>Genutzte Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Ollama's file; Hearth never changes or deletes it</source>
         <translation>Datei von Ollama; Hearth ändert und löscht sie nie</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Origin</source>
         <translation>Herkunft</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Parameters</source>
         <translation>Parameter</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepared</source>
         <translation>Vorbereitet</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Repository</source>
         <translation>Repository</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Size</source>
         <translation>Größe</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>State</source>
         <translation>Zustand</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>That is from</source>
         <translation>Das stammt aus</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source>
         <translation>Die GPU berechnet {share}% der aktiven Neuronen, die CPU zugleich die übrigen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Weights</source>
         <translation>Gewichte</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>With a context of {context} tokens.</source>
         <translation>Mit einem Kontext von {context} Token.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>about {share}% a token</source>
         <translation>etwa {share}% je Token</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>all: a dense model</source>
         <translation>alle: ein dichtes Modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>and {more} more</source>
         <translation>und {more} weitere</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>base: goes on with a text</source>
         <translation>Basis: setzt einen Text fort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>chat: answers</source>
         <translation>Chat: antwortet</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>copied here</source>
         <translation>hierher kopiert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>downloaded</source>
         <translation>heruntergeladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>in the hub's cache; not Hearth's to delete</source>
         <translation>im Cache des Hubs; nicht von Hearth zu löschen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>made here by converting</source>
         <translation>hier durch Umwandeln entstanden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>published measurements of this model</source>
         <translation>veröffentlichten Messungen dieses Modells</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>up to {max_context} tokens</source>
         <translation>bis {max_context} Token</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>used where it is; not Hearth's to delete</source>
         <translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>what is usual in its family</source>
         <translation>dem, was in der Familie üblich ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>{where}, of {ram} that models may take.</source>
         <translation>{where}, von {ram}, die Modelle nehmen dürfen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source>
         <translation>{where}, von {vram} VRAM und {ram} RAM, die Modelle nehmen dürfen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token comes from the environment (HF_TOKEN); it counts before one that is kept here.</source>
         <translation>Ein Token kommt aus der Umgebung (HF_TOKEN); es gilt vor einem, das hier liegt.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept in a file that only you can read.</source>
         <translation>Ein Token liegt in einer Datei, die nur Sie lesen können.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept in this system's keyring.</source>
         <translation>Ein Token liegt im Schlüsselbund dieses Systems.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept until Hearth is closed.</source>
         <translation>Ein Token bleibt, bis Hearth geschlossen wird.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/models_head.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Add</source>
         <translation>Hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Add {name}</source>
         <translation>{name} hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>An earlier try is taken up where it ended.</source>
         <translation>Ein früherer Versuch wird fortgesetzt, wo er endete.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Copy it</source>
         <translation>Kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Count which neurons fire</source>
         <translation>Zählen, welche Neuronen aktiv sind</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Delete {name}?</source>
         <translation>{name} löschen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Frees {size}.</source>
         <translation>Gibt {size} frei.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>From {now} to {then}.</source>
         <translation>Von {now} auf {then}.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Getting it back means downloading it again.</source>
         <translation>Um es zurückzubekommen, muss es erneut geladen werden.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Go on</source>
         <translation>Fortsetzen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>How to add it</source>
         <translation>Wie es hinzukommt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is copied and checked. The original may go afterwards.</source>
         <translation>Es wird kopiert und geprüft. Das Original darf danach weg.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is kept in this system's keyring, and sent to the hub only.</source>
         <translation>Es liegt im Schlüsselbund dieses Systems und wird nur an den Hub gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is unloaded first.</source>
         <translation>Es wird zuerst entladen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It should reach {then}.</source>
         <translation>Es sollte {then} erreichen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It was copied here from elsewhere.</source>
         <translation>Es wurde von anderswo hierher kopiert.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It will hardly be faster than it is.</source>
         <translation>Es wird kaum schneller, als es ist.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Its files are not Hearth's and stay where they are.</source>
         <translation>Die Dateien gehören nicht Hearth und bleiben, wo sie sind.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Keep</source>
+        <translation>Behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Lay the weights out for this PC</source>
         <translation>Gewichte für diesen PC anordnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Needs {needs}.</source>
         <translation>Braucht {needs}.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>No other model that Hearth knows of fits either.</source>
         <translation>Auch kein anderes Modell, das Hearth kennt, passt.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Not now</source>
-        <translation>Nicht jetzt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Place the neurons</source>
         <translation>Neuronen platzieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Prepare {name} for this PC</source>
         <translation>{name} für diesen PC vorbereiten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
         <translation>Manche Modelle verlangen zuerst die Zustimmung zu Bedingungen. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto beim Hub ein Token mit Leserecht und fügen Sie es hier ein.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Take it away</source>
         <translation>Entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Take {name} off the list?</source>
         <translation>{name} von der Liste nehmen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Takes no room. It must stay there; Hearth never changes or deletes it.</source>
         <translation>Braucht keinen Platz. Es muss dort bleiben; Hearth ändert und löscht es nie.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>There is nothing to prepare: it already runs here as well as it can.</source>
         <translation>Es gibt nichts vorzubereiten: Es läuft hier schon, so gut es kann.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>These come nearest to it.</source>
         <translation>Diese kommen ihm am nächsten.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train now</source>
         <translation>Jetzt trainieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train predictors</source>
         <translation>Prädiktoren trainieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train when idle</source>
         <translation>Im Leerlauf trainieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Until predictors are trained, a simpler one serves: a little slower.</source>
         <translation>Bis Prädiktoren trainiert sind, dient ein einfacherer: etwas langsamer.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Use it where it is</source>
         <translation>Nutzen, wo es liegt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Working out what would pay</source>
         <translation>Ermitteln, was sich lohnt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>You can go on chatting meanwhile.</source>
-        <translation>Sie können währenddessen weiter chatten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{name} does not fit</source>
         <translation>{name} passt nicht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{name} is damaged</source>
         <translation>{name} ist beschädigt</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{n} files of it are not as the hub has it. Repairing downloads only that.</source>
         <translation>
             <numerusform>Eine Datei davon ist nicht, wie der Hub sie hat. Reparieren lädt nur diese.</numerusform>
@@ -4851,763 +4647,260 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{rate} ({how})</source>
         <translation>{rate} ({how})</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{size} on the disk</source>
         <translation>{size} auf dem Datenträger</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{time} and {room}</source>
         <translation>{time} und {room}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Family</source>
         <translation>Familie</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Filters</source>
         <translation>Filter</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Sort</source>
         <translation>Sortierung</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Not on this PC</source>
         <translation>Nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Other programs on this PC</source>
         <translation>Andere Programme auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>about</source>
         <translation>etwa</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/pick_row.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/widgets/pick_row.py"/>
         <source>in use</source>
         <translation>in Gebrauch</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>in {server}, another program on this PC</source>
         <translation>in {server}, einem anderen Programm auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>on {server}, not on this PC</source>
         <translation>auf {server}, nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>All models</source>
         <translation>Alle Modelle</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Filter models</source>
         <translation>Modelle filtern</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Looking what is on this PC</source>
         <translation>Nachsehen, was auf diesem PC ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>No model here is called “{typed}”.</source>
         <translation>Kein Modell hier heißt „{typed}“.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>No model lies on this PC yet.</source>
         <translation>Auf diesem PC liegt noch kein Modell.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>Type to filter</source>
-        <translation>Tippen zum Filtern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>{model} entladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Add a model from this PC</source>
         <translation>Modell von diesem PC hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Clear the search  (Esc)</source>
         <translation>Suche leeren  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Drop a GGUF file or a model folder</source>
         <translation>GGUF-Datei oder Modellordner hier ablegen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Filter models; Enter searches the hub, or opens a repository link</source>
         <translation>Modelle filtern; die Eingabetaste durchsucht den Hub oder öffnet einen Repository-Link</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Filter; Enter searches the hub</source>
         <translation>Filtern; Eingabe durchsucht den Hub</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Looking at this PC</source>
         <translation>Diesen PC ansehen</translation>
     </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>{n} weitere Zeile anzeigen</numerusform>
-            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
-        <translation>
-            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
-            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
-        </translation>
-    </message>
     <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
-        <translation>Schicht {layer}, Neuronen {first} bis {last}% nach Eifer, {where}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source>
-        <translation>Karte der Neuronen, {layers} Schichten, {there} der Neuronen auf der GPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Map of neurons.</source>
-        <translation>Karte der Neuronen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>on the CPU</source>
-        <translation>auf der CPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>{part}, {fired}% of them fired</source>
-        <translation>{part}, {fired}% davon waren aktiv</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Don't send</source>
-        <translation>Nicht senden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Edit the next message</source>
-        <translation>Nächste Nachricht bearbeiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Sent after this answer</source>
-        <translation>Wird nach dieser Antwort gesendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Sent after this answer: {words}</source>
-        <translation>Wird nach dieser Antwort gesendet: {words}</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>{n} attachments</source>
-        <translation>
-            <numerusform>{n} Anhang</numerusform>
-            <numerusform>{n} Anhänge</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Looking at what there is</source>
-        <translation>Nachsehen, was es gibt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No model is like that</source>
-        <translation>Kein Modell ist so</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>Auf diesem PC ist noch kein Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No models are known</source>
-        <translation>Es sind keine Modelle bekannt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Show all</source>
-        <translation>Alle anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Show the recommended ones</source>
-        <translation>Empfohlene anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>The list of models was not read.</source>
-        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>The models to choose from, and those on this PC.</source>
-        <translation>Die Modelle zur Auswahl und die auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Those you download or add will be here.</source>
-        <translation>Was Sie herunterladen oder hinzufügen, steht dann hier.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Try another filter, or any size and family.</source>
-        <translation>Nehmen Sie einen anderen Filter oder beliebige Größe und Familie.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Downloading {names}</source>
-        <translation>Herunterladen: {names}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Load it, and the next answer comes from it.</source>
-        <translation>Laden Sie es, und die nächste Antwort kommt von ihm.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Resume</source>
-        <translation>Fortsetzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>about {rate}</source>
-        <translation>etwa {rate}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>better answers</source>
-        <translation>bessere Antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is being prepared for this PC</source>
-        <translation>{name} wird für diesen PC vorbereitet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is on this PC</source>
-        <translation>{name} ist auf diesem PC</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is paused</source>
-        <translation>{name} ist angehalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} runs well on this PC</source>
-        <translation>{name} läuft gut auf diesem PC</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} was not downloaded</source>
-        <translation>{name} wurde nicht heruntergeladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{size} to download</source>
-        <translation>{size} herunterzuladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy message</source>
-        <translation>Nachricht kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Delete with its answer</source>
-        <translation>Mit der Antwort löschen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit</source>
-        <translation>Bearbeiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit message</source>
-        <translation>Nachricht bearbeiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit your message</source>
-        <translation>Ihre Nachricht bearbeiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>More for this message</source>
-        <translation>Mehr zu dieser Nachricht</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>The chat goes on from here in a new branch</source>
-        <translation>Der Chat geht von hier in einem neuen Zweig weiter</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>You: {text}</source>
-        <translation>Sie: {text}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Your message</source>
-        <translation>Ihre Nachricht</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Your message, changed</source>
-        <translation>Ihre Nachricht, geändert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>{share}% of this message is shown. Copy and export take all of it.</source>
-        <translation>{share} % dieser Nachricht werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>A program</source>
-        <translation>Ein Programm</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Address</source>
-        <translation>Adresse</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Connected now</source>
-        <translation>Jetzt verbunden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Copy: {what}</source>
-        <translation>Kopieren: {what}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Every program that talks to this server needs the new one.</source>
-        <translation>Jedes Programm, das mit diesem Server spricht, braucht den neuen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Hide the key</source>
-        <translation>Schlüssel ausblenden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>It is being switched on.</source>
-        <translation>Er wird eingeschaltet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Key</source>
-        <translation>Schlüssel</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>None. {n} requests answered so far.</source>
-        <translation>
-            <numerusform>Keine. Bisher {n} Anfrage beantwortet.</numerusform>
-            <numerusform>Keine. Bisher {n} Anfragen beantwortet.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>On, answered by {model}.</source>
-        <translation>Ein, {model} antwortet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>On, but no model is loaded: programs are told so.</source>
-        <translation>Ein, aber es ist kein Modell geladen: Programme erfahren das.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Programs that have the old key are refused from then on</source>
-        <translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Renew</source>
-        <translation>Erneuern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Renew the key?</source>
-        <translation>Schlüssel erneuern?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Show the key</source>
-        <translation>Schlüssel anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Switched off</source>
-        <translation>Ausgeschaltet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>local server for other programs, openai api</source>
-        <translation>lokaler server für andere programme, openai api</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{client} waits</source>
-        <translation>{client} wartet</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{client}: {n} tokens</source>
-        <translation>
-            <numerusform>{client}: {n} Token</numerusform>
-            <numerusform>{client}: {n} Token</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{n} requests were refused.</source>
-        <translation>
-            <numerusform>{n} Anfrage wurde abgewiesen.</numerusform>
-            <numerusform>{n} Anfragen wurden abgewiesen.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Commands</source>
-        <translation>Befehle</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/transcript.py"/>
-        <source>Messages</source>
-        <translation>Nachrichten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Off</source>
-        <translation>Aus</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>On</source>
-        <translation>An</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Search all chats for “{text}”</source>
-        <translation>Alle Chats nach „{text}“ durchsuchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>use load switch model</source>
-        <translation>nutzen laden wechseln modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>use server switch model</source>
-        <translation>benutzen server wechseln modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>As in the settings</source>
-        <translation>Wie in den Einstellungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>Filter personas</source>
-        <translation>Personas filtern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>No persona</source>
-        <translation>Keine Persona</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>No persona has “{typed}”.</source>
-        <translation>Keine Persona hat „{typed}“.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/pick_row.py"/>
-        <source>shown</source>
-        <translation>angezeigt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>Anwenden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic, {amount}</source>
         <translation>Automatisch, {amount}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Does not fit</source>
         <translation>Passt nicht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Double click: automatic</source>
         <translation>Doppelklick: automatisch</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>GPU memory for this model</source>
         <translation>GPU-Speicher für dieses Modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Gives its memory back; the chat stays</source>
         <translation>Gibt seinen Speicher zurück; der Chat bleibt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Hide the reasons</source>
         <translation>Gründe ausblenden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>How the model runs here</source>
+        <translation>Wie das Modell hier läuft</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>It does not fit so</source>
         <translation>So passt es nicht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Less leaves room for other programs; more makes answers faster.</source>
         <translation>Weniger lässt anderen Programmen Platz; mehr macht Antworten schneller.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Loads the model again with this; the chat stays</source>
         <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Why?</source>
         <translation>Warum?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>now {rate}</source>
         <translation>jetzt {rate}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>only {memory} of the GPU is free</source>
         <translation>auf der GPU sind nur {memory} frei</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} of memory is missing.</source>
         <translation>Es fehlen {memory} Speicher.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the active neurons on the GPU</source>
         <translation>{share}% der aktiven Neuronen auf der GPU</translation>
     </message>
     <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>As in Settings</source>
-        <translation>Wie in den Einstellungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Changed for this chat</source>
-        <translation>Für diesen Chat geändert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Chosen for this model</source>
-        <translation>Für dieses Modell gewählt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Chosen for this model: {mode}.</source>
-        <translation>Für dieses Modell gewählt: {mode}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Every neuron</source>
-        <translation>Jedes Neuron</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>How answers are made</source>
-        <translation>Wie Antworten entstehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>None</source>
-        <translation>Keine</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Only the neurons that the predictors expect</source>
-        <translation>Nur die Neuronen, die die Prädiktoren erwarten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Preset</source>
-        <translation>Vorgabe</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Skips neurons that do not fire; the same words as dense</source>
-        <translation>Überspringt inaktive Neuronen; dieselben Wörter wie dicht</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Stop using this for every {model} chat</source>
-        <translation>Nicht mehr für jeden Chat mit {model} nutzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
-        <translation>Dieser Chat geht an einen Server. Temperatur, Top p, Startwert, die längste Antwort und die Stopptexte gehen mit.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers without instead.</source>
-        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers {mode} instead.</source>
-        <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher {mode}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Use this for every chat with {model}</source>
-        <translation>Für jeden Chat mit {model} nutzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>min p</source>
-        <translation>min p</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>seed</source>
-        <translation>Startwert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>temperature</source>
-        <translation>Temperatur</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>top k</source>
-        <translation>top k</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>top p</source>
-        <translation>top p</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Asking the hub what it offers</source>
         <translation>Den Hub fragen, was er bietet</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Back to the models</source>
         <translation>Zurück zu den Modellen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Bundle</source>
         <translation>Bundle</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Download: {name}, {size}</source>
         <translation>Herunterladen: {name}, {size}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>GGUF</source>
         <translation>GGUF</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>GGUF of PowerInfer</source>
         <translation>GGUF von PowerInfer</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>It holds no file that Hearth reads: GGUF or safetensors.</source>
         <translation>Es enthält keine Datei, die Hearth liest: GGUF oder Safetensors.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Its makers ask who fetches it: agree on its page once, and give Hearth an access token.</source>
         <translation>Die Urheber fragen, wer es lädt: Stimmen Sie einmal auf der Seite zu, und geben Sie Hearth ein Zugriffstoken.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Safetensors</source>
         <translation>Safetensors</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>{n} files</source>
         <translation>
             <numerusform>{n} Datei</numerusform>
@@ -5615,174 +4908,84 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>A whole number from {low} to {high}</source>
-        <translation>Eine ganze Zahl von {low} bis {high}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
-        <translation>Eine Antwort endet vor jedem davon, eines je Zeile; \n ist ein Zeilenumbruch. Höchstens {most}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Nothing</source>
-        <translation>Nichts</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Stop at</source>
-        <translation>Stopp bei</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Stop at. {words}</source>
-        <translation>Stopp bei. {words}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>The model's</source>
-        <translation>Wie im Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>{title}: as it was</source>
-        <translation>{title}: wie zuvor</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changed for this chat. Takes effect with the next answer.</source>
-        <translation>Für diesen Chat geändert. Gilt ab der nächsten Antwort.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changes take effect with the next answer.</source>
-        <translation>Änderungen gelten ab der nächsten Antwort.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Name of the preset</source>
-        <translation>Name der Vorgabe</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Reset</source>
-        <translation>Zurücksetzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Sampling in this chat</source>
-        <translation>Sampling in diesem Chat</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Save</source>
-        <translation>Speichern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Save as a preset</source>
-        <translation>Als Vorgabe speichern</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>{preset}, for this chat</source>
-        <translation>{preset}, für diesen Chat</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy as Markdown</source>
-        <translation>Als Markdown kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy link</source>
-        <translation>Link kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Open link</source>
-        <translation>Link öffnen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Select message</source>
-        <translation>Nachricht auswählen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Remove</source>
         <translation>Entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Remove {server}?</source>
         <translation>{server} entfernen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Send it there</source>
         <translation>Dorthin senden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Send this chat to {server}?</source>
         <translation>Diesen Chat an {server} senden?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
         <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>{server} on this PC</source>
         <translation>{server} auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Address</source>
+        <translation>Adresse</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Asking the server</source>
         <translation>Server wird gefragt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Asks this address which models it has</source>
         <translation>Fragt diese Adresse, welche Modelle sie hat</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Choose a model first</source>
         <translation>Wählen Sie zuerst ein Modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Enter adds “{model}”.</source>
         <translation>Enter fügt „{model}“ hinzu.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Filter models, or the name of one</source>
         <translation>Modelle filtern, oder der Name eines Modells</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>For another address add another server: no chat is moved by itself.</source>
         <translation>Für eine andere Adresse fügen Sie einen weiteren Server hinzu: Kein Chat wechselt von selbst.</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>It has {n} models. Choose which are offered.</source>
         <translation>
             <numerusform>Er hat {n} Modell. Wählen Sie, ob es angeboten wird.</numerusform>
@@ -5790,466 +4993,1147 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>It names no model. Type the name of one.</source>
         <translation>Er nennt kein Modell. Geben Sie einen Namen ein.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Kept as it is</source>
         <translation>Bleibt, wie er ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Key</source>
+        <translation>Schlüssel</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Leave empty if it needs none</source>
         <translation>Leer lassen, wenn keiner nötig ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>List its models</source>
         <translation>Modelle auflisten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Name</source>
+        <translation>Name</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Not encrypted: others in this network can read what is sent.</source>
         <translation>Nicht verschlüsselt: Andere in diesem Netz können mitlesen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>The key is kept in this system's keyring and sent to this address only.</source>
         <translation>Der Schlüssel liegt im Schlüsselbund dieses Systems und wird nur an diese Adresse gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Type to filter, or a model's name</source>
         <translation>Tippen zum Filtern, oder ein Modellname</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>What you call it</source>
         <translation>Wie Sie ihn nennen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Change {server}</source>
         <translation>{server} ändern</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>New chat with {model} on {server}</source>
         <translation>Neuer Chat mit {model} auf {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>No model chosen</source>
         <translation>Kein Modell gewählt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Only chats for which you choose one are sent there.</source>
         <translation>Nur Chats, für die Sie einen wählen, werden dorthin gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Servers</source>
         <translation>Server</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Progress</source>
+        <translation>Fortschritt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Queued: {names}</source>
+        <translation>Wartet: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Stop: {words}</source>
+        <translation>Stoppen: {words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Waiting for the network: {names}</source>
+        <translation>Warten auf das Netz: {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>{name} and {more} more</source>
+        <translation>{name} und {more} weitere</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Built with</source>
+        <translation>Gebaut mit</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
+        <translation>Chats werden unverschlüsselt in Ihrem eigenen Ordner gespeichert. „Ihre Chats“ in den Einstellungen öffnet ihn. Löschen Sie einzelne Chats in Hearth oder alles mit dem Ordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
+        <translation>Hearth chattet mit Sprachmodellen auf diesem PC, mit einer eigenen Engine, die inaktive Neuronen überspringt. Wo es eine NVIDIA-GPU gibt, berechnet sie dort die eifrigen Neuronen und zugleich auf der CPU die übrigen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
+        <translation>Hearth nutzt das Netz nur, wenn Sie ein Modell suchen oder herunterladen, an einen von Ihnen hinzugefügten Server schreiben, einen Link öffnen oder die Suche nach Updates einschalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
+        <translation>Der Code von Hearth steht unter der MIT-Lizenz. Das Startmodell und die Teile unten stehen unter ihren eigenen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>It brings no text of its licence, {licence}.</source>
+        <translation>Es bringt keinen Text seiner Lizenz {licence} mit.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
+        <translation>Andere Programme auf diesem PC können Ihr Modell nur fragen, solange Sie den lokalen Server eingeschaltet haben, und nur mit dessen Schlüssel.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Part</source>
+        <translation>Teil</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Starter model</source>
+        <translation>Startmodell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Text</source>
+        <translation>Text</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
+        <translation>Dieser Text kann nicht gelesen werden: {path} ({why}). Installieren Sie Hearth neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Version</source>
+        <translation>Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Version {version}</source>
+        <translation>Version {version}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
+        <translation>Was Sie schreiben, die Antworten und Ihre Anhänge bleiben auf diesem PC. Es gibt kein Konto und keine Telemetrie. Wenn Hearth startet, läuft oder abstürzt, wird nichts gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Hearth ended unexpectedly last time</source>
+        <translation>Hearth wurde beim letzten Mal unerwartet beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Hide details</source>
+        <translation>Details ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>It was ended from outside, or stopped answering.</source>
+        <translation>Es wurde von außen beendet oder antwortete nicht mehr.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Nothing was written down.</source>
+        <translation>Es wurde nichts notiert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>What is known of it</source>
+        <translation>Was darüber bekannt ist</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <translation>Sie können einen Bericht für die Fehlersuche speichern. Er enthält keinen Text von Ihnen, und nichts wird gesendet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Your chats are safe</source>
+        <translation>Ihre Chats sind sicher</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>A program</source>
+        <translation>Ein Programm</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Connected now</source>
+        <translation>Jetzt verbunden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copied</source>
+        <translation>Kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Copy: {what}</source>
+        <translation>Kopieren: {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Every program that talks to this server needs the new one.</source>
+        <translation>Jedes Programm, das mit diesem Server spricht, braucht den neuen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Hide the key</source>
+        <translation>Schlüssel ausblenden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>It is being switched on.</source>
+        <translation>Er wird eingeschaltet.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>None. {n} requests answered so far.</source>
+        <translation>
+            <numerusform>Keine. Bisher {n} Anfrage beantwortet.</numerusform>
+            <numerusform>Keine. Bisher {n} Anfragen beantwortet.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>On, answered by {model}.</source>
+        <translation>Ein, {model} antwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>On, but no model is loaded: programs are told so.</source>
+        <translation>Ein, aber es ist kein Modell geladen: Programme erfahren das.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Programs that have the old key are refused from then on</source>
+        <translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Renew</source>
+        <translation>Erneuern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Renew the key?</source>
+        <translation>Schlüssel erneuern?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Show the key</source>
+        <translation>Schlüssel anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Switched off</source>
+        <translation>Ausgeschaltet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>local server for other programs, openai api</source>
+        <translation>lokaler server für andere programme, openai api</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{client} waits</source>
+        <translation>{client} wartet</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{client}: {n} tokens</source>
+        <translation>
+            <numerusform>{client}: {n} Token</numerusform>
+            <numerusform>{client}: {n} Token</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{n} requests were refused.</source>
+        <translation>
+            <numerusform>{n} Anfrage wurde abgewiesen.</numerusform>
+            <numerusform>{n} Anfragen wurden abgewiesen.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Collapsed</source>
         <translation>Zugeklappt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Expanded</source>
         <translation>Aufgeklappt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Search settings</source>
         <translation>Einstellungen durchsuchen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>Double-click for: {back}</source>
         <translation>Doppelklick für: {back}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>Must lie between {low} and {high}.</source>
         <translation>Muss zwischen {low} und {high} liegen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>no text</source>
         <translation>kein Text</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>off</source>
         <translation>aus</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>on</source>
         <translation>an</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>the first text</source>
         <translation>der erste Text</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>{title}: back to {value}</source>
         <translation>{title}: zurück auf {value}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>“{typed}” is no number.</source>
         <translation>„{typed}“ ist keine Zahl.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>For models that ask for one</source>
         <translation>Für Modelle, die eines verlangen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Help</source>
         <translation>Hilfe</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Models folder</source>
         <translation>Modellordner</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move it to another place</source>
         <translation>An einen anderen Ort verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>Keine Einstellung enthält „{typed}“.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy and storage</source>
         <translation>Datenschutz und Speicherort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>To show to others. Contains no chats and no file names.</source>
         <translation>Zum Zeigen. Enthält keine Chats und keine Dateinamen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What Hearth did, on this PC only</source>
         <translation>Was Hearth tat, nur auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>Was diesen PC verlässt und was nicht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Your chats</source>
         <translation>Ihre Chats</translation>
     </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Duplicate</source>
-        <translation>Duplizieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Export</source>
-        <translation>Exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Hearth's</source>
-        <translation>von Hearth</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Import</source>
-        <translation>Importieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
-        <translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>They are all here already</source>
-        <translation>Sie sind alle schon hier</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{added}, {left_out} left out: they make no sense here</source>
-        <translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{name} could not be written: {why}</source>
-        <translation>{name} konnte nicht geschrieben werden: {why}</translation>
-    </message>
     <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{n} added</source>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>And {n} more chats</source>
         <translation>
-            <numerusform>{n} hinzugefügt</numerusform>
-            <numerusform>{n} hinzugefügt</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{n} written to {name}</source>
-        <translation>
-            <numerusform>{n} nach {name} geschrieben</numerusform>
-            <numerusform>{n} nach {name} geschrieben</numerusform>
+            <numerusform>Und {n} weiterer Chat</numerusform>
+            <numerusform>Und {n} weitere Chats</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Export personas</source>
-        <translation>Personas exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Export presets</source>
-        <translation>Vorgaben exportieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Import personas</source>
-        <translation>Personas importieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Import presets</source>
-        <translation>Vorgaben importieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Name of the persona</source>
-        <translation>Name der Persona</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>New persona</source>
-        <translation>Neue Persona</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>New preset</source>
-        <translation>Neue Vorgabe</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Small models may not follow long instructions.</source>
-        <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Take personas in from a file</source>
-        <translation>Personas aus einer Datei übernehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Take presets in from a file</source>
-        <translation>Vorgaben aus einer Datei übernehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>What the model is told before the chat begins, in your words</source>
-        <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Write your own personas into a file</source>
-        <translation>Eigene Personas in eine Datei schreiben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Write your own presets into a file</source>
-        <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Bin</source>
+        <translation>Papierkorb</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>{n} characters. They take up context in every chat with this persona.</source>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete {n} chats for good?</source>
         <translation>
-            <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
-            <numerusform>{n} Zeichen. Sie belegen Kontext in jedem Chat mit dieser Persona.</numerusform>
+            <numerusform>{n} Chat endgültig löschen?</numerusform>
+            <numerusform>{n} Chats endgültig löschen?</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Arrow up</source>
-        <translation>Pfeil hoch</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete “{title}” for good</source>
+        <translation>„{title}“ endgültig löschen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Ctrl+K finds these and everything else by name.</source>
-        <translation>Strg+K findet diese und alles andere beim Namen.</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete “{title}” for good?</source>
+        <translation>„{title}“ endgültig löschen?</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
+        <translation>
+            <numerusform>Gelöschte Chats bleiben {n} Tag erhalten. Suche und Export lassen sie aus.</numerusform>
+            <numerusform>Gelöschte Chats bleiben {n} Tage erhalten. Suche und Export lassen sie aus.</numerusform>
+        </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Enter</source>
-        <translation>Enter</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Empty the bin</source>
+        <translation>Papierkorb leeren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Page down</source>
-        <translation>Bild ab</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>It cannot be restored afterwards.</source>
+        <translation>Danach ist er nicht wiederherzustellen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Page up</source>
-        <translation>Bild auf</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Restore</source>
+        <translation>Wiederherstellen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Restore “{title}”</source>
+        <translation>„{title}“ wiederherstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>The bin is empty.</source>
+        <translation>Der Papierkorb ist leer.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>What is in the bin cannot be restored afterwards.</source>
+        <translation>Was im Papierkorb liegt, ist danach nicht wiederherzustellen.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>{n} days left</source>
+        <translation>
+            <numerusform>Noch {n} Tag</numerusform>
+            <numerusform>Noch {n} Tage</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Chats (*.json)</source>
+        <translation>Chats (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Export all chats</source>
+        <translation>Alle Chats exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Export this chat</source>
+        <translation>Diesen Chat exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Hearth chats</source>
+        <translation>Hearth-Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>JSON, which Hearth can import (*.json)</source>
+        <translation>JSON, das Hearth importieren kann (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Markdown (*.md)</source>
+        <translation>Markdown (*.md)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Where the chats should lie</source>
+        <translation>Wo die Chats liegen sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <source>All chats</source>
+        <translation>Alle Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export all as JSON</source>
+        <translation>Alle als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export all as Markdown</source>
+        <translation>Alle als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export as JSON</source>
+        <translation>Als JSON exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export as Markdown</source>
+        <translation>Als Markdown exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Move to a new folder</source>
+        <translation>In einen neuen Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Move to folder</source>
+        <translation>In Ordner verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>New folder</source>
+        <translation>Neuer Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Out of the folder</source>
+        <translation>Aus dem Ordner nehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Pin</source>
+        <translation>Anheften</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Remove folder, keep chats</source>
+        <translation>Ordner entfernen, Chats behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Unpin</source>
+        <translation>Lösen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>April</source>
+        <translation>April</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>August</source>
+        <translation>August</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>December</source>
+        <translation>Dezember</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>February</source>
+        <translation>Februar</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Folders</source>
+        <translation>Ordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>January</source>
+        <translation>Januar</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>July</source>
+        <translation>Juli</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>June</source>
+        <translation>Juni</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Last 7 days</source>
+        <translation>Letzte 7 Tage</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>March</source>
+        <translation>März</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>May</source>
+        <translation>Mai</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>November</source>
+        <translation>November</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>October</source>
+        <translation>Oktober</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Pinned</source>
+        <translation>Angeheftet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>September</source>
+        <translation>September</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Today</source>
+        <translation>Heute</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Yesterday</source>
+        <translation>Gestern</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{month} {year}</source>
+        <translation>{month} {year}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{name}, folder, {chats}, closed</source>
+        <translation>{name}, Ordner, {chats}, geschlossen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{name}, folder, {chats}, open</source>
+        <translation>{name}, Ordner, {chats}, geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{title}, writing</source>
+        <translation>{title}, wird geschrieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>Folder menu</source>
+        <translation>Ordnermenü</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>New name</source>
+        <translation>Neuer Name</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>New title</source>
+        <translation>Neuer Titel</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Move</source>
+        <translation>Verschieben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Name of the folder</source>
+        <translation>Name des Ordners</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>There is a folder of that name: the chat joins it.</source>
+        <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Close the search  (Esc)</source>
         <translation>Suche schließen  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Close the sidebar</source>
         <translation>Seitenleiste schließen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>No chat mentions “{typed}”</source>
         <translation>Kein Chat erwähnt „{typed}“</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Open the sidebar</source>
         <translation>Seitenleiste öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Search</source>
         <translation>Suchen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Search chats</source>
         <translation>Chats durchsuchen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Try fewer words.</source>
         <translation>Nehmen Sie weniger Wörter.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Your chats will appear here.</source>
         <translation>Hier erscheinen Ihre Chats.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models, {figure}</source>
         <translation>Modelle, {figure}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Sidebar</source>
         <translation>Seitenleiste</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
-        <translation>GPU-Speicher: {ours} Prozent Hearth, {others} Prozent andere Programme</translation>
+        <location filename="../../app/ui/transcript/answer_figures.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>Figures of this answer</source>
+        <translation>Zahlen zu dieser Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>Share on the GPU, {share} percent</source>
-        <translation>Anteil auf der GPU, {share} Prozent</translation>
+        <location filename="../../app/ui/transcript/answer_figures.py"/>
+        <source>This answer, measured on this PC</source>
+        <translation>Diese Antwort, auf diesem PC gemessen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>{name}, {done} percent</source>
-        <translation>{name}, {done} Prozent</translation>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{built_in} built in</source>
+        <translation>{built_in} mitgeliefert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{name}, changed</source>
+        <translation>{name}, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} eigene, {built_in} mitgeliefert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>Auf diesem PC antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>Mit Hearth antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>Sent to {server}</source>
+        <translation>An {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>ein anderes Programm auf diesem PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Copy code</source>
+        <translation>Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Copy {language} code</source>
+        <translation>{language}-Code kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Let long lines scroll</source>
+        <translation>Lange Zeilen scrollen lassen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show fewer lines</source>
+        <translation>Weniger Zeilen anzeigen</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show {n} lines</source>
+        <translation>
+            <numerusform>{n} Zeile anzeigen</numerusform>
+            <numerusform>{n} Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Wrap long lines</source>
+        <translation>Lange Zeilen umbrechen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>code</source>
+        <translation>Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>{language} code</source>
+        <translation>{language}-Code</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Left out was “{first}”.</source>
+        <translation>Weggelassen wurde „{first}“.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Left out were {n} messages, from “{first}” to “{last}”.</source>
+        <translation>
+            <numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform>
+            <numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Press the figure below the message to choose what happens when the context is full.</source>
+        <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>The chat is longer than what the model can read at once.</source>
+        <translation>Der Chat ist länger, als das Modell auf einmal lesen kann.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>They stay here to read.</source>
+        <translation>
+            <numerusform>Sie bleibt hier lesbar.</numerusform>
+            <numerusform>Sie bleiben hier lesbar.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>What the model reads</source>
+        <translation>Was das Modell liest</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Why is that?</source>
+        <translation>Warum ist das so?</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} earlier messages are no longer in the context</source>
+        <translation>
+            <numerusform>{n} frühere Nachricht ist nicht mehr im Kontext</numerusform>
+            <numerusform>{n} frühere Nachrichten sind nicht mehr im Kontext</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} messages after the first answer are no longer in the context</source>
+        <translation>
+            <numerusform>{n} Nachricht nach der ersten Antwort ist nicht mehr im Kontext</numerusform>
+            <numerusform>{n} Nachrichten nach der ersten Antwort sind nicht mehr im Kontext</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} messages were left out.</source>
+        <translation>
+            <numerusform>{n} Nachricht wurde weggelassen.</numerusform>
+            <numerusform>{n} Nachrichten wurden weggelassen.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Next version</source>
+        <translation>Nächste Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Previous version</source>
+        <translation>Vorige Version</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Version {which} of {count}</source>
+        <translation>Version {which} von {count}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
+        <source>Show more</source>
+        <translation>Mehr anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>Table in the answer</source>
+        <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>This answer</source>
+        <translation>Diese Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
+            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy message</source>
+        <translation>Nachricht kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Delete with its answer</source>
+        <translation>Mit der Antwort löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit</source>
+        <translation>Bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit message</source>
+        <translation>Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit your message</source>
+        <translation>Ihre Nachricht bearbeiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>More for this message</source>
+        <translation>Mehr zu dieser Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>The chat goes on from here in a new branch</source>
+        <translation>Der Chat geht von hier in einem neuen Zweig weiter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>You: {text}</source>
+        <translation>Sie: {text}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Your message</source>
+        <translation>Ihre Nachricht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Your message, changed</source>
+        <translation>Ihre Nachricht, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <translation>{share} % dieser Nachricht werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy as Markdown</source>
+        <translation>Als Markdown kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy link</source>
+        <translation>Link kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Open link</source>
+        <translation>Link öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Select message</source>
+        <translation>Nachricht auswählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Continue</source>
         <translation>Weiterschreiben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Copy answer</source>
         <translation>Antwort kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Have this answer written on</source>
         <translation>Diese Antwort weiterschreiben lassen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>More for this answer</source>
         <translation>Mehr zu dieser Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Statistics: {words}</source>
         <translation>Statistik: {words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Hide the thought</source>
         <translation>Gedankengang ausblenden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Show the thought</source>
         <translation>Gedankengang anzeigen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>{share}% of this thought is shown. Export takes all of it.</source>
         <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
-        <translation>Fragen Sie etwas: Hier steht, wohin die Zeit jedes Tokens geht, von der Aufmerksamkeit bis zur Wahl des Tokens.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Its parts are not measured</source>
-        <translation>Seine Teile werden nicht gemessen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Time of a token</source>
-        <translation>Zeit eines Tokens</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Time of a token {total}</source>
-        <translation>Zeit eines Tokens {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>{stage} on the {side}</source>
-        <translation>{stage} auf der {side}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>{time}, {share}% of the time</source>
-        <translation>{time}, {share}% der Zeit</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript.py"/>
+        <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Jump to end</source>
         <translation>Zum Ende springen</translation>
     </message>
@@ -6264,29 +6148,145 @@ Andere Programme: {others}</translation>
         <translation>Beenden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Progress</source>
-        <translation>Fortschritt</translation>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copy details</source>
+        <translation>Details kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Queued: {names}</source>
-        <translation>Wartet: {names}</translation>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>loaded in {time}</source>
+        <translation>in {time} geladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Stop: {words}</source>
-        <translation>Stoppen: {words}</translation>
+        <location filename="../../app/ui/widgets/floating.py"/>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Waiting for the network: {names}</source>
-        <translation>Warten auf das Netz: {names}</translation>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Looking at what there is</source>
+        <translation>Nachsehen, was es gibt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>{name} and {more} more</source>
-        <translation>{name} und {more} weitere</translation>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No model is like that</source>
+        <translation>Kein Modell ist so</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No model is on this PC yet</source>
+        <translation>Auf diesem PC ist noch kein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No models are known</source>
+        <translation>Es sind keine Modelle bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Show all</source>
+        <translation>Alle anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Show the recommended ones</source>
+        <translation>Empfohlene anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>The list of models was not read.</source>
+        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>The models to choose from, and those on this PC.</source>
+        <translation>Die Modelle zur Auswahl und die auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Those you download or add will be here.</source>
+        <translation>Was Sie herunterladen oder hinzufügen, steht dann hier.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Try another filter, or any size and family.</source>
+        <translation>Nehmen Sie einen anderen Filter oder beliebige Größe und Familie.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/pick_row.py"/>
+        <source>shown</source>
+        <translation>angezeigt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Duplicate</source>
+        <translation>Duplizieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Export</source>
+        <translation>Exportieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Hearth's</source>
+        <translation>von Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Import</source>
+        <translation>Importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
+        <translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>They are all here already</source>
+        <translation>Sie sind alle schon hier</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{added}, {left_out} left out: they make no sense here</source>
+        <translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{name} could not be written: {why}</source>
+        <translation>{name} konnte nicht geschrieben werden: {why}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{n} added</source>
+        <translation>
+            <numerusform>{n} hinzugefügt</numerusform>
+            <numerusform>{n} hinzugefügt</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{n} written to {name}</source>
+        <translation>
+            <numerusform>{n} nach {name} geschrieben</numerusform>
+            <numerusform>{n} nach {name} geschrieben</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
+        <translation>GPU-Speicher: {ours} Prozent Hearth, {others} Prozent andere Programme</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>Share on the GPU, {share} percent</source>
+        <translation>Anteil auf der GPU, {share} Prozent</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>{name}, {done} percent</source>
+        <translation>{name}, {done} Prozent</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

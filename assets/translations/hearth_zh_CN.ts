@@ -4,224 +4,224 @@
 <context>
     <name>Hearth</name>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>Every chat with {name} begins so now</source>
         <translation>与 {name} 的每个聊天今后都这样开始</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>No model is loaded.</source>
         <translation>未加载模型。</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>Saved as {name}</source>
         <translation>已保存为 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>This chat is sent to a server: only what this PC answers can be compared.</source>
         <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>This model computes every neuron anyway, so there is nothing to compare.</source>
         <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>{model} here: {costs}.</source>
         <translation>{model} 在此电脑上：{costs}。</translation>
     </message>
     <message>
-        <location filename="../../app/answer_setup.py"/>
+        <location filename="../../app/chat/answer_setup.py"/>
         <source>{name} has no choices of its own</source>
         <translation>{name} 没有自己的选择</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Already in memory</source>
         <translation>已在内存中</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Another program on this PC</source>
         <translation>本机上的另一程序</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/message_view.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer</source>
         <translation>回答</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Context</source>
         <translation>上下文</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Cut off at the length limit</source>
         <translation>因达到长度上限而中断</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Cut off: the context is full</source>
         <translation>已中断：上下文已满</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Dense</source>
         <translation>稠密</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Exact</source>
         <translation>精确</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>First token after</source>
         <translation>首个 token 用时</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>已中断：Hearth 在回答途中关闭</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Left out of the context</source>
         <translation>已移出上下文</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Model</source>
         <translation>模型</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/live_figures.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
         <source>Neurons</source>
         <translation>神经元</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Neurons computed</source>
         <translation>计算的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Neurons that fired</source>
         <translation>激活的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Not finished: the engine failed</source>
         <translation>未完成：引擎出错</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Not finished: the server did not answer</source>
         <translation>未完成：服务器没有回答</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>提示</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
         <translation>阅读</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Server, not on this PC</source>
         <translation>服务器，不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Share on the GPU</source>
         <translation>GPU 占比</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/mode_rates.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Sparse</source>
         <translation>稀疏</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Stopped</source>
         <translation>已停止</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>思考过程</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Thought for {time}</source>
         <translation>思考了 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>Time</source>
         <translation>时间</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/shortcuts.py"/>
         <source>Writing</source>
         <translation>书写</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>首个 token {time}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>from {server}, another program on this PC</source>
         <translation>来自 {server}，本机上的另一程序</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>from {server}, not on this PC</source>
         <translation>来自 {server}，不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>under 1%</source>
         <translation>不到 1%</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} messages</source>
         <translation>
@@ -229,303 +229,125 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/answer_words.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} tokens</source>
         <translation>
             <numerusform>{n} 个 token</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{share} of neurons</source>
         <translation>{share} 的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{tokens} in {time}</source>
         <translation>{tokens}，用时 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/answer_words.py"/>
+        <location filename="../../app/chat/answer_words.py"/>
         <source>{used} of {total}</source>
         <translation>{used} / {total}</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
-        <location filename="../../app/draft_attachments.py"/>
-        <location filename="../../app/shelf.py"/>
+        <location filename="../../app/chat/attachments.py"/>
+        <location filename="../../app/chat/draft_attachments.py"/>
+        <location filename="../../app/chat/shelf.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} has {size} MB. Files up to {most} MB are read.</source>
         <translation>{name} 有 {size} MB。最大可读取 {most} MB 的文件。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} holds no text.</source>
         <translation>{name} 不含文本。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} 是文件夹。请附加其中的文件。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is empty.</source>
         <translation>{name} 是空的。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is no file.</source>
         <translation>{name} 不是文件。</translation>
     </message>
     <message>
-        <location filename="../../app/attachments.py"/>
+        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is not a text file. Hearth reads text and PDF files.</source>
         <translation>{name} 不是文本文件。Hearth 可读取文本和 PDF 文件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>Chat moved to the bin</source>
         <translation>对话已移入回收站</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>This model</source>
         <translation>此模型</translation>
     </message>
     <message>
-        <location filename="../../app/chat_controller.py"/>
+        <location filename="../../app/chat/chat_controller.py"/>
         <source>{name} brings no predictors: its neurons are chosen automatically</source>
         <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file does not hold chats that Hearth exported.</source>
-        <translation>此文件不含 Hearth 导出的聊天。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file holds more values than Hearth reads.</source>
-        <translation>此文件的数据量超出 Hearth 的读取范围。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
-        <translation>此文件已损坏：{where} 中，{what} 不正确。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is not JSON, or it is cut off.</source>
-        <translation>此文件不是 JSON，或不完整。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file is not a text in UTF-8.</source>
-        <translation>此文件不是 UTF-8 文本。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>This file was written by a later version of Hearth.</source>
-        <translation>此文件由更新版本的 Hearth 写入。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>an id that two share</source>
-        <translation>重复的标识</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>chat {number}</source>
-        <translation>聊天 {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the attachment itself</source>
-        <translation>附件本身</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the chat itself</source>
-        <translation>聊天本身</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the choices</source>
-        <translation>选择</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the file</source>
-        <translation>文件</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the id</source>
-        <translation>标识</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the kind</source>
-        <translation>类型</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the leaf</source>
-        <translation>末尾</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the message itself</source>
-        <translation>消息本身</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the number of pages</source>
-        <translation>页数</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the parent</source>
-        <translation>上级</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the role</source>
-        <translation>角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the state</source>
-        <translation>状态</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the statistic {name}</source>
-        <translation>统计项 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the statistics</source>
-        <translation>统计</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>the version</source>
-        <translation>版本</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>{where}, attachment {number}</source>
-        <translation>{where}，附件 {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_file_check.py"/>
-        <source>{where}, message {number}</source>
-        <translation>{where}，消息 {number}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>Cut off at the limit</source>
-        <translation>因达到上限而中断</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Instructions</source>
-        <translation>指令</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>Interrupted</source>
-        <translation>已中断</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_model.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/empty_page.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>新聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Not finished</source>
-        <translation>未完成</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
-        <translation>此文件大于 {most} MiB，Hearth 不予读取。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_files.py"/>
-        <source>You</source>
-        <translation>您</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat_files.py"/>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <source>{n} pages</source>
-        <translation>
-            <numerusform>{n} 页</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat pinned</source>
         <translation>已固定聊天</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat restored</source>
         <translation>对话已恢复</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Chat unpinned</source>
         <translation>已取消固定</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Moved into “{folder}”, which was there already</source>
         <translation>已移入已有的“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Moved to “{folder}”</source>
         <translation>已移至“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Taken out of “{folder}”</source>
         <translation>已移出“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>Taken out of “{folder}”: {chats}</source>
         <translation>已移出“{folder}”：{chats}</translation>
     </message>
     <message>
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>There is no chat in this file</source>
         <translation>此文件中没有聊天</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
-        <location filename="../../app/ui/chat_model.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} chats</source>
         <translation>
@@ -533,195 +355,839 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>已将 {n} 个聊天导出到 {name}</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats imported</source>
         <translation>
             <numerusform>已导入 {n} 个聊天</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} chats were here already</source>
         <translation>
             <numerusform>{n} 个聊天已存在</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_shelf.py"/>
         <source>{n} were here already</source>
         <translation>
             <numerusform>{n} 个已存在</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Answer deleted</source>
         <translation>已删除回答</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Message deleted</source>
         <translation>已删除消息</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Question and answer deleted</source>
         <translation>已删除问题和回答</translation>
     </message>
     <message>
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>Still answering: stop it first, or wait</source>
         <translation>仍在回答：请先停止或等待</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat_turns.py"/>
+        <location filename="../../app/chat/chat_turns.py"/>
         <source>{n} messages deleted</source>
         <translation>
             <numerusform>已删除 {n} 条消息</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
+        <location filename="../../app/chat/comparison.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Answering</source>
         <translation>正在回答</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>As set</source>
         <translation>按设置</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Both are about as fast here.</source>
         <translation>两者在这里速度相近。</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Both wrote the same words.</source>
         <translation>两者写出的内容相同。</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The engine stopped unexpectedly. Compare again once it is back.</source>
         <translation>引擎意外停止。恢复后请重新比较。</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The first {n} words are the same; then they go apart.</source>
         <translation>
             <numerusform>前 {n} 个词相同，之后开始不同。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>The model was changed meanwhile. Compare again with the new one.</source>
         <translation>模型已更换。请用新模型重新比较。</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>They differ from the first word on.</source>
         <translation>从第一个词起就不同。</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Waiting for the answer that runs</source>
         <translation>等待当前回答结束</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>Waiting for the model</source>
         <translation>等待模型</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>{faster} is {times} times as fast as {slower} here.</source>
         <translation>{faster}在这里的速度是{slower}的 {times} 倍。</translation>
     </message>
     <message>
-        <location filename="../../app/comparison.py"/>
+        <location filename="../../app/chat/comparison.py"/>
         <source>{state}: {side}, {now} of {sides}</source>
         <translation>{state}：{side}，{now} / {sides}</translation>
     </message>
     <message>
-        <location filename="../../app/draft_attachments.py"/>
+        <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
     </message>
+    <message>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>Auto</source>
+        <translation>自动</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <translation>尚未测量：有了回答后，这里会显示各模式的速度。</translation>
+    </message>
     <message numerus="yes">
-        <location filename="../../app/engine_client.py"/>
+        <location filename="../../app/chat/mode_rates.py"/>
+        <source>{rates}, in {n} answers on this PC</source>
+        <translation>
+            <numerusform>{rates}，基于此电脑上的 {n} 个回答</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/next_message.py"/>
+        <source>Message removed</source>
+        <translation>消息已移除</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read within {seconds} s.</source>
+        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
+        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} could not be read: it is damaged.</source>
+        <translation>无法读取 {name}：已损坏。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
+        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} is protected by a password.</source>
+        <translation>{name} 有密码保护。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Concise</source>
+        <translation>简洁</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Copy editor</source>
+        <translation>文字编辑</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Patient teacher</source>
+        <translation>耐心的老师</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>Programmer</source>
+        <translation>程序员</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/personas.py"/>
+        <source>{name} holds no personas.</source>
+        <translation>{name} 不含角色。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>As in the settings, else as the model's makers advise</source>
+        <translation>按设置，否则按模型作者的建议</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>As is</source>
+        <translation>保持原样</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Balanced</source>
+        <translation>均衡</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Creative</source>
+        <translation>创意</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Facts, code, translations</source>
+        <translation>事实、代码、翻译</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Precise</source>
+        <translation>精准</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>Stories, ideas</source>
+        <translation>故事、点子</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/presets.py"/>
+        <source>{name} holds no presets.</source>
+        <translation>{name} 不含预设。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>More than {most} cannot be kept.</source>
+        <translation>最多保留 {most} 个。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} holds nothing of Hearth's.</source>
+        <translation>{name} 不含 Hearth 的内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} is larger than {most} MB.</source>
+        <translation>{name} 大于 {most} MB。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} is no JSON file.</source>
+        <translation>{name} 不是 JSON 文件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/shelf.py"/>
+        <source>{name} was written by a newer Hearth.</source>
+        <translation>{name} 由更新版本的 Hearth 写入。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file does not hold chats that Hearth exported.</source>
+        <translation>此文件不含 Hearth 导出的聊天。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file holds more values than Hearth reads.</source>
+        <translation>此文件的数据量超出 Hearth 的读取范围。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
+        <translation>此文件已损坏：{where} 中，{what} 不正确。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not JSON, or it is cut off.</source>
+        <translation>此文件不是 JSON，或不完整。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is not a text in UTF-8.</source>
+        <translation>此文件不是 UTF-8 文本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file was written by a later version of Hearth.</source>
+        <translation>此文件由更新版本的 Hearth 写入。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>an id that two share</source>
+        <translation>重复的标识</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>chat {number}</source>
+        <translation>聊天 {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the attachment itself</source>
+        <translation>附件本身</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the chat itself</source>
+        <translation>聊天本身</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the choices</source>
+        <translation>选择</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the file</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the id</source>
+        <translation>标识</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the kind</source>
+        <translation>类型</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the leaf</source>
+        <translation>末尾</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the message itself</source>
+        <translation>消息本身</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the number of pages</source>
+        <translation>页数</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the parent</source>
+        <translation>上级</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the role</source>
+        <translation>角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the state</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the statistic {name}</source>
+        <translation>统计项 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the statistics</source>
+        <translation>统计</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>the version</source>
+        <translation>版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, attachment {number}</source>
+        <translation>{where}，附件 {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>{where}, message {number}</source>
+        <translation>{where}，消息 {number}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Cut off at the limit</source>
+        <translation>因达到上限而中断</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Instructions</source>
+        <translation>指令</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>Interrupted</source>
+        <translation>已中断</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>新聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Not finished</source>
+        <translation>未完成</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
+        <translation>此文件大于 {most} MiB，Hearth 不予读取。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>You</source>
+        <translation>您</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>{n} pages</source>
+        <translation>
+            <numerusform>{n} 页</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/clients/engine_client.py"/>
         <source>{n} threads</source>
         <translation>
             <numerusform>{n} 线程</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Getting ready, {done} of {total} (once for this PC)</source>
         <translation>准备中，{done}/{total}（本机仅一次）</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Loading</source>
         <translation>加载中</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>No model</source>
         <translation>无模型</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Not loaded</source>
         <translation>未加载</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Reading {n} tokens</source>
         <translation>
             <numerusform>正在阅读 {n} 个 token</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Ready</source>
         <translation>就绪</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Restarting</source>
         <translation>正在重启</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Stopping</source>
         <translation>正在停止</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>思考中</translation>
     </message>
     <message>
-        <location filename="../../app/engine_status.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{used} of {total} GB</source>
         <translation>{used} / {total} GB</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Another value than zero had {share}.</source>
+        <translation>其中 {share} 的值不为零。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the neurons that fire for each token light up here.</source>
+        <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Ask something: the rate of the answer is drawn here.</source>
+        <translation>提个问题：回答的速率会显示在此。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Attention</source>
+        <translation>注意力</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Choosing the token</source>
+        <translation>选择 token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Cold neurons</source>
+        <translation>冷神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>From sending to the first token</source>
+        <translation>从发送到首个 token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Head</source>
+        <translation>输出头</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Hearth {size}</source>
+        <translation>Hearth {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Hot neurons</source>
+        <translation>热神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>How fast the prompt was read</source>
+        <translation>阅读提示的速度</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Memory used</source>
+        <translation>已用内存</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <source>No model is loaded</source>
+        <translation>未加载模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Norms and exchange</source>
+        <translation>归一化与交换</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Norms, the embedding, and what lies between two tokens</source>
+        <translation>归一化、嵌入以及两个 token 之间的部分</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of all neurons, those computed for a token.</source>
+        <translation>全部神经元中，为一个 token 计算的部分。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Of the neurons computed, those that the GPU computes</source>
+        <translation>计算的神经元中，由 GPU 计算的部分</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Other</source>
+        <translation>其他</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Predictor</source>
+        <translation>预测器</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Processor, load</source>
+        <translation>处理器负载</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Sampling</source>
+        <translation>采样</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>The CPU waits for the GPU, which works meanwhile</source>
+        <translation>CPU 在等待，GPU 同时在工作</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>The GPU waits for the CPU, which works meanwhile</source>
+        <translation>GPU 在等待，CPU 同时在工作</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
+        <source>Waiting</source>
+        <translation>等待</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>bright: fired for one token</source>
+        <translation>亮：为一个 token 激活</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>first token</source>
+        <translation>首个 token</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>mean over the last answer</source>
+        <translation>上一个回答的平均值</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>mean {rate} over this answer</source>
+        <translation>本回答平均 {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>neurons active</source>
+        <translation>激活的神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>of {total}</source>
+        <translation>共 {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>on the GPU</source>
+        <translation>在 GPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer</source>
+        <translation>每列一层</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer · every neuron of this model works for every token</source>
+        <translation>每列一层 · 此模型的每个神经元都为每个 token 工作</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>one column a layer, busiest at the bottom</source>
+        <translation>每列一层，最活跃的在底部</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>reading</source>
+        <translation>阅读</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>the {part} on the GPU do {share} of the work</source>
+        <translation>GPU 上的 {part} 完成了 {share} 的工作</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>which of them fire is not counted here</source>
+        <translation>此处不统计哪些被激活</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{model} is answering</source>
+        <translation>{model} 正在回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{model} is answering in “{chat}”</source>
+        <translation>{model} 正在“{chat}”中回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name} load</source>
+        <translation>{name} 负载</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name}, load</source>
+        <translation>{name}，负载</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>{name}, memory</source>
+        <translation>{name}，显存</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Hearth is already open</source>
+        <translation>Hearth 已打开</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Hearth is already open.</source>
+        <translation>Hearth 已打开。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
+        <translation>它目前没有响应。请稍候再启动，或先结束它。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Report (*.zip)</source>
+        <translation>报告 (*.zip)</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>Report saved</source>
+        <translation>报告已保存</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Save a report</source>
+        <translation>保存报告</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>The report was not saved: {why}</source>
+        <translation>报告未保存：{why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>This desktop has no tray.</source>
+        <translation>此桌面没有托盘。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>downloading</source>
+        <translation>正在下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>hearing an answer</source>
+        <translation>正在接收回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>preparing a model</source>
+        <translation>正在准备模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/manners.py"/>
+        <source>something unforeseen; the log says more</source>
+        <translation>发生了意料之外的情况；详见日志</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>Hearth says why.</source>
+        <translation>原因见 Hearth。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Show</source>
+        <translation>显示</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>The answer is there</source>
+        <translation>回答已完成</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The answer was not finished</source>
+        <translation>回答未完成</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <location filename="../../app/models/model_switch.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>The model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>{model} ended in {time}.</source>
+        <translation>{model} 用时 {time} 结束。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/desktop/notifications.py"/>
+        <source>{model} wrote {n} tokens in {time}.</source>
+        <translation>
+            <numerusform>{model} 用 {time} 写了 {n} 个 token。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/sleep_inhibitor.py"/>
+        <source>Hearth is {reasons}</source>
+        <translation>Hearth {reasons}</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -909,9 +1375,9 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/note.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/widgets/note.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>重试</translation>
@@ -969,792 +1435,356 @@
         <translation>未能修复 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Another value than zero had {share}.</source>
-        <translation>其中 {share} 的值不为零。</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Ask something: the neurons that fire for each token light up here.</source>
-        <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Ask something: the rate of the answer is drawn here.</source>
-        <translation>提个问题：回答的速率会显示在此。</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Attention</source>
-        <translation>注意力</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Choosing the token</source>
-        <translation>选择 token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Cold neurons</source>
-        <translation>冷神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>From sending to the first token</source>
-        <translation>从发送到首个 token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Head</source>
-        <translation>输出头</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Hearth {size}</source>
-        <translation>Hearth {size}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Hot neurons</source>
-        <translation>热神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>How fast the prompt was read</source>
-        <translation>阅读提示的速度</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Memory used</source>
-        <translation>已用内存</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>No model is loaded</source>
-        <translation>未加载模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Norms and exchange</source>
-        <translation>归一化与交换</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Norms, the embedding, and what lies between two tokens</source>
-        <translation>归一化、嵌入以及两个 token 之间的部分</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Of all neurons, those computed for a token.</source>
-        <translation>全部神经元中，为一个 token 计算的部分。</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Of the neurons computed, those that the GPU computes</source>
-        <translation>计算的神经元中，由 GPU 计算的部分</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Other</source>
-        <translation>其他</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Predictor</source>
-        <translation>预测器</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Processor, load</source>
-        <translation>处理器负载</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>Sampling</source>
-        <translation>采样</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>The CPU waits for the GPU, which works meanwhile</source>
-        <translation>CPU 在等待，GPU 同时在工作</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>The GPU waits for the CPU, which works meanwhile</source>
-        <translation>GPU 在等待，CPU 同时在工作</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
-        <source>Waiting</source>
-        <translation>等待</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>bright: fired for one token</source>
-        <translation>亮：为一个 token 激活</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>first token</source>
-        <translation>首个 token</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>mean over the last answer</source>
-        <translation>上一个回答的平均值</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>mean {rate} over this answer</source>
-        <translation>本回答平均 {rate}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>neurons active</source>
-        <translation>激活的神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>of {total}</source>
-        <translation>共 {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>on the GPU</source>
-        <translation>在 GPU 上</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer</source>
-        <translation>每列一层</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer · every neuron of this model works for every token</source>
-        <translation>每列一层 · 此模型的每个神经元都为每个 token 工作</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>one column a layer, busiest at the bottom</source>
-        <translation>每列一层，最活跃的在底部</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>reading</source>
-        <translation>阅读</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>the {part} on the GPU do {share} of the work</source>
-        <translation>GPU 上的 {part} 完成了 {share} 的工作</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>which of them fire is not counted here</source>
-        <translation>此处不统计哪些被激活</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{model} is answering</source>
-        <translation>{model} 正在回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{model} is answering in “{chat}”</source>
-        <translation>{model} 正在“{chat}”中回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name} load</source>
-        <translation>{name} 负载</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name}, load</source>
-        <translation>{name}，负载</translation>
-    </message>
-    <message>
-        <location filename="../../app/live_figures.py"/>
-        <source>{name}, memory</source>
-        <translation>{name}，显存</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Hearth is already open</source>
-        <translation>Hearth 已打开</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Hearth is already open.</source>
-        <translation>Hearth 已打开。</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
-        <translation>它目前没有响应。请稍候再启动，或先结束它。</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Report (*.zip)</source>
-        <translation>报告 (*.zip)</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>Report saved</source>
-        <translation>报告已保存</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Save a report</source>
-        <translation>保存报告</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>The report was not saved: {why}</source>
-        <translation>报告未保存：{why}</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>This desktop has no tray.</source>
-        <translation>此桌面没有托盘。</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>answering</source>
-        <translation>正在回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>downloading</source>
-        <translation>正在下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>hearing an answer</source>
-        <translation>正在接收回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>preparing a model</source>
-        <translation>正在准备模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/manners.py"/>
-        <source>something unforeseen; the log says more</source>
-        <translation>发生了意料之外的情况；详见日志</translation>
-    </message>
-    <message>
-        <location filename="../../app/mode_rates.py"/>
-        <source>Auto</source>
-        <translation>自动</translation>
-    </message>
-    <message>
-        <location filename="../../app/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
-        <translation>尚未测量：有了回答后，这里会显示各模式的速度。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/mode_rates.py"/>
-        <source>{rates}, in {n} answers on this PC</source>
-        <translation>
-            <numerusform>{rates}，基于此电脑上的 {n} 个回答</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Broken</source>
         <translation>已损坏</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <location filename="../../app/settings.py"/>
         <source>CPU only</source>
         <translation>仅 CPU</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Fits the GPU</source>
         <translation>GPU 可容纳</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Fits this PC</source>
         <translation>适合本机</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>GPU + CPU</source>
         <translation>GPU + CPU</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>In use</source>
         <translation>使用中</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Preparing</source>
         <translation>准备中</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>Slow here</source>
         <translation>在此较慢</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/models/model_rows.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>comes with Hearth</source>
         <translation>Hearth 自带</translation>
     </message>
     <message>
-        <location filename="../../app/model_rows.py"/>
+        <location filename="../../app/models/model_rows.py"/>
         <source>{size} too big</source>
         <translation>超出 {size}</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>15 to 40 GB</source>
         <translation>15 至 40 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>5 to 15 GB</source>
         <translation>5 至 15 GB</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>All</source>
         <translation>全部</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Chat</source>
         <translation>聊天</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>On this PC</source>
         <translation>在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Recommended</source>
         <translation>推荐</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Research</source>
         <translation>研究</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>Runs well here</source>
         <translation>在此运行流畅</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/models/model_selection.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>any</source>
         <translation>不限</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>name</source>
         <translation>名称</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>over 40 GB</source>
         <translation>40 GB 以上</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>recommended</source>
         <translation>推荐</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>size</source>
         <translation>大小</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>speed here</source>
         <translation>在此的速度</translation>
     </message>
     <message>
-        <location filename="../../app/model_selection.py"/>
+        <location filename="../../app/models/model_selection.py"/>
         <source>up to 5 GB</source>
         <translation>5 GB 以内</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/models/model_switch.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Load {model}</source>
         <translation>加载 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>The model</source>
-        <translation>模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>the starter model</source>
         <translation>入门模型</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>{name} is loaded after this answer</source>
         <translation>{name} 将在此回答后加载</translation>
     </message>
     <message>
-        <location filename="../../app/model_switch.py"/>
+        <location filename="../../app/models/model_switch.py"/>
         <source>{name} is unloaded after this answer</source>
         <translation>{name} 将在此回答后卸载</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Checking the file</source>
         <translation>正在检查文件</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Convert</source>
         <translation>转换</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Converting</source>
         <translation>正在转换</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
         <translation>针对类似电脑的估算：无 GPU，{cores}，{free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
         <translation>针对类似电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for this PC: no GPU, {cores}, {free}</source>
         <translation>针对此电脑的估算：无 GPU，{cores}，{free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
         <translation>针对此电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Needs {need}. This PC can give it {room}.</source>
         <translation>需要 {need}。此电脑可提供 {room}。</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>No estimate</source>
         <translation>无估算</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Paused</source>
         <translation>已暂停</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Placement</source>
         <translation>布局</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Placing</source>
         <translation>正在布局</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Predictors</source>
         <translation>预测器</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Profile</source>
         <translation>分析</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Profiling</source>
         <translation>正在分析</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Queued</source>
         <translation>排队中</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Training predictors</source>
         <translation>正在训练预测器</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>Waiting for the network</source>
         <translation>等待网络</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>about {time}</source>
         <translation>约 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>does not fit</source>
         <translation>放不下</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>estimated</source>
         <translation>估算</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>measured here</source>
         <translation>在此测得</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{done} of {total}</source>
         <translation>{done} / {total}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{least} to {most}</source>
         <translation>{least} 至 {most}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{memory} RAM free</source>
         <translation>可用内存 {memory}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} in RAM</source>
         <translation>内存 {memory}</translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} on the GPU</source>
         <translation>GPU {memory}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{n} cores</source>
         <translation>
             <numerusform>{n} 核</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/model_words.py"/>
+        <location filename="../../app/models/model_words.py"/>
         <source>{time} left</source>
         <translation>剩余{time}</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>Another model is being prepared: stop that first, or wait</source>
         <translation>正在准备另一个模型：请先停止或等待</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} added</source>
         <translation>已添加 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
+        <location filename="../../app/models/models_controller.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
         <source>{name} deleted</source>
         <translation>已删除 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} is prepared for this PC</source>
         <translation>{name} 已为此电脑准备好</translation>
     </message>
     <message>
-        <location filename="../../app/models_controller.py"/>
+        <location filename="../../app/models/models_controller.py"/>
         <source>{name} removed</source>
         <translation>已移除 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/next_message.py"/>
-        <source>Message removed</source>
-        <translation>消息已移除</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>Hearth says why.</source>
-        <translation>原因见 Hearth。</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Show</source>
-        <translation>显示</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>The answer is there</source>
-        <translation>回答已完成</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>The answer was not finished</source>
-        <translation>回答未完成</translation>
-    </message>
-    <message>
-        <location filename="../../app/notifications.py"/>
-        <source>{model} ended in {time}.</source>
-        <translation>{model} 用时 {time} 结束。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/notifications.py"/>
-        <source>{model} wrote {n} tokens in {time}.</source>
-        <translation>
-            <numerusform>{model} 用 {time} 写了 {n} 个 token。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/own_server.py"/>
+        <location filename="../../app/servers/own_server.py"/>
         <source>No keyring can be used here: the key holds until Hearth is closed</source>
         <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
     </message>
     <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read within {seconds} s.</source>
-        <translation>未能在 {seconds} 秒内读取 {name}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
-        <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged.</source>
-        <translation>无法读取 {name}：已损坏。</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/pdf_text.py"/>
-        <source>{name} is protected by a password.</source>
-        <translation>{name} 有密码保护。</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Concise</source>
-        <translation>简洁</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Copy editor</source>
-        <translation>文字编辑</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Patient teacher</source>
-        <translation>耐心的老师</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>Programmer</source>
-        <translation>程序员</translation>
-    </message>
-    <message>
-        <location filename="../../app/personas.py"/>
-        <source>{name} holds no personas.</source>
-        <translation>{name} 不含角色。</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
-        <translation>按设置，否则按模型作者的建议</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>As is</source>
-        <translation>保持原样</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Balanced</source>
-        <translation>均衡</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Creative</source>
-        <translation>创意</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Facts, code, translations</source>
-        <translation>事实、代码、翻译</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Precise</source>
-        <translation>精准</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>Stories, ideas</source>
-        <translation>故事、点子</translation>
-    </message>
-    <message>
-        <location filename="../../app/presets.py"/>
-        <source>{name} holds no presets.</source>
-        <translation>{name} 不含预设。</translation>
-    </message>
-    <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>No keyring can be used here: the key is kept until Hearth is closed</source>
         <translation>此处无法使用密钥环：密钥保留到 Hearth 关闭</translation>
     </message>
     <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>The key is kept until Hearth is closed</source>
         <translation>密钥保留到 Hearth 关闭</translation>
     </message>
     <message>
-        <location filename="../../app/servers_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>{name} was taken away</source>
         <translation>已移除 {name}</translation>
     </message>
@@ -1781,7 +1811,7 @@
     <message>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Answers</source>
         <translation>回答</translation>
     </message>
@@ -1792,7 +1822,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic</source>
         <translation>自动</translation>
     </message>
@@ -1828,8 +1858,8 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Engine</source>
         <translation>引擎</translation>
     </message>
@@ -1860,7 +1890,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>GPU memory</source>
         <translation>GPU 显存</translation>
     </message>
@@ -1957,13 +1987,13 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/sampling_editor.py"/>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
         <source>New each time</source>
         <translation>每次新取</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/sampling_editor.py"/>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
         <source>No limit</source>
         <translation>不限</translation>
     </message>
@@ -2054,7 +2084,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>The model's own</source>
         <translation>模型自带</translation>
     </message>
@@ -2124,43 +2154,18 @@
         <translation>简体中文</translation>
     </message>
     <message>
-        <location filename="../../app/shelf.py"/>
-        <source>More than {most} cannot be kept.</source>
-        <translation>最多保留 {most} 个。</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} holds nothing of Hearth's.</source>
-        <translation>{name} 不含 Hearth 的内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} is larger than {most} MB.</source>
-        <translation>{name} 大于 {most} MB。</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} is no JSON file.</source>
-        <translation>{name} 不是 JSON 文件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/shelf.py"/>
-        <source>{name} was written by a newer Hearth.</source>
-        <translation>{name} 由更新版本的 Hearth 写入。</translation>
-    </message>
-    <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>About Hearth</source>
         <translation>关于 Hearth</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Access token</source>
         <translation>访问令牌</translation>
     </message>
@@ -2171,33 +2176,33 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a model folder</source>
         <translation>添加模型文件夹</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Add a server</source>
         <translation>添加服务器</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Adjust sampling</source>
         <translation>调整采样</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
         <translation>重新回答</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach files</source>
         <translation>附加文件</translation>
     </message>
@@ -2218,8 +2223,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_list.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/sidebar/chat_list.py"/>
         <source>Chats</source>
         <translation>聊天</translation>
     </message>
@@ -2230,9 +2235,9 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>Compare with dense</source>
         <translation>与稠密比较</translation>
     </message>
@@ -2258,7 +2263,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl</source>
         <translation>Ctrl</translation>
     </message>
@@ -2269,7 +2274,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Del</source>
         <translation>Del</translation>
     </message>
@@ -2285,13 +2290,13 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Edit personas</source>
         <translation>编辑角色</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <source>Edit presets</source>
         <translation>编辑预设</translation>
     </message>
@@ -2322,26 +2327,26 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/command_palette.py"/>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>查找一切</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>How it runs here</source>
         <translation>运行方式</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>导入聊天</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Keyboard shortcuts</source>
         <translation>键盘快捷键</translation>
     </message>
@@ -2357,9 +2362,9 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Live</source>
         <translation>实时</translation>
     </message>
@@ -2370,21 +2375,21 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/models_head.py"/>
-        <location filename="../../app/ui/models_page.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_page.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models</source>
         <translation>模型</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Move the models folder</source>
         <translation>移动模型文件夹</translation>
     </message>
@@ -2420,14 +2425,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/answer_menus.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Preset, persona, neurons</source>
         <translation>预设、角色、神经元</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy</source>
         <translation>隐私</translation>
     </message>
@@ -2463,29 +2468,29 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/own_message.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Send</source>
         <translation>发送</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Settings</source>
         <translation>设置</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Shift</source>
         <translation>Shift</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Show the log</source>
         <translation>显示日志</translation>
     </message>
@@ -2507,8 +2512,8 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
         <location filename="../../app/ui/main_window.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
         <source>System prompt and persona</source>
         <translation>系统提示词与角色</translation>
     </message>
@@ -2823,1297 +2828,1089 @@
         <translation>重置 缩放 字号</translation>
     </message>
     <message>
-        <location filename="../../app/sleep_inhibitor.py"/>
-        <source>Hearth is {reasons}</source>
-        <translation>Hearth {reasons}</translation>
+        <location filename="../../app/ui/chat/chat_context.py"/>
+        <source>That was not attached</source>
+        <translation>未能附加</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Built with</source>
-        <translation>构建所用</translation>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Answer copied</source>
+        <translation>已复制回答</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
-        <translation>对话未加密地存储在您自己的文件夹中。设置中的“您的对话”可打开该文件夹。您可以在 Hearth 中删除单个对话，或连同文件夹一起全部删除。</translation>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Chat copied as Markdown</source>
+        <translation>已将聊天复制为 Markdown</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/sheet.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>Chat menu</source>
+        <translation>聊天菜单</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Copy chat as Markdown</source>
+        <translation>将聊天复制为 Markdown</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <source>Open this link in your browser?</source>
+        <translation>在浏览器中打开此链接？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Rename</source>
+        <translation>重命名</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <source>Stay</source>
+        <translation>留在此处</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answer, {side}</source>
+        <translation>回答，{side}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <location filename="../../app/ui/widgets/sheet.py"/>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
         <source>Close</source>
         <translation>关闭</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
-        <translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Comes next</source>
+        <translation>稍后</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
-        <translation>只有当您搜索或下载模型、向您添加的服务器写消息、打开链接，或开启更新检查时，Hearth 才会使用网络。</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
+        <source>Compare</source>
+        <translation>比较</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
-        <translation>Hearth 自身代码采用 MIT 许可。入门模型及以下组件采用各自的许可。</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Compare again</source>
+        <translation>重新比较</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>It brings no text of its licence, {licence}.</source>
-        <translation>未附带其许可 {licence} 的文本。</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Stop</source>
+        <translation>停止</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <source>Licence</source>
-        <translation>许可</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Stopped before both had answered.</source>
+        <translation>在两者都回答之前已停止。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
-        <translation>只有在您开启本地服务器期间，且持有其密钥时，这台电脑上的其他程序才能询问您的模型。</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
+        <translation>同一提示在此电脑上回答两次：先按此聊天的方式，再用全部神经元。均不保留。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Part</source>
-        <translation>组件</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Write what both are to answer</source>
+        <translation>写下要两者回答的内容</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Starter model</source>
-        <translation>入门模型</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>under 1% of neurons</source>
+        <translation>不到 1% 的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Text</source>
-        <translation>文本</translation>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>{share}% of neurons</source>
+        <translation>{share}% 的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
-        <translation>无法读取此文本：{path}（{why}）。请重新安装 Hearth。</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A question</source>
+        <translation>一个问题</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>Version</source>
-        <translation>版本</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A small sum</source>
+        <translation>一道小算术</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <location filename="../../app/ui/settings_dialog.py"/>
-        <source>Version {version}</source>
-        <translation>版本 {version}</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>A story</source>
+        <translation>一个故事</translation>
     </message>
     <message>
-        <location filename="../../app/ui/about_dialog.py"/>
-        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
-        <translation>您写的内容、得到的回答和您附加的文件都留在这台电脑上。没有账号，没有遥测。Hearth 启动、运行或崩溃时都不发送任何内容。</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Nothing you type leaves this computer.</source>
+        <translation>您输入的内容不会离开此电脑。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_figures.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>Figures of this answer</source>
-        <translation>此回答的数据</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Ready when you are</source>
+        <translation>准备就绪</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_figures.py"/>
-        <source>This answer, measured on this PC</source>
-        <translation>此回答，在此电脑上测得</translation>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Tell me a story about a small fox</source>
+        <translation>Tell me a story about a small fox</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>This is a base model: it continues text rather than answering.</source>
+        <translation>这是基础模型：它会续写文本，而不是回答问题。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Tom has 5 apples and gives away 2. How many are left?</source>
+        <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What is the capital of Peru?</source>
+        <translation>What is the capital of Peru?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What you write in this chat is sent to {server} on this PC.</source>
+        <translation>您在此聊天中写的内容会发送到本机上的 {server}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>What you write in this chat is sent to {server}.</source>
+        <translation>您在此聊天中写的内容会发送到 {server}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>Your next message loads {model}.</source>
+        <translation>您的下一条消息会加载 {model}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} in {server}, another program on this PC.</source>
+        <translation>{model}，位于 {server} 中，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} is {what} It works offline.</source>
+        <translation>{model}：{what} 可离线使用。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <source>{model} on {server}, not on this PC.</source>
+        <translation>{model} 在 {server} 上，不在此电脑上。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Cancel the download</source>
+        <translation>取消下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
+        <source>Download</source>
+        <translation>下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Downloading {names}</source>
+        <translation>正在下载 {names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <source>Load</source>
+        <translation>加载</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Load it, and the next answer comes from it.</source>
+        <translation>加载后，下一个回答就由它给出。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Not now</source>
+        <translation>以后再说</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Pause the download</source>
+        <translation>暂停下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>You can go on chatting meanwhile.</source>
+        <translation>期间可以继续聊天。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>about {rate}</source>
+        <translation>约 {rate}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>better answers</source>
+        <translation>更好的回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is being prepared for this PC</source>
+        <translation>正在为此电脑准备 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is on this PC</source>
+        <translation>{name} 已在此电脑上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} is paused</source>
+        <translation>{name} 已暂停</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} runs well on this PC</source>
+        <translation>{name} 适合在此电脑上运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{name} was not downloaded</source>
+        <translation>未能下载 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>{size} to download</source>
+        <translation>需下载 {size}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Export personas</source>
+        <translation>导出角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Export presets</source>
+        <translation>导出预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Import personas</source>
+        <translation>导入角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Import presets</source>
+        <translation>导入预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Name of the persona</source>
+        <translation>角色名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Name of the preset</source>
+        <translation>预设名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>New persona</source>
+        <translation>新角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>New preset</source>
+        <translation>新预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Personas</source>
         <translation>角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
         <source>Presets</source>
         <translation>预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{built_in} built in</source>
-        <translation>{built_in} 个内置</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Small models may not follow long instructions.</source>
+        <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{name}, changed</source>
-        <translation>{name}，已更改</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Take personas in from a file</source>
+        <translation>从文件导入角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/answer_menus.py"/>
-        <source>{own} of yours, {built_in} built in</source>
-        <translation>{own} 个自建，{built_in} 个内置</translation>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Take presets in from a file</source>
+        <translation>从文件导入预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>What the model is told before the chat begins, in your words</source>
+        <translation>聊天开始前告诉模型的话，由您来写</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Write your own personas into a file</source>
+        <translation>将您的角色写入文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Write your own presets into a file</source>
+        <translation>将您的预设写入文件</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>{n} characters. They take up context in every chat with this persona.</source>
+        <translation>
+            <numerusform>{n} 个字符。使用此角色的每个聊天都会占用上下文。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Attached to this message</source>
         <translation>附加到此消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>No room for {tokens}</source>
         <translation>容不下 {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Reading {name}</source>
         <translation>正在读取 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Remove {name}</source>
         <translation>移除 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Show {name}</source>
         <translation>显示 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>The context has room for its beginning only</source>
         <translation>上下文只能容纳其开头</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>first {kept} of {tokens}</source>
         <translation>前 {kept} / {tokens}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>{n} characters</source>
         <translation>
             <numerusform>{n} 个字符</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
-        <location filename="../../app/ui/code_block.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/selection.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
         <source>Copy</source>
         <translation>复制</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Put into the message</source>
         <translation>放入消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>{name} 的文本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>在此电脑上回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>由 Hearth 回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>从下一条消息起不再发送</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>发送到 {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>您在此聊天中写的内容会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>本机上的另一程序</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/code_block.py"/>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Copied</source>
-        <translation>已复制</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <source>Copy details</source>
-        <translation>复制详细信息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <source>Details</source>
-        <translation>详细信息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/banner.py"/>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Hide details</source>
-        <translation>隐藏详细信息</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>And {n} more chats</source>
-        <translation>
-            <numerusform>另有 {n} 个对话</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Bin</source>
-        <translation>回收站</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Delete</source>
-        <translation>删除</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete {n} chats for good?</source>
-        <translation>
-            <numerusform>彻底删除 {n} 个对话？</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete “{title}” for good</source>
-        <translation>彻底删除“{title}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Delete “{title}” for good?</source>
-        <translation>彻底删除“{title}”？</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
-        <translation>
-            <numerusform>已删除的对话会保留 {n} 天，搜索和导出不包含它们。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Empty the bin</source>
-        <translation>清空回收站</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>It cannot be restored afterwards.</source>
-        <translation>之后将无法恢复。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Keep</source>
-        <translation>保留</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Restore</source>
-        <translation>恢复</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>Restore “{title}”</source>
-        <translation>恢复“{title}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>The bin is empty.</source>
-        <translation>回收站是空的。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>What is in the bin cannot be restored afterwards.</source>
-        <translation>之后将无法恢复回收站中的内容。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/bin_sheet.py"/>
-        <source>{n} days left</source>
-        <translation>
-            <numerusform>还剩 {n} 天</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Chats (*.json)</source>
-        <translation>聊天 (*.json)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Export all chats</source>
-        <translation>导出所有聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Export this chat</source>
-        <translation>导出此聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Hearth chats</source>
-        <translation>Hearth 聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>JSON, which Hearth can import (*.json)</source>
-        <translation>JSON，Hearth 可导入 (*.json)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Markdown (*.md)</source>
-        <translation>Markdown (*.md)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_acts.py"/>
-        <source>Where the chats should lie</source>
-        <translation>聊天存放位置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_context.py"/>
-        <source>That was not attached</source>
-        <translation>未能附加</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/side_panel.py"/>
-        <source>All chats</source>
-        <translation>所有聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export all as JSON</source>
-        <translation>全部导出为 JSON</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export all as Markdown</source>
-        <translation>全部导出为 Markdown</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export as JSON</source>
-        <translation>导出为 JSON</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Export as Markdown</source>
-        <translation>导出为 Markdown</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <source>Folder</source>
-        <translation>文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Move to a new folder</source>
-        <translation>移到新文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Move to folder</source>
-        <translation>移到文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>New folder</source>
-        <translation>新建文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Out of the folder</source>
-        <translation>移出文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Pin</source>
-        <translation>固定</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Remove folder, keep chats</source>
-        <translation>移除文件夹，保留聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Rename</source>
-        <translation>重命名</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_menus.py"/>
-        <source>Unpin</source>
-        <translation>取消固定</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>April</source>
-        <translation>四月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>August</source>
-        <translation>八月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>December</source>
-        <translation>十二月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>February</source>
-        <translation>二月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Folders</source>
-        <translation>文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>January</source>
-        <translation>一月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>July</source>
-        <translation>七月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>June</source>
-        <translation>六月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Last 7 days</source>
-        <translation>最近 7 天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>March</source>
-        <translation>三月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>May</source>
-        <translation>五月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>November</source>
-        <translation>十一月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>October</source>
-        <translation>十月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Pinned</source>
-        <translation>已固定</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>September</source>
-        <translation>九月</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Today</source>
-        <translation>今天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>Yesterday</source>
-        <translation>昨天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{month} {year}</source>
-        <translation>{year} 年{month}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{name}, folder, {chats}, closed</source>
-        <translation>{name}，文件夹，{chats}，已折叠</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{name}, folder, {chats}, open</source>
-        <translation>{name}，文件夹，{chats}，已展开</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_model.py"/>
-        <source>{title}, writing</source>
-        <translation>{title}，正在书写</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_models.py"/>
-        <source>From the next message on, {model} answers this chat</source>
-        <translation>从下一条消息起，由 {model} 回答此对话</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_models.py"/>
-        <source>the model</source>
-        <translation>模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Answer copied</source>
-        <translation>已复制回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Chat copied as Markdown</source>
-        <translation>已将聊天复制为 Markdown</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>Chat menu</source>
-        <translation>聊天菜单</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Copy chat as Markdown</source>
-        <translation>将聊天复制为 Markdown</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Open</source>
-        <translation>打开</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <source>Open this link in your browser?</source>
-        <translation>在浏览器中打开此链接？</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_page.py"/>
-        <location filename="../../app/ui/server_acts.py"/>
-        <source>Stay</source>
-        <translation>留在此处</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>Folder menu</source>
-        <translation>文件夹菜单</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>New name</source>
-        <translation>新名称</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat_rows.py"/>
-        <source>New title</source>
-        <translation>新标题</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Code</source>
-        <translation>代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Copy code</source>
-        <translation>复制代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Copy {language} code</source>
-        <translation>复制 {language} 代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Let long lines scroll</source>
-        <translation>长行改为滚动</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show fewer lines</source>
-        <translation>显示较少行</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show {n} lines</source>
-        <translation>
-            <numerusform>显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Show {n} more lines</source>
-        <translation>
-            <numerusform>再显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>Wrap long lines</source>
-        <translation>长行自动换行</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>code</source>
-        <translation>代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/code_block.py"/>
-        <source>{language} code</source>
-        <translation>{language} 代码</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Commands, chats, models, settings</source>
-        <translation>命令、聊天、模型、设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Find commands, chats, models and settings</source>
-        <translation>查找命令、聊天、模型和设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/command_palette.py"/>
-        <source>Found</source>
-        <translation>结果</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Answer, {side}</source>
-        <translation>回答，{side}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Comes next</source>
-        <translation>稍后</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/live_page.py"/>
-        <source>Compare</source>
-        <translation>比较</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Compare again</source>
-        <translation>重新比较</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/context_meter.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Stop</source>
-        <translation>停止</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Stopped before both had answered.</source>
-        <translation>在两者都回答之前已停止。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
-        <translation>同一提示在此电脑上回答两次：先按此聊天的方式，再用全部神经元。均不保留。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>Write what both are to answer</source>
-        <translation>写下要两者回答的内容</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>under 1% of neurons</source>
-        <translation>不到 1% 的神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/compare_dialog.py"/>
-        <source>{share}% of neurons</source>
-        <translation>{share}% 的神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach text or PDF files</source>
         <translation>附加文本或 PDF 文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>How answers are made: {words}</source>
         <translation>回答方式：{words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Load {model}; the chat stays</source>
         <translation>加载 {model}；聊天保留</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Model: {words}</source>
         <translation>模型：{words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Send  (Enter)</source>
         <translation>发送  (Enter)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Stop  (Esc)</source>
         <translation>停止  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
         <source>Stop loading</source>
         <translation>停止加载</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Text and PDF files (*)</source>
         <translation>文本和 PDF 文件 (*)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>The context has no room for {name}: remove it</source>
         <translation>上下文容不下 {name}：请移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>What is attached is counted first</source>
         <translation>正在统计附件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>Write a message first</source>
         <translation>请先写消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>{model} is loaded first</source>
         <translation>会先加载 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer.py"/>
+        <location filename="../../app/ui/composer/composer.py"/>
         <source>{state}: the answer begins once the model is there</source>
         <translation>{state}：模型就绪后开始回答</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Left out was “{first}”.</source>
-        <translation>已省略“{first}”。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Left out were {n} messages, from “{first}” to “{last}”.</source>
-        <translation>
-            <numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Press the figure below the message to choose what happens when the context is full.</source>
-        <translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>The chat is longer than what the model can read at once.</source>
-        <translation>聊天超出了模型一次能读取的长度。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>They stay here to read.</source>
-        <translation>
-            <numerusform>仍可在此查看。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>What the model reads</source>
-        <translation>模型读取的内容</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>Why is that?</source>
-        <translation>为什么？</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} earlier messages are no longer in the context</source>
-        <translation>
-            <numerusform>{n} 条较早的消息已不在上下文中</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} messages after the first answer are no longer in the context</source>
-        <translation>
-            <numerusform>首个回答之后的 {n} 条消息已不在上下文中</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/context_mark.py"/>
-        <source>{n} messages were left out.</source>
-        <translation>
-            <numerusform>已省略 {n} 条消息。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Change its size</source>
         <translation>更改大小</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Context used, {percent} percent</source>
         <translation>上下文已用百分之 {percent}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Drop oldest</source>
         <translation>移除最早的</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Full: {n} messages left out</source>
         <translation>
             <numerusform>已满：省略了 {n} 条消息</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>It is counted once the model is there.</source>
         <translation>模型就绪后统计。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Keep the beginning</source>
         <translation>保留开头</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Not known yet</source>
         <translation>尚不清楚</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>Nothing is left out. When the chat no longer fits, the next message is not answered.</source>
         <translation>不省略任何内容。放不下时，下一条消息不予回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>That leaves no room for an answer.</source>
         <translation>没有空间留给回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The first question and its answer stay, and so do the newest messages. What is between is left out.</source>
         <translation>保留首个问答和最新消息，省略其间的内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The next message does not fit</source>
         <translation>下一条消息放不下</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The next message takes {used} of {tokens}</source>
         <translation>下一条消息占用 {used} / {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The oldest messages are left out. The chat goes on, and they stay here to read.</source>
         <translation>省略最早的消息。聊天继续，仍可在此查看。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>The question, what came before it, and the answer so far.</source>
         <translation>问题、之前的内容以及目前的回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>What happens when it is full</source>
         <translation>满时的处理方式</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>When the context is full</source>
         <translation>上下文满时</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} earlier messages left out</source>
         <translation>
             <numerusform>已省略 {n} 条较早的消息</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} messages are left out after the first answer.</source>
         <translation>
             <numerusform>首个回答之后省略 {n} 条消息。</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} messages are left out at the beginning.</source>
         <translation>
             <numerusform>开头省略 {n} 条消息。</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{n} tokens are left for the answer.</source>
         <translation>
             <numerusform>还剩 {n} 个 token 供回答。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{percent}% of {total}</source>
         <translation>{total} 的 {percent}%</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} are in use</source>
         <translation>已用 {used} / {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/context_meter.py"/>
+        <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} of context</source>
         <translation>上下文 {used} / {tokens}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Hearth ended unexpectedly last time</source>
-        <translation>Hearth 上次意外退出</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Enter sends, Shift and Enter break the line</source>
+        <translation>Enter 发送，Shift 加 Enter 换行</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>It was ended from outside, or stopped answering.</source>
-        <translation>它被外部结束，或停止了响应。</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Message</source>
+        <translation>消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Nothing was written down.</source>
-        <translation>没有记录。</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Sent to {server}, another program on this PC.</source>
+        <translation>发送到 {server}，本机上的另一程序。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>What is known of it</source>
-        <translation>已知的情况</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Sent to {server}, not on this PC.</source>
+        <translation>发送到 {server}，不在此电脑上。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
-        <translation>您可以保存一份报告，供帮助您的人查看。其中没有您的文字，也不会发送任何内容。</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write a message</source>
+        <translation>写消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/crash_dialog.py"/>
-        <source>Your chats are safe</source>
-        <translation>您的对话安然无恙</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write the beginning of a text; this base model continues it</source>
+        <translation>请写下文本开头，此基础模型会续写</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A question</source>
-        <translation>一个问题</translation>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Write to {server}</source>
+        <translation>写给 {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A small sum</source>
-        <translation>一道小算术</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Don't send</source>
+        <translation>不发送</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>A story</source>
-        <translation>一个故事</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Edit the next message</source>
+        <translation>编辑下一条消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Nothing you type leaves this computer.</source>
-        <translation>您输入的内容不会离开此电脑。</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Sent after this answer</source>
+        <translation>此回答后发送</translation>
     </message>
     <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Ready when you are</source>
-        <translation>准备就绪</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Tell me a story about a small fox</source>
-        <translation>Tell me a story about a small fox</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>This is a base model: it continues text rather than answering.</source>
-        <translation>这是基础模型：它会续写文本，而不是回答问题。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Tom has 5 apples and gives away 2. How many are left?</source>
-        <translation>Tom has 5 apples and gives away 2. How many are left?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What is the capital of Peru?</source>
-        <translation>What is the capital of Peru?</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What you write in this chat is sent to {server} on this PC.</source>
-        <translation>您在此聊天中写的内容会发送到本机上的 {server}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>What you write in this chat is sent to {server}.</source>
-        <translation>您在此聊天中写的内容会发送到 {server}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>Your next message loads {model}.</source>
-        <translation>您的下一条消息会加载 {model}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} in {server}, another program on this PC.</source>
-        <translation>{model}，位于 {server} 中，本机上的另一程序。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} is {what} It works offline.</source>
-        <translation>{model}：{what} 可离线使用。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/empty_page.py"/>
-        <source>{model} on {server}, not on this PC.</source>
-        <translation>{model} 在 {server} 上，不在此电脑上。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/engine_card.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
-        <source>How the model runs here</source>
-        <translation>模型的运行方式</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/engine_card.py"/>
-        <source>loaded in {time}</source>
-        <translation>加载用时 {time}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/floating.py"/>
-        <source>Undo</source>
-        <translation>撤销</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Cancel</source>
-        <translation>取消</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>Move</source>
-        <translation>移动</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Name</source>
-        <translation>名称</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>Name of the folder</source>
-        <translation>文件夹名称</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/folder_sheet.py"/>
-        <source>There is a folder of that name: the chat joins it.</source>
-        <translation>已有同名文件夹：聊天将放入其中。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Asks for access</source>
-        <translation>需申请访问</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Look inside</source>
-        <translation>查看内容</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Look inside: {repo}</source>
-        <translation>查看内容：{repo}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Models on the hub</source>
-        <translation>hub 上的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>On the Hugging Face hub</source>
-        <translation>在 Hugging Face hub 上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
-        <translation>请按回车键搜索模型中心。您输入的内容在此之后才会发送。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Search the hub</source>
-        <translation>搜索模型中心</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Searching</source>
-        <translation>正在搜索</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>The hub has nothing for “{text}”</source>
-        <translation>hub 上没有“{text}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>The hub has nothing more for “{text}”</source>
-        <translation>hub 上没有更多“{text}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>Try fewer words, or paste a repository link.</source>
-        <translation>请减少词语，或粘贴仓库链接。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <source>asks for access</source>
-        <translation>需申请访问</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>{downloads} downloads</source>
-        <translation>{downloads} 次下载</translation>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>Sent after this answer: {words}</source>
+        <translation>此回答后发送：{words}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/hub_results.py"/>
-        <source>{n} likes</source>
+        <location filename="../../app/ui/composer/next_message_row.py"/>
+        <source>{n} attachments</source>
         <translation>
-            <numerusform>{n} 个赞</numerusform>
+            <numerusform>{n} 个附件</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>As in the settings</source>
+        <translation>按设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Filter personas</source>
+        <translation>筛选角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>No persona</source>
+        <translation>无角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>No persona has “{typed}”.</source>
+        <translation>没有含“{typed}”的角色。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
+        <source>Type to filter</source>
+        <translation>输入以筛选</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>As in Settings</source>
+        <translation>按设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Changed for this chat</source>
+        <translation>已为此聊天更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Chosen for this model</source>
+        <translation>按此模型选择</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Chosen for this model: {mode}.</source>
+        <translation>按此模型选择：{mode}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Every neuron</source>
+        <translation>全部神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>How answers are made</source>
+        <translation>回答方式</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>None</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Only the neurons that the predictors expect</source>
+        <translation>只计算预测器预期的神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Skips neurons that do not fire; the same words as dense</source>
+        <translation>跳过未激活的神经元；结果与稠密相同</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Stop using this for every {model} chat</source>
+        <translation>不再用于与 {model} 的每个聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <translation>此聊天会发送到服务器。温度、top p、种子、最长回答和停止文本会一并发送。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers without instead.</source>
+        <translation>此模型没有预测器，因此不使用预测器回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>This model brings no predictors, so it answers {mode} instead.</source>
+        <translation>此模型没有预测器，因此以{mode}方式回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>Use this for every chat with {model}</source>
+        <translation>用于与 {model} 的每个聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>min p</source>
+        <translation>min p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>seed</source>
+        <translation>种子</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>top k</source>
+        <translation>top k</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/preset_menu.py"/>
+        <source>top p</source>
+        <translation>top p</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>A whole number from {low} to {high}</source>
+        <translation>{low} 到 {high} 的整数</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
+        <translation>回答在遇到其中任一项之前结束，每行一项；\n 表示换行。最多 {most} 项。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Nothing</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Stop at</source>
+        <translation>停止于</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>Stop at. {words}</source>
+        <translation>停止于。{words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>The model's</source>
+        <translation>模型自带</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_editor.py"/>
+        <source>{title}: as it was</source>
+        <translation>{title}：恢复原样</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Changed for this chat. Takes effect with the next answer.</source>
+        <translation>已为此聊天更改，从下一条回答起生效。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Changes take effect with the next answer.</source>
+        <translation>更改从下一条回答起生效。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Reset</source>
+        <translation>重置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Sampling in this chat</source>
+        <translation>此聊天的采样</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Save</source>
+        <translation>保存</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>Save as a preset</source>
+        <translation>另存为预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/sampling_popup.py"/>
+        <source>{preset}, for this chat</source>
+        <translation>{preset}，用于此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Commands, chats, models, settings</source>
+        <translation>命令、聊天、模型、设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Find commands, chats, models and settings</source>
+        <translation>查找命令、聊天、模型和设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/command_palette.py"/>
+        <source>Found</source>
+        <translation>结果</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Commands</source>
+        <translation>命令</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <location filename="../../app/ui/transcript/transcript.py"/>
+        <source>Messages</source>
+        <translation>消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Off</source>
+        <translation>关</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>On</source>
+        <translation>开</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>Search all chats for “{text}”</source>
+        <translation>在所有聊天中搜索“{text}”</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>use load switch model</source>
+        <translation>使用 加载 切换 模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/palette_entries.py"/>
+        <source>use server switch model</source>
+        <translation>使用 服务器 切换 模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Arrow up</source>
+        <translation>上箭头</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Ctrl+K finds these and everything else by name.</source>
+        <translation>Ctrl+K 可按名称查找这些以及其他一切。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Enter</source>
+        <translation>Enter</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Page down</source>
+        <translation>Page Down</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <source>Page up</source>
+        <translation>Page Up</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>Now</source>
         <translation>现在</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>Speed {rate}</source>
         <translation>速度 {rate}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>now</source>
         <translation>现在</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>tokens per second</source>
         <translation>个 token 每秒</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>{age} s ago</source>
         <translation>{age} 秒前</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_graph.py"/>
+        <location filename="../../app/ui/live/live_graph.py"/>
         <source>{figure} in all
 Other programs: {others}</source>
         <translation>共 {figure}
 其他程序：{others}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>No GPU is measured: {why}.</source>
         <translation>未测量 GPU：{why}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>The neurons of a model are seen here once one is loaded.</source>
         <translation>加载模型后，可在此看到其神经元。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>Where the neurons lie is not known yet.</source>
         <translation>尚不清楚神经元的位置。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/live_page.py"/>
+        <location filename="../../app/ui/live/live_page.py"/>
         <source>{mode} mode</source>
         <translation>{mode}模式</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
+        <translation>第 {layer} 层，按活跃度排第 {first} 至 {last}% 的神经元，{where}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source>
+        <translation>神经元图，{layers} 层，{there} 的神经元在 GPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>Map of neurons.</source>
+        <translation>神经元图。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>on the CPU</source>
+        <translation>在 CPU 上</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/neuron_map.py"/>
+        <source>{part}, {fired}% of them fired</source>
+        <translation>{part}，其中 {fired}% 被激活</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
+        <translation>提个问题：此处显示每个词元的时间分配，从注意力到选出词元。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Its parts are not measured</source>
+        <translation>未测量各部分</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Time of a token</source>
+        <translation>一个 token 的时间</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>Time of a token {total}</source>
+        <translation>一个 token 的时间 {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>{stage} on the {side}</source>
+        <translation>{side} 上的{stage}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/live/token_time.py"/>
+        <source>{time}, {share}% of the time</source>
+        <translation>{time}，占时间的 {share}%</translation>
     </message>
     <message>
         <location filename="../../app/ui/main_window.py"/>
@@ -4131,2080 +3928,2169 @@ Other programs: {others}</source>
         <translation>现在在 {card} 和 CPU 上运行</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Next version</source>
-        <translation>下一版本</translation>
+        <location filename="../../app/ui/models/chat_models.py"/>
+        <source>From the next message on, {model} answers this chat</source>
+        <translation>从下一条消息起，由 {model} 回答此对话</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Previous version</source>
-        <translation>上一版本</translation>
+        <location filename="../../app/ui/models/chat_models.py"/>
+        <source>the model</source>
+        <translation>模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_buttons.py"/>
-        <source>Version {which} of {count}</source>
-        <translation>版本 {which} / {count}</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Asks for access</source>
+        <translation>需申请访问</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Enter sends, Shift and Enter break the line</source>
-        <translation>Enter 发送，Shift 加 Enter 换行</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Look inside</source>
+        <translation>查看内容</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Message</source>
-        <translation>消息</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Look inside: {repo}</source>
+        <translation>查看内容：{repo}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Sent to {server}, another program on this PC.</source>
-        <translation>发送到 {server}，本机上的另一程序。</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Models on the hub</source>
+        <translation>hub 上的模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Sent to {server}, not on this PC.</source>
-        <translation>发送到 {server}，不在此电脑上。</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>On the Hugging Face hub</source>
+        <translation>在 Hugging Face hub 上</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write a message</source>
-        <translation>写消息</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Press Enter to search the hub. Only then are your words sent to it.</source>
+        <translation>请按回车键搜索模型中心。您输入的内容在此之后才会发送。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write the beginning of a text; this base model continues it</source>
-        <translation>请写下文本开头，此基础模型会续写</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Search the hub</source>
+        <translation>搜索模型中心</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_field.py"/>
-        <source>Write to {server}</source>
-        <translation>写给 {server}</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Searching</source>
+        <translation>正在搜索</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/thought_view.py"/>
-        <source>Show more</source>
-        <translation>显示更多</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>The hub has nothing for “{text}”</source>
+        <translation>hub 上没有“{text}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>Table in the answer</source>
-        <translation>回答中的表格</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>The hub has nothing more for “{text}”</source>
+        <translation>hub 上没有更多“{text}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>This answer</source>
-        <translation>此回答</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Try fewer words, or paste a repository link.</source>
+        <translation>请减少词语，或粘贴仓库链接。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/message_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
-        <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>asks for access</source>
+        <translation>需申请访问</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>{downloads} downloads</source>
+        <translation>{downloads} 次下载</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>{n} likes</source>
+        <translation>
+            <numerusform>{n} 个赞</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A GGUF file</source>
         <translation>GGUF 文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A model folder</source>
         <translation>模型文件夹</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>A server</source>
         <translation>服务器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a GGUF file</source>
         <translation>添加 GGUF 文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Add a model</source>
         <translation>添加模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Adding {name}</source>
         <translation>正在添加 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Check the files</source>
         <translation>检查文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Checking {name}</source>
         <translation>正在检查 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Copy the repository id</source>
         <translation>复制仓库标识</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Copying {name}</source>
         <translation>正在复制 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Details</source>
+        <translation>详细信息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF 模型 (*.gguf)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Load</source>
-        <translation>加载</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Models lie in {folder} now</source>
         <translation>模型现存放于 {folder}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>More</source>
         <translation>更多</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Moving the models to {name}</source>
         <translation>正在将模型移到 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Moving {name}</source>
         <translation>正在移动 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Open its folder</source>
         <translation>打开其文件夹</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Open its page</source>
         <translation>打开其页面</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepare for this PC</source>
         <translation>为此电脑准备</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Refresh</source>
         <translation>刷新</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>从列表移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Repository id copied</source>
         <translation>已复制仓库标识</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Unload</source>
         <translation>卸载</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Where models should lie</source>
         <translation>模型存放位置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>Working {name}</source>
         <translation>正在处理 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_acts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
         <source>{name}: every file is as it should be</source>
         <translation>{name}：所有文件均完好</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Cancel the download</source>
-        <translation>取消下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
-        <source>Download</source>
-        <translation>下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Go on with the download</source>
         <translation>继续下载</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Pause the download</source>
-        <translation>暂停下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Prepare</source>
         <translation>准备</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Repair</source>
         <translation>修复</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Stop preparing</source>
         <translation>停止准备</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>Tiny and always there. Good for a first try.</source>
         <translation>小巧，随时可用。适合初次尝试。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>What would fit?</source>
         <translation>哪些放得下？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>base model</source>
         <translation>基础模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_card.py"/>
+        <location filename="../../app/ui/models/model_card.py"/>
         <source>base model, continues text</source>
         <translation>基础模型，续写文本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Access</source>
         <translation>访问</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Files</source>
         <translation>文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Files: {names}</source>
         <translation>文件：{names}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>GPT4All's file; Hearth never changes or deletes it</source>
         <translation>GPT4All 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Its makers ask who fetches it: an access token is needed.</source>
         <translation>作者要求知道谁在获取：需要访问令牌。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Jan's file; Hearth never changes or deletes it</source>
         <translation>Jan 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Kind</source>
         <translation>类型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>LM Studio's file; Hearth never changes or deletes it</source>
         <translation>LM Studio 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Licence</source>
+        <translation>许可</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Made by</source>
         <translation>作者</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Neurons in use</source>
         <translation>使用的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Ollama's file; Hearth never changes or deletes it</source>
         <translation>Ollama 的文件；Hearth 从不更改或删除它</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Origin</source>
         <translation>来源</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Parameters</source>
         <translation>参数</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepared</source>
         <translation>准备情况</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Repository</source>
         <translation>仓库</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Size</source>
         <translation>大小</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>State</source>
         <translation>状态</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>That is from</source>
         <translation>数据来自</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>The GPU computes {share}% of the active neurons, the CPU the others at the same time.</source>
         <translation>GPU 计算 {share}% 的激活神经元，其余同时由 CPU 计算。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>Weights</source>
         <translation>权重</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>With a context of {context} tokens.</source>
         <translation>上下文为 {context} 个 token。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>about {share}% a token</source>
         <translation>每个 token 约 {share}%</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>all: a dense model</source>
         <translation>全部：稠密模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>and {more} more</source>
         <translation>以及另外 {more} 个</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>base: goes on with a text</source>
         <translation>基础：续写文本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>chat: answers</source>
         <translation>聊天：回答</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>copied here</source>
         <translation>复制到此处</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>downloaded</source>
         <translation>已下载</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>in the hub's cache; not Hearth's to delete</source>
         <translation>在 hub 缓存中；Hearth 不能删除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>made here by converting</source>
         <translation>在此转换而成</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>published measurements of this model</source>
         <translation>此模型已发表的测量</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>up to {max_context} tokens</source>
         <translation>最多 {max_context} 个 token</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>used where it is; not Hearth's to delete</source>
         <translation>在原处使用；Hearth 不能删除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>what is usual in its family</source>
         <translation>同系列的通常情况</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>{where}, of {ram} that models may take.</source>
         <translation>{where}，模型可用共 {ram}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_details.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>{where}, of {vram} of VRAM and {ram} of RAM that models may take.</source>
         <translation>{where}，模型可用共 {vram} 显存和 {ram} 内存。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token comes from the environment (HF_TOKEN); it counts before one that is kept here.</source>
         <translation>令牌来自环境变量 (HF_TOKEN)；优先于此处保存的令牌。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept in a file that only you can read.</source>
         <translation>令牌保存在只有您能读取的文件中。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept in this system's keyring.</source>
         <translation>令牌保存在此系统的密钥环中。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>A token is kept until Hearth is closed.</source>
         <translation>令牌保留到 Hearth 关闭。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/models_head.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Add</source>
         <translation>添加</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Add {name}</source>
         <translation>添加 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>An earlier try is taken up where it ended.</source>
         <translation>将从上次中断处继续。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Copy it</source>
         <translation>复制</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Count which neurons fire</source>
         <translation>统计哪些神经元被激活</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Delete {name}?</source>
         <translation>删除 {name}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Frees {size}.</source>
         <translation>可释放 {size}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>From {now} to {then}.</source>
         <translation>从 {now} 到 {then}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Getting it back means downloading it again.</source>
         <translation>要恢复只能重新下载。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Go on</source>
         <translation>继续</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>How to add it</source>
         <translation>添加方式</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is copied and checked. The original may go afterwards.</source>
         <translation>将复制并检查。之后可删除原件。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is kept in this system's keyring, and sent to the hub only.</source>
         <translation>它保存在此系统的密钥环中，只发送给 hub。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It is unloaded first.</source>
         <translation>会先卸载。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It should reach {then}.</source>
         <translation>预计可达 {then}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It was copied here from elsewhere.</source>
         <translation>它是从别处复制来的。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>It will hardly be faster than it is.</source>
         <translation>几乎不会更快。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Its files are not Hearth's and stay where they are.</source>
         <translation>文件不属于 Hearth，会留在原处。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Lay the weights out for this PC</source>
         <translation>为此电脑排列权重</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Needs {needs}.</source>
         <translation>需要{needs}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>No other model that Hearth knows of fits either.</source>
         <translation>Hearth 所知的其他模型也都放不下。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Not now</source>
-        <translation>以后再说</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Place the neurons</source>
         <translation>安排神经元位置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Prepare {name} for this PC</source>
         <translation>为此电脑准备 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
         <translation>有些模型要求先接受条款。请在模型页面接受，然后在您的 hub 账户中创建具有读取权限的令牌并粘贴到此处。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Take it away</source>
         <translation>移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Take {name} off the list?</source>
         <translation>将 {name} 移出列表？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Takes no room. It must stay there; Hearth never changes or deletes it.</source>
         <translation>不占空间。文件须留在原处；Hearth 不会更改或删除。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>There is nothing to prepare: it already runs here as well as it can.</source>
         <translation>无需准备：它在此已是最佳状态。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>These come nearest to it.</source>
         <translation>下面这些最接近。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train now</source>
         <translation>立即训练</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train predictors</source>
         <translation>训练预测器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Train when idle</source>
         <translation>空闲时训练</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Until predictors are trained, a simpler one serves: a little slower.</source>
         <translation>训练完成前使用较简单的预测器：稍慢一些。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Use it where it is</source>
         <translation>在原处使用</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Working out what would pay</source>
         <translation>正在计算是否值得</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>You can go on chatting meanwhile.</source>
-        <translation>期间可以继续聊天。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{name} does not fit</source>
         <translation>{name} 放不下</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{name} is damaged</source>
         <translation>{name} 已损坏</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{n} files of it are not as the hub has it. Repairing downloads only that.</source>
         <translation>
             <numerusform>有 {n} 个文件与 hub 上的不一致。修复只会下载这些文件。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{rate} ({how})</source>
         <translation>{rate}（{how}）</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{size} on the disk</source>
         <translation>{size} 磁盘空间</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_dialogs.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>{time} and {room}</source>
         <translation>{time}和{room}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Family</source>
         <translation>系列</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Filters</source>
         <translation>筛选</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_filters.py"/>
+        <location filename="../../app/ui/models/model_filters.py"/>
         <source>Sort</source>
         <translation>排序</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Not on this PC</source>
         <translation>不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>Other programs on this PC</source>
         <translation>本机上的其他程序</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>about</source>
         <translation>约</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
-        <location filename="../../app/ui/pick_row.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
+        <location filename="../../app/ui/widgets/pick_row.py"/>
         <source>in use</source>
         <translation>使用中</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>in {server}, another program on this PC</source>
         <translation>在 {server} 中，本机上的另一程序</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_list.py"/>
+        <location filename="../../app/ui/models/model_list.py"/>
         <source>on {server}, not on this PC</source>
         <translation>在 {server} 上，不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>All models</source>
         <translation>所有模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Filter models</source>
         <translation>筛选模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Looking what is on this PC</source>
         <translation>正在查看此电脑上的模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>No model here is called “{typed}”.</source>
         <translation>此处没有名为“{typed}”的模型。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>No model lies on this PC yet.</source>
         <translation>此电脑上还没有模型。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/model_menu.py"/>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>Type to filter</source>
-        <translation>输入以筛选</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/model_menu.py"/>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Unload {model}</source>
         <translation>卸载 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Add a model from this PC</source>
         <translation>从此电脑添加模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Clear the search  (Esc)</source>
         <translation>清除搜索  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Drop a GGUF file or a model folder</source>
         <translation>将 GGUF 文件或模型文件夹拖到此处</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Filter models; Enter searches the hub, or opens a repository link</source>
         <translation>筛选模型；按回车搜索模型中心或打开仓库链接</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Filter; Enter searches the hub</source>
         <translation>筛选；按回车搜索模型中心</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth 会询问是复制还是在原处使用。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models_head.py"/>
+        <location filename="../../app/ui/models/models_head.py"/>
         <source>Looking at this PC</source>
         <translation>正在检测此电脑</translation>
     </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>再显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/more_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
-        <translation>
-            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
-        </translation>
-    </message>
     <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Layer {layer}, neurons {first} to {last}% by how busy they are, {where}</source>
-        <translation>第 {layer} 层，按活跃度排第 {first} 至 {last}% 的神经元，{where}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Map of neurons, {layers} layers, {there} of the neurons on the GPU</source>
-        <translation>神经元图，{layers} 层，{there} 的神经元在 GPU 上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>Map of neurons.</source>
-        <translation>神经元图。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>on the CPU</source>
-        <translation>在 CPU 上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/neuron_map.py"/>
-        <source>{part}, {fired}% of them fired</source>
-        <translation>{part}，其中 {fired}% 被激活</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Don't send</source>
-        <translation>不发送</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Edit the next message</source>
-        <translation>编辑下一条消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Sent after this answer</source>
-        <translation>此回答后发送</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>Sent after this answer: {words}</source>
-        <translation>此回答后发送：{words}</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/next_message_row.py"/>
-        <source>{n} attachments</source>
-        <translation>
-            <numerusform>{n} 个附件</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Looking at what there is</source>
-        <translation>正在查看</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No model is like that</source>
-        <translation>没有符合的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>此电脑上还没有模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>No models are known</source>
-        <translation>没有已知的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Show all</source>
-        <translation>显示全部</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Show the recommended ones</source>
-        <translation>显示推荐</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>The list of models was not read.</source>
-        <translation>未能读取模型列表。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>The models to choose from, and those on this PC.</source>
-        <translation>可选模型以及此电脑上的模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Those you download or add will be here.</source>
-        <translation>您下载或添加的模型会显示在此处。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/note.py"/>
-        <source>Try another filter, or any size and family.</source>
-        <translation>请换一个筛选条件，或不限大小和系列。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Downloading {names}</source>
-        <translation>正在下载 {names}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Load it, and the next answer comes from it.</source>
-        <translation>加载后，下一个回答就由它给出。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>Resume</source>
-        <translation>继续</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>about {rate}</source>
-        <translation>约 {rate}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>better answers</source>
-        <translation>更好的回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is being prepared for this PC</source>
-        <translation>正在为此电脑准备 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is on this PC</source>
-        <translation>{name} 已在此电脑上</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} is paused</source>
-        <translation>{name} 已暂停</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} runs well on this PC</source>
-        <translation>{name} 适合在此电脑上运行</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{name} was not downloaded</source>
-        <translation>未能下载 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/offer_card.py"/>
-        <source>{size} to download</source>
-        <translation>需下载 {size}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy message</source>
-        <translation>复制消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Delete with its answer</source>
-        <translation>连同回答一起删除</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit</source>
-        <translation>编辑</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit message</source>
-        <translation>编辑消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Edit your message</source>
-        <translation>编辑您的消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>More for this message</source>
-        <translation>此消息的更多操作</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>The chat goes on from here in a new branch</source>
-        <translation>聊天将从此处开始新分支</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>You: {text}</source>
-        <translation>您：{text}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Your message</source>
-        <translation>您的消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>Your message, changed</source>
-        <translation>您的消息，已更改</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_message.py"/>
-        <source>{share}% of this message is shown. Copy and export take all of it.</source>
-        <translation>已显示此消息的 {share}%。复制和导出包含全部内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>A program</source>
-        <translation>程序</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Address</source>
-        <translation>地址</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Connected now</source>
-        <translation>当前连接</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Copy: {what}</source>
-        <translation>复制：{what}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Every program that talks to this server needs the new one.</source>
-        <translation>与此服务器通信的每个程序都需要新密钥。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Hide the key</source>
-        <translation>隐藏密钥</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>It is being switched on.</source>
-        <translation>正在开启。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
-        <source>Key</source>
-        <translation>密钥</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>None. {n} requests answered so far.</source>
-        <translation>
-            <numerusform>无。至今已回答 {n} 个请求。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>On, answered by {model}.</source>
-        <translation>已开启，由 {model} 回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>On, but no model is loaded: programs are told so.</source>
-        <translation>已开启，但未加载模型：程序会收到说明。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Programs that have the old key are refused from then on</source>
-        <translation>之后使用旧密钥的程序会被拒绝</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Renew</source>
-        <translation>更新</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Renew the key?</source>
-        <translation>更新密钥？</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Show the key</source>
-        <translation>显示密钥</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>Switched off</source>
-        <translation>已关闭</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>local server for other programs, openai api</source>
-        <translation>本地服务器 其他程序 openai api</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{client} waits</source>
-        <translation>{client} 在等待</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{client}: {n} tokens</source>
-        <translation>
-            <numerusform>{client}：{n} 个 token</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/own_server_rows.py"/>
-        <source>{n} requests were refused.</source>
-        <translation>
-            <numerusform>已拒绝 {n} 个请求。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Commands</source>
-        <translation>命令</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <location filename="../../app/ui/transcript.py"/>
-        <source>Messages</source>
-        <translation>消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Off</source>
-        <translation>关</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>On</source>
-        <translation>开</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>Search all chats for “{text}”</source>
-        <translation>在所有聊天中搜索“{text}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>use load switch model</source>
-        <translation>使用 加载 切换 模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/palette_entries.py"/>
-        <source>use server switch model</source>
-        <translation>使用 服务器 切换 模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>As in the settings</source>
-        <translation>按设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>Filter personas</source>
-        <translation>筛选角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>No persona</source>
-        <translation>无角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/persona_menu.py"/>
-        <source>No persona has “{typed}”.</source>
-        <translation>没有含“{typed}”的角色。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/pick_row.py"/>
-        <source>shown</source>
-        <translation>已显示</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>应用</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic, {amount}</source>
         <translation>自动，{amount}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Does not fit</source>
         <translation>放不下</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Double click: automatic</source>
         <translation>双击：自动</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>GPU memory for this model</source>
         <translation>此模型的 GPU 显存</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Gives its memory back; the chat stays</source>
         <translation>释放其内存；聊天保留</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Hide the reasons</source>
         <translation>隐藏原因</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>How the model runs here</source>
+        <translation>模型的运行方式</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>It does not fit so</source>
         <translation>这样放不下</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Less leaves room for other programs; more makes answers faster.</source>
         <translation>少一些可为其他程序留出空间；多一些回答更快。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Loads the model again with this; the chat stays</source>
         <translation>以此重新加载模型；聊天保留</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Why?</source>
         <translation>为什么？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>now {rate}</source>
         <translation>目前 {rate}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>only {memory} of the GPU is free</source>
         <translation>GPU 仅剩 {memory}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} of memory is missing.</source>
         <translation>缺少 {memory} 内存。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/placement_popup.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{share}% of the active neurons on the GPU</source>
         <translation>{share}% 的激活神经元在 GPU 上</translation>
     </message>
     <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>As in Settings</source>
-        <translation>按设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Changed for this chat</source>
-        <translation>已为此聊天更改</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Chosen for this model</source>
-        <translation>按此模型选择</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Chosen for this model: {mode}.</source>
-        <translation>按此模型选择：{mode}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Every neuron</source>
-        <translation>全部神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>How answers are made</source>
-        <translation>回答方式</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>None</source>
-        <translation>无</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Only the neurons that the predictors expect</source>
-        <translation>只计算预测器预期的神经元</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Preset</source>
-        <translation>预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Skips neurons that do not fire; the same words as dense</source>
-        <translation>跳过未激活的神经元；结果与稠密相同</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Stop using this for every {model} chat</source>
-        <translation>不再用于与 {model} 的每个聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
-        <translation>此聊天会发送到服务器。温度、top p、种子、最长回答和停止文本会一并发送。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers without instead.</source>
-        <translation>此模型没有预测器，因此不使用预测器回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers {mode} instead.</source>
-        <translation>此模型没有预测器，因此以{mode}方式回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>Use this for every chat with {model}</source>
-        <translation>用于与 {model} 的每个聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>min p</source>
-        <translation>min p</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>seed</source>
-        <translation>种子</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>temperature</source>
-        <translation>温度</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>top k</source>
-        <translation>top k</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/preset_menu.py"/>
-        <source>top p</source>
-        <translation>top p</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Asking the hub what it offers</source>
         <translation>正在查询 hub</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Back to the models</source>
         <translation>返回模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Bundle</source>
         <translation>模型包</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Download: {name}, {size}</source>
         <translation>下载：{name}，{size}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>GGUF</source>
         <translation>GGUF</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>GGUF of PowerInfer</source>
         <translation>PowerInfer 的 GGUF</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>It holds no file that Hearth reads: GGUF or safetensors.</source>
         <translation>其中没有 Hearth 可读取的文件：GGUF 或 safetensors。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Its makers ask who fetches it: agree on its page once, and give Hearth an access token.</source>
         <translation>作者要求知道谁在获取：请在其页面上同意一次，并向 Hearth 提供访问令牌。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Safetensors</source>
         <translation>Safetensors</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/repository_view.py"/>
+        <location filename="../../app/ui/models/repository_view.py"/>
         <source>{n} files</source>
         <translation>
             <numerusform>{n} 个文件</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>A whole number from {low} to {high}</source>
-        <translation>{low} 到 {high} 的整数</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
-        <translation>回答在遇到其中任一项之前结束，每行一项；\n 表示换行。最多 {most} 项。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Nothing</source>
-        <translation>无</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Stop at</source>
-        <translation>停止于</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>Stop at. {words}</source>
-        <translation>停止于。{words}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>The model's</source>
-        <translation>模型自带</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_editor.py"/>
-        <source>{title}: as it was</source>
-        <translation>{title}：恢复原样</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changed for this chat. Takes effect with the next answer.</source>
-        <translation>已为此聊天更改，从下一条回答起生效。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Changes take effect with the next answer.</source>
-        <translation>更改从下一条回答起生效。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Name of the preset</source>
-        <translation>预设名称</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Reset</source>
-        <translation>重置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Sampling in this chat</source>
-        <translation>此聊天的采样</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Save</source>
-        <translation>保存</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>Save as a preset</source>
-        <translation>另存为预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sampling_popup.py"/>
-        <source>{preset}, for this chat</source>
-        <translation>{preset}，用于此聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy as Markdown</source>
-        <translation>复制为 Markdown</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Copy link</source>
-        <translation>复制链接</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Open link</source>
-        <translation>打开链接</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/selection.py"/>
-        <source>Select message</source>
-        <translation>选择消息</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Remove</source>
         <translation>移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Remove {server}?</source>
         <translation>移除 {server}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Send it there</source>
         <translation>发送</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>Send this chat to {server}?</source>
         <translation>将此聊天发送到 {server}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_acts.py"/>
+        <location filename="../../app/ui/models/server_acts.py"/>
         <source>{server} on this PC</source>
         <translation>本机上的 {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Address</source>
+        <translation>地址</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Asking the server</source>
         <translation>正在询问服务器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Asks this address which models it has</source>
         <translation>询问此地址有哪些模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Choose a model first</source>
         <translation>请先选择模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Enter adds “{model}”.</source>
         <translation>按 Enter 添加“{model}”。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Filter models, or the name of one</source>
         <translation>筛选模型，或输入模型名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>For another address add another server: no chat is moved by itself.</source>
         <translation>要用其他地址，请另加服务器：聊天不会自行转移。</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>It has {n} models. Choose which are offered.</source>
         <translation>
             <numerusform>它有 {n} 个模型。请选择提供哪些。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>It names no model. Type the name of one.</source>
         <translation>它未列出模型。请输入模型名称。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Kept as it is</source>
         <translation>保持不变</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Key</source>
+        <translation>密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Leave empty if it needs none</source>
         <translation>如不需要请留空</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>List its models</source>
         <translation>列出其模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Not encrypted: others in this network can read what is sent.</source>
         <translation>未加密：此网络中的其他人可以读取发送的内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>The key is kept in this system's keyring and sent to this address only.</source>
         <translation>密钥保存在此系统的密钥环中，只发送到此地址。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>Type to filter, or a model's name</source>
         <translation>输入以筛选，或输入模型名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_sheet.py"/>
         <source>What you call it</source>
         <translation>您对它的称呼</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Change {server}</source>
         <translation>更改 {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>New chat with {model} on {server}</source>
         <translation>与 {server} 上的 {model} 新建聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>No model chosen</source>
         <translation>未选择模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Only chats for which you choose one are sent there.</source>
         <translation>只有您选择的聊天才会发送到那里。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
         <source>Servers</source>
         <translation>服务器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Queued: {names}</source>
+        <translation>排队中：{names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Stop: {words}</source>
+        <translation>停止：{words}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>Waiting for the network: {names}</source>
+        <translation>等待网络：{names}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/work_bar.py"/>
+        <source>{name} and {more} more</source>
+        <translation>{name} 等另外 {more} 个</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Built with</source>
+        <translation>构建所用</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
+        <translation>对话未加密地存储在您自己的文件夹中。设置中的“您的对话”可打开该文件夹。您可以在 Hearth 中删除单个对话，或连同文件夹一起全部删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth chats with language models on this PC, with an engine of its own that skips the neurons which do not fire. Where there is an NVIDIA GPU, it computes the busy neurons there and the others on the CPU at the same time.</source>
+        <translation>Hearth 在此电脑上与语言模型聊天，其自有引擎会跳过未激活的神经元。若有 NVIDIA GPU，活跃的神经元在其上计算，其余同时由 CPU 计算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth uses the network only when you search for or download a model, write to a server that you added, open a link, or switch on the look for updates.</source>
+        <translation>只有当您搜索或下载模型、向您添加的服务器写消息、打开链接，或开启更新检查时，Hearth 才会使用网络。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.</source>
+        <translation>Hearth 自身代码采用 MIT 许可。入门模型及以下组件采用各自的许可。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>It brings no text of its licence, {licence}.</source>
+        <translation>未附带其许可 {licence} 的文本。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Other programs on this PC can ask your model only while the local server is switched on, and only with its key.</source>
+        <translation>只有在您开启本地服务器期间，且持有其密钥时，这台电脑上的其他程序才能询问您的模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Part</source>
+        <translation>组件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Starter model</source>
+        <translation>入门模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>This text cannot be read: {path} ({why}). Install Hearth again.</source>
+        <translation>无法读取此文本：{path}（{why}）。请重新安装 Hearth。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>Version</source>
+        <translation>版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Version {version}</source>
+        <translation>版本 {version}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/about_dialog.py"/>
+        <source>What you write, what is answered and what you attach stay on this PC. There is no account and no telemetry. Nothing is sent when Hearth starts, runs or crashes.</source>
+        <translation>您写的内容、得到的回答和您附加的文件都留在这台电脑上。没有账号，没有遥测。Hearth 启动、运行或崩溃时都不发送任何内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Hearth ended unexpectedly last time</source>
+        <translation>Hearth 上次意外退出</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Hide details</source>
+        <translation>隐藏详细信息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>It was ended from outside, or stopped answering.</source>
+        <translation>它被外部结束，或停止了响应。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Nothing was written down.</source>
+        <translation>没有记录。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>What is known of it</source>
+        <translation>已知的情况</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <translation>您可以保存一份报告，供帮助您的人查看。其中没有您的文字，也不会发送任何内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/crash_dialog.py"/>
+        <source>Your chats are safe</source>
+        <translation>您的对话安然无恙</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>A program</source>
+        <translation>程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Connected now</source>
+        <translation>当前连接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Copy: {what}</source>
+        <translation>复制：{what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Every program that talks to this server needs the new one.</source>
+        <translation>与此服务器通信的每个程序都需要新密钥。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Hide the key</source>
+        <translation>隐藏密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>It is being switched on.</source>
+        <translation>正在开启。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>None. {n} requests answered so far.</source>
+        <translation>
+            <numerusform>无。至今已回答 {n} 个请求。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>On, answered by {model}.</source>
+        <translation>已开启，由 {model} 回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>On, but no model is loaded: programs are told so.</source>
+        <translation>已开启，但未加载模型：程序会收到说明。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Programs that have the old key are refused from then on</source>
+        <translation>之后使用旧密钥的程序会被拒绝</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Renew</source>
+        <translation>更新</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Renew the key?</source>
+        <translation>更新密钥？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Show the key</source>
+        <translation>显示密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Switched off</source>
+        <translation>已关闭</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>local server for other programs, openai api</source>
+        <translation>本地服务器 其他程序 openai api</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{client} waits</source>
+        <translation>{client} 在等待</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{client}: {n} tokens</source>
+        <translation>
+            <numerusform>{client}：{n} 个 token</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>{n} requests were refused.</source>
+        <translation>
+            <numerusform>已拒绝 {n} 个请求。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Collapsed</source>
         <translation>已折叠</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Expanded</source>
         <translation>已展开</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_groups.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Search settings</source>
         <translation>搜索设置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>Double-click for: {back}</source>
         <translation>双击恢复：{back}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>Must lie between {low} and {high}.</source>
         <translation>必须在 {low} 和 {high} 之间。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>no text</source>
         <translation>无文本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>off</source>
         <translation>关</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>on</source>
         <translation>开</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>the first text</source>
         <translation>最初的文本</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>{title}: back to {value}</source>
         <translation>{title}：恢复为 {value}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/setting_rows.py"/>
+        <location filename="../../app/ui/settings/setting_rows.py"/>
         <source>“{typed}” is no number.</source>
         <translation>“{typed}”不是数字。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>For models that ask for one</source>
         <translation>用于需要令牌的模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Help</source>
         <translation>帮助</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Models folder</source>
         <translation>模型文件夹</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move it to another place</source>
         <translation>移到其他位置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>没有含“{typed}”的设置。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Privacy and storage</source>
         <translation>隐私与存储</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>To show to others. Contains no chats and no file names.</source>
         <translation>可给他人查看。不含聊天和文件名。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What Hearth did, on this PC only</source>
         <translation>Hearth 的运行记录，仅在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>哪些内容会离开这台电脑，哪些不会</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings_dialog.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Your chats</source>
         <translation>您的对话</translation>
     </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Duplicate</source>
-        <translation>复制一份</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Export</source>
-        <translation>导出</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Hearth's</source>
-        <translation>Hearth 自带</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>Import</source>
-        <translation>导入</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
-        <translation>这是 Hearth 自带的，不可更改。复制一份即可归您所用。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>They are all here already</source>
-        <translation>全都已在此处</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{added}, {left_out} left out: they make no sense here</source>
-        <translation>{added}，略过 {left_out} 个：在此无意义</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{name} could not be written: {why}</source>
-        <translation>无法写入 {name}：{why}</translation>
-    </message>
     <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{n} added</source>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>And {n} more chats</source>
         <translation>
-            <numerusform>已添加 {n} 个</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialog.py"/>
-        <source>{n} written to {name}</source>
-        <translation>
-            <numerusform>已将 {n} 个写入 {name}</numerusform>
+            <numerusform>另有 {n} 个对话</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Export personas</source>
-        <translation>导出角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Export presets</source>
-        <translation>导出预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Import personas</source>
-        <translation>导入角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Import presets</source>
-        <translation>导入预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Name of the persona</source>
-        <translation>角色名称</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>New persona</source>
-        <translation>新角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>New preset</source>
-        <translation>新预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Small models may not follow long instructions.</source>
-        <translation>小模型可能不会遵守很长的指令。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Take personas in from a file</source>
-        <translation>从文件导入角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Take presets in from a file</source>
-        <translation>从文件导入预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>What the model is told before the chat begins, in your words</source>
-        <translation>聊天开始前告诉模型的话，由您来写</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Write your own personas into a file</source>
-        <translation>将您的角色写入文件</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>Write your own presets into a file</source>
-        <translation>将您的预设写入文件</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Bin</source>
+        <translation>回收站</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/shelf_dialogs.py"/>
-        <source>{n} characters. They take up context in every chat with this persona.</source>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete {n} chats for good?</source>
         <translation>
-            <numerusform>{n} 个字符。使用此角色的每个聊天都会占用上下文。</numerusform>
+            <numerusform>彻底删除 {n} 个对话？</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Arrow up</source>
-        <translation>上箭头</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete “{title}” for good</source>
+        <translation>彻底删除“{title}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Ctrl+K finds these and everything else by name.</source>
-        <translation>Ctrl+K 可按名称查找这些以及其他一切。</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Delete “{title}” for good?</source>
+        <translation>彻底删除“{title}”？</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
+        <translation>
+            <numerusform>已删除的对话会保留 {n} 天，搜索和导出不包含它们。</numerusform>
+        </translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Enter</source>
-        <translation>Enter</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Empty the bin</source>
+        <translation>清空回收站</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Page down</source>
-        <translation>Page Down</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>It cannot be restored afterwards.</source>
+        <translation>之后将无法恢复。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/shortcuts_sheet.py"/>
-        <source>Page up</source>
-        <translation>Page Up</translation>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Restore</source>
+        <translation>恢复</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>Restore “{title}”</source>
+        <translation>恢复“{title}”</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>The bin is empty.</source>
+        <translation>回收站是空的。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>What is in the bin cannot be restored afterwards.</source>
+        <translation>之后将无法恢复回收站中的内容。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <source>{n} days left</source>
+        <translation>
+            <numerusform>还剩 {n} 天</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Chats (*.json)</source>
+        <translation>聊天 (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Export all chats</source>
+        <translation>导出所有聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Export this chat</source>
+        <translation>导出此聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Hearth chats</source>
+        <translation>Hearth 聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>JSON, which Hearth can import (*.json)</source>
+        <translation>JSON，Hearth 可导入 (*.json)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Markdown (*.md)</source>
+        <translation>Markdown (*.md)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <source>Where the chats should lie</source>
+        <translation>聊天存放位置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <source>All chats</source>
+        <translation>所有聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export all as JSON</source>
+        <translation>全部导出为 JSON</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export all as Markdown</source>
+        <translation>全部导出为 Markdown</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export as JSON</source>
+        <translation>导出为 JSON</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Export as Markdown</source>
+        <translation>导出为 Markdown</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Move to a new folder</source>
+        <translation>移到新文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Move to folder</source>
+        <translation>移到文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>New folder</source>
+        <translation>新建文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Out of the folder</source>
+        <translation>移出文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Pin</source>
+        <translation>固定</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Remove folder, keep chats</source>
+        <translation>移除文件夹，保留聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Unpin</source>
+        <translation>取消固定</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>April</source>
+        <translation>四月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>August</source>
+        <translation>八月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>December</source>
+        <translation>十二月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>February</source>
+        <translation>二月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Folders</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>January</source>
+        <translation>一月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>July</source>
+        <translation>七月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>June</source>
+        <translation>六月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Last 7 days</source>
+        <translation>最近 7 天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>March</source>
+        <translation>三月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>May</source>
+        <translation>五月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>November</source>
+        <translation>十一月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>October</source>
+        <translation>十月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Pinned</source>
+        <translation>已固定</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>September</source>
+        <translation>九月</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Today</source>
+        <translation>今天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>Yesterday</source>
+        <translation>昨天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{month} {year}</source>
+        <translation>{year} 年{month}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{name}, folder, {chats}, closed</source>
+        <translation>{name}，文件夹，{chats}，已折叠</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{name}, folder, {chats}, open</source>
+        <translation>{name}，文件夹，{chats}，已展开</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_model.py"/>
+        <source>{title}, writing</source>
+        <translation>{title}，正在书写</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>Folder menu</source>
+        <translation>文件夹菜单</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>New name</source>
+        <translation>新名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_rows.py"/>
+        <source>New title</source>
+        <translation>新标题</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Move</source>
+        <translation>移动</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>Name of the folder</source>
+        <translation>文件夹名称</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <source>There is a folder of that name: the chat joins it.</source>
+        <translation>已有同名文件夹：聊天将放入其中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Close the search  (Esc)</source>
         <translation>关闭搜索  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Close the sidebar</source>
         <translation>关闭侧栏</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>No chat mentions “{typed}”</source>
         <translation>没有聊天提到“{typed}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Open the sidebar</source>
         <translation>打开侧栏</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Search</source>
         <translation>搜索</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Search chats</source>
         <translation>搜索聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Try fewer words.</source>
         <translation>请减少词语。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Your chats will appear here.</source>
         <translation>您的聊天会显示在此处。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models, {figure}</source>
         <translation>模型，{figure}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar.py"/>
+        <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Sidebar</source>
         <translation>侧栏</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
-        <translation>GPU 显存：Hearth 占百分之 {ours}，其他程序占百分之 {others}</translation>
+        <location filename="../../app/ui/transcript/answer_figures.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>Figures of this answer</source>
+        <translation>此回答的数据</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>Share on the GPU, {share} percent</source>
-        <translation>GPU 占比，百分之 {share}</translation>
+        <location filename="../../app/ui/transcript/answer_figures.py"/>
+        <source>This answer, measured on this PC</source>
+        <translation>此回答，在此电脑上测得</translation>
     </message>
     <message>
-        <location filename="../../app/ui/signs.py"/>
-        <source>{name}, {done} percent</source>
-        <translation>{name}，百分之 {done}</translation>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{built_in} built in</source>
+        <translation>{built_in} 个内置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{name}, changed</source>
+        <translation>{name}，已更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} 个自建，{built_in} 个内置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>在此电脑上回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>由 Hearth 回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>从下一条消息起不再发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>Sent to {server}</source>
+        <translation>发送到 {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>您在此聊天中写的内容会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>本机上的另一程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Code</source>
+        <translation>代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Copy code</source>
+        <translation>复制代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Copy {language} code</source>
+        <translation>复制 {language} 代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Let long lines scroll</source>
+        <translation>长行改为滚动</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show fewer lines</source>
+        <translation>显示较少行</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show {n} lines</source>
+        <translation>
+            <numerusform>显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Show {n} more lines</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>Wrap long lines</source>
+        <translation>长行自动换行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>code</source>
+        <translation>代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <source>{language} code</source>
+        <translation>{language} 代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Left out was “{first}”.</source>
+        <translation>已省略“{first}”。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Left out were {n} messages, from “{first}” to “{last}”.</source>
+        <translation>
+            <numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Press the figure below the message to choose what happens when the context is full.</source>
+        <translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>The chat is longer than what the model can read at once.</source>
+        <translation>聊天超出了模型一次能读取的长度。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>They stay here to read.</source>
+        <translation>
+            <numerusform>仍可在此查看。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>What the model reads</source>
+        <translation>模型读取的内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Why is that?</source>
+        <translation>为什么？</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} earlier messages are no longer in the context</source>
+        <translation>
+            <numerusform>{n} 条较早的消息已不在上下文中</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} messages after the first answer are no longer in the context</source>
+        <translation>
+            <numerusform>首个回答之后的 {n} 条消息已不在上下文中</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>{n} messages were left out.</source>
+        <translation>
+            <numerusform>已省略 {n} 条消息。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Next version</source>
+        <translation>下一版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Previous version</source>
+        <translation>上一版本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <source>Version {which} of {count}</source>
+        <translation>版本 {which} / {count}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
+        <source>Show more</source>
+        <translation>显示更多</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>Table in the answer</source>
+        <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>This answer</source>
+        <translation>此回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/more_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy message</source>
+        <translation>复制消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Delete with its answer</source>
+        <translation>连同回答一起删除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit</source>
+        <translation>编辑</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit message</source>
+        <translation>编辑消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Edit your message</source>
+        <translation>编辑您的消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>More for this message</source>
+        <translation>此消息的更多操作</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>The chat goes on from here in a new branch</source>
+        <translation>聊天将从此处开始新分支</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>You: {text}</source>
+        <translation>您：{text}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Your message</source>
+        <translation>您的消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>Your message, changed</source>
+        <translation>您的消息，已更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <translation>已显示此消息的 {share}%。复制和导出包含全部内容。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy as Markdown</source>
+        <translation>复制为 Markdown</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Copy link</source>
+        <translation>复制链接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Open link</source>
+        <translation>打开链接</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/selection.py"/>
+        <source>Select message</source>
+        <translation>选择消息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Continue</source>
         <translation>继续</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Copy answer</source>
         <translation>复制回答</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Have this answer written on</source>
         <translation>让此回答继续写下去</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>More for this answer</source>
         <translation>此回答的更多操作</translation>
     </message>
     <message>
-        <location filename="../../app/ui/stat_line.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Statistics: {words}</source>
         <translation>统计：{words}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Hide the thought</source>
         <translation>隐藏思考过程</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Show the thought</source>
         <translation>显示思考过程</translation>
     </message>
     <message>
-        <location filename="../../app/ui/thought_view.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>{share}% of this thought is shown. Export takes all of it.</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Ask something: this shows where the time of each token goes, from attention to choosing the token.</source>
-        <translation>提个问题：此处显示每个词元的时间分配，从注意力到选出词元。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Its parts are not measured</source>
-        <translation>未测量各部分</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Time of a token</source>
-        <translation>一个 token 的时间</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>Time of a token {total}</source>
-        <translation>一个 token 的时间 {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>{stage} on the {side}</source>
-        <translation>{side} 上的{stage}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/token_time.py"/>
-        <source>{time}, {share}% of the time</source>
-        <translation>{time}，占时间的 {share}%</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript.py"/>
+        <location filename="../../app/ui/transcript/transcript.py"/>
         <source>Jump to end</source>
         <translation>跳到末尾</translation>
     </message>
@@ -6219,29 +6105,143 @@ Other programs: {others}</source>
         <translation>退出</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Progress</source>
-        <translation>进度</translation>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copy details</source>
+        <translation>复制详细信息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Queued: {names}</source>
-        <translation>排队中：{names}</translation>
+        <location filename="../../app/ui/widgets/engine_card.py"/>
+        <source>loaded in {time}</source>
+        <translation>加载用时 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Stop: {words}</source>
-        <translation>停止：{words}</translation>
+        <location filename="../../app/ui/widgets/floating.py"/>
+        <source>Undo</source>
+        <translation>撤销</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>Waiting for the network: {names}</source>
-        <translation>等待网络：{names}</translation>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Looking at what there is</source>
+        <translation>正在查看</translation>
     </message>
     <message>
-        <location filename="../../app/ui/work_bar.py"/>
-        <source>{name} and {more} more</source>
-        <translation>{name} 等另外 {more} 个</translation>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No model is like that</source>
+        <translation>没有符合的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No model is on this PC yet</source>
+        <translation>此电脑上还没有模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>No models are known</source>
+        <translation>没有已知的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Show all</source>
+        <translation>显示全部</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Show the recommended ones</source>
+        <translation>显示推荐</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>The list of models was not read.</source>
+        <translation>未能读取模型列表。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>The models to choose from, and those on this PC.</source>
+        <translation>可选模型以及此电脑上的模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Those you download or add will be here.</source>
+        <translation>您下载或添加的模型会显示在此处。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/note.py"/>
+        <source>Try another filter, or any size and family.</source>
+        <translation>请换一个筛选条件，或不限大小和系列。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/pick_row.py"/>
+        <source>shown</source>
+        <translation>已显示</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Duplicate</source>
+        <translation>复制一份</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Export</source>
+        <translation>导出</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Hearth's</source>
+        <translation>Hearth 自带</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>Import</source>
+        <translation>导入</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
+        <translation>这是 Hearth 自带的，不可更改。复制一份即可归您所用。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>They are all here already</source>
+        <translation>全都已在此处</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{added}, {left_out} left out: they make no sense here</source>
+        <translation>{added}，略过 {left_out} 个：在此无意义</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{name} could not be written: {why}</source>
+        <translation>无法写入 {name}：{why}</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{n} added</source>
+        <translation>
+            <numerusform>已添加 {n} 个</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <source>{n} written to {name}</source>
+        <translation>
+            <numerusform>已将 {n} 个写入 {name}</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
+        <translation>GPU 显存：Hearth 占百分之 {ours}，其他程序占百分之 {others}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>Share on the GPU, {share} percent</source>
+        <translation>GPU 占比，百分之 {share}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/signs.py"/>
+        <source>{name}, {done} percent</source>
+        <translation>{name}，百分之 {done}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

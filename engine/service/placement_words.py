@@ -1,6 +1,6 @@
 """Where a loaded model lies and how fast it should be, in one line for people, with the reasons behind it.
 
-It reads what was decided elsewhere (engine/card, engine/placement) and decides nothing.
+It reads what was decided elsewhere (engine/gpu, engine/placement) and decides nothing.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The artefacts that the offline phase hands to the online one: data and their own reading and writing."""
+"""Statistics, predictors and placements as data, and their reading and writing: made once, used by every answer."""

@@ -1,4 +1,4 @@
-"""The large products of the offline phase on a graphics card, through torch; all else stays where it was.
+"""The large products of training on a GPU, through torch; all else stays where it was.
 
 Not the engine's own GPU path: batches of hundreds of positions are bound by arithmetic and not by the exchange, so that
 handing them over one product at a time is good enough. Weights are kept on the card for as long as they fit.

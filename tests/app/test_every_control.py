@@ -403,8 +403,8 @@ def test_every_word_has_contrast(room: Room, qapp: QApplication, monkeypatch: py
 
 
 def test_every_dialog_and_popover_is_in_the_table(room: Room) -> None:
-    for module in pkgutil.iter_modules(app.ui.__path__):
-        importlib.import_module(f"app.ui.{module.name}")
+    for module in pkgutil.walk_packages(app.ui.__path__, "app.ui."):
+        importlib.import_module(module.name)
     shown: set[type] = set()
     for place in PLACES.values():
         room.reset()

@@ -48,7 +48,7 @@ def test_keys_are_bound_nowhere_else() -> None:
     folder = Path(next(iter(app.ui.__path__)))
     ours = {f'QKeySequence("{one}")' for known in COMMANDS if not known.where for one in known.keys}
     found = {
-        path.name: [one for one in ours if one in path.read_text(encoding="utf-8")] for path in folder.glob("*.py")
+        path.name: [one for one in ours if one in path.read_text(encoding="utf-8")] for path in folder.rglob("*.py")
     }
     assert {name: keys for name, keys in found.items() if keys} == {}
 

@@ -1,0 +1,1 @@
+"""Widgets that every page uses: buttons, rows, menus, sheets, and work done in slices."""

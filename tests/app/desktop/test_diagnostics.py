@@ -84,7 +84,7 @@ def leave_traces(places: AppPaths) -> None:
     places.settings_file.write_text(json.dumps({"system_prompt": SECRETS[5]}))
     subprocess.run(
         [sys.executable, "-c", f"import test_diagnostics as t; t.write_logs(t.Path({str(places.log_file)!r}))"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(__file__).parents[1])))},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *Path(__file__).parents[:2])))},
         check=True, capture_output=True,
     )  # fmt: skip
     for name in ("engine.log", "library.log", crash_notes.FAULTS, crash_notes.STACKS_BEFORE):
@@ -234,7 +234,7 @@ def test_every_message_of_the_log_stands_in_the_source() -> None:
 def test_a_real_crash_is_told_by_its_places(tmp_path: Path) -> None:
     code = (
         "import faulthandler, sys, os, signal\n"
-        "from app import crash_notes\n"
+        "from app.desktop import crash_notes\n"
         "from pathlib import Path\n"
         f"crash_notes.open_log(Path({str(tmp_path)!r}) / 'hearth.log')\n"
         f"crash_notes.mark_running(Path({str(tmp_path)!r}))\n"

@@ -11,7 +11,7 @@ from app.desktop import shareable_log
     ("path", "shown"),
     [
         ("engine/service/host.py", "engine/service/host.py"),
-        ("app\\ui\\theme.py", "app/ui/look/theme.py"),
+        ("app\\ui\\look\\theme.py", "app/ui/look/theme.py"),
         ("app/../../home/ann/x.py", shareable_log.LEFT_OUT),
         ("letters/ann.py", shareable_log.LEFT_OUT),
     ],

@@ -150,7 +150,8 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
     """The whole program twice; the first prints what its window is told."""
     code = (
         "import sys, pathlib\n"
-        "from app import bootstrap, manners\n"
+        "from app import bootstrap\n"
+        "from app.desktop import manners\n"
         "class Told(manners.Manners):\n"
         "    def listen(self, instance):\n"
         "        super().listen(instance)\n"

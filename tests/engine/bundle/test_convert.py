@@ -235,7 +235,7 @@ def test_killed_in_the_middle_of_a_file_it_goes_on(
 ) -> None:
     monkeypatch.setattr(convert_module, "TILE_NUMBERS", 512)  # the recorded errors are summed in the same order then
     code = (
-        "import sys, time; from pathlib import Path; from engine import convert as c\n"
+        "import sys, time; from pathlib import Path; from engine.bundle import convert as c\n"
         "c.TILE_NUMBERS = 512\n"
         "def progress(done, total):\n"
         "    print(done, total, flush=True)\n"
@@ -333,7 +333,7 @@ def test_a_full_disk_is_found_before_anything_is_written(
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits on Windows")
 def test_a_disk_that_fills_up_on_the_way_is_a_failure_of_the_world(source: Path, tmp_path: Path) -> None:
     code = (
-        "import resource, sys; from engine import cli\n"
+        "import resource, sys; from engine.commands import cli\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (18000, 18000))\n"
         "sys.exit(cli.main(['convert', *sys.argv[1:], '--codec', 'f16']))"
     )
