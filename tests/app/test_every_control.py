@@ -91,6 +91,7 @@ def _hub(room: Room, query: str) -> QWidget:
     page = room.window.models_page
     assert page is not None
     page.search.setText(query)
+    QTest.keyClick(page.search, Qt.Key.Key_Return)
     room.wait(lambda: not page._typing.isActive())  # the stand-in for the hub answers as soon as it is asked
     walk.settle()
     return room.window
