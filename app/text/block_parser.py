@@ -16,7 +16,7 @@ from markdown_it.token import Token
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
 from app.text.math_rules import GROWING
 
-# One piece. Parsing and layout take 15 ms for ordinary prose of this length and 100 ms for the worst texts known.
+# One piece. Parsing and layout take 15 ms for ordinary prose of this length and 60 ms for the worst texts known.
 STEP, STEP_LINES = 4000, 150
 OPEN_STEP = 60_000  # characters of an open fence or table per step: their lines need no parser
 MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions that a long text may have below their use

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -224,9 +225,14 @@ def _where_few(rule: InlineRule, *marks: str) -> InlineRule:
     formulas are laid out one by one."""
 
     def within(state: StateInline, silent: bool) -> bool:
-        return sum(map(state.src.count, marks)) <= MOST_MARKS and rule(state, silent)
+        return _are_few(state.src, marks) and rule(state, silent)
 
     return within
+
+
+@lru_cache(maxsize=8)  # asked at every character of a text
+def _are_few(text: str, marks: tuple[str, ...]) -> bool:
+    return sum(map(text.count, marks)) <= MOST_MARKS
 
 
 def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -3,8 +3,10 @@ an ordinary answer, measured in the same run."""
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from PySide6.QtWidgets import QApplication
@@ -21,9 +23,8 @@ ORDINARY = (
     "## A heading\n\nSome **words** in a paragraph with `code` and [a link](https://x.y).\n\n- a\n- b\n\n> quoted\n\n"
     "```py\nx = 1\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n" + "Words and more words. " * 40 + "\n\n"
 )
-# The aim is 20: 200 ms where an ordinary answer takes 10, which is what the slowest PCs need for it. Nested quotes and
-# emphasis were measured at 25 on a quiet machine and at 43 where the other core was busy, so more is let through here.
-MOST_TIMES = 60
+# 200 ms where an ordinary answer takes 10, which is what the slowest PCs need for it. The worst was measured at 6.
+MOST_TIMES = 20
 
 
 def repeated(unit: str) -> str:
@@ -80,6 +81,15 @@ MESSAGES = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def own_heap() -> Iterator[None]:
+    """No turn pays for a collection among what earlier tests have left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def transcript(qtbot: QtBot, qapp: QApplication) -> Transcript:
     if (theme.current().choice, theme.current().zoom) != ("light", 1.0):
@@ -107,27 +117,34 @@ def showing(transcript: Transcript, role: Role, text: str) -> Callable[[], objec
     return lambda: transcript.show_messages([Message(role, text)])
 
 
+def holds_the_window(transcript: Transcript, longest: Callable[[], float]) -> bool:
+    """Whether the longest turn is too long, twice: once may be the machine's doing."""
+    ordinary = min(longest_turn(transcript, showing(transcript, Role.ASSISTANT, ORDINARY)) for _ in range(3))
+    return all(longest() > MOST_TIMES * ordinary for _ in range(2))
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_no_message_holds_the_window(transcript: Transcript, name: str) -> None:
     text = MESSAGES[name]
-    ordinary = min(longest_turn(transcript, showing(transcript, Role.ASSISTANT, ORDINARY)) for _ in range(3))
     for role, words in ((Role.ASSISTANT, text), (Role.USER, text), (Role.ASSISTANT, "<think>" + text)):
-        assert longest_turn(transcript, showing(transcript, role, words)) < MOST_TIMES * ordinary
+        assert not holds_the_window(transcript, partial(longest_turn, transcript, showing(transcript, role, words)))
 
 
 @pytest.mark.parametrize("name", ["one word", "long table", "one fence", "short items", "nested quotes"])
 def test_no_streamed_answer_holds_the_window(transcript: Transcript, name: str) -> None:
-    ordinary = min(longest_turn(transcript, showing(transcript, Role.ASSISTANT, ORDINARY)) for _ in range(3))
-    message = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
-    transcript.show_messages([])
-    transcript.add_message(message)
     text = MESSAGES[name]
 
-    def more(piece: str) -> Callable[[], object]:
-        transcript.append_text(message.id, piece)
-        return transcript.flush
+    def longest() -> float:
+        message = Message(Role.ASSISTANT, "", state=MessageState.WRITING)
+        transcript.show_messages([])
+        transcript.add_message(message)
 
-    longest = max(longest_turn(transcript, more(text[at : at + 8000])) for at in range(0, len(text), 8000))
-    done = Message(Role.ASSISTANT, text, id=message.id)
-    longest = max(longest, longest_turn(transcript, lambda: transcript.finish_message(done)))
-    assert longest < MOST_TIMES * ordinary
+        def more(piece: str) -> Callable[[], object]:
+            transcript.append_text(message.id, piece)
+            return transcript.flush
+
+        turns = [longest_turn(transcript, more(text[at : at + 8000])) for at in range(0, len(text), 8000)]
+        done = Message(Role.ASSISTANT, text, id=message.id)
+        return max(*turns, longest_turn(transcript, lambda: transcript.finish_message(done)))
+
+    assert not holds_the_window(transcript, longest)

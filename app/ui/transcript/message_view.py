@@ -29,7 +29,7 @@ from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.transcript.turn_view import PART_GAP, MessageView
 from app.ui.widgets.floating import Menu
-from app.ui.widgets.slices import later
+from app.ui.widgets.slices import SLICE_S, later
 
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.
@@ -203,10 +203,11 @@ class Answer(MessageView):
         if self._stale:
             self._stale.pop().set_width(self._width)
             return True
-        parser, until = self._parser, time.thread_time() + AT_ONCE_S
-        while self._reads_on and pieces > 0 and time.thread_time() < until:
-            self._unread = parser.step()
-            pieces -= 1
+        parser, until = self._parser, time.thread_time() + (AT_ONCE_S if pieces > 1 else SLICE_S)
+        if pieces > 1 or self._next == len(parser.blocks) or self._before is not None:
+            while self._reads_on and pieces > 0 and time.thread_time() < until:
+                self._unread = parser.step()
+                pieces -= 1
         changed = parser.take_changed()
         if self._before is not None:  # definitions below changed what stands above: shown when it is read
             if self._reads_on:
@@ -217,6 +218,8 @@ class Answer(MessageView):
                 (i for i, (old, new) in enumerate(pairs) if old != new), min(len(before), len(parser.blocks))
             )
         self._next = min(self._next, changed)
+        if time.thread_time() > until and self._next < len(parser.blocks):
+            return True  # reading has taken the time there was
         self._show_blocks(parser.blocks, parts, until)
         if self.is_complete:
             self._show_more()

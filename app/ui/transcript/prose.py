@@ -17,6 +17,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPen,
+    QResizeEvent,
     QTextBlockFormat,
     QTextCursor,
     QTextLength,
@@ -52,6 +53,7 @@ class TextView(SelectableText):
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._caret = False
+        self._has_width = False  # it was told one
         self.setAccessibleName(name)
         self.setProperty("kind", "prose")
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -69,7 +71,20 @@ class TextView(SelectableText):
 
     def set_width(self, width: int) -> None:
         """Lay the text out for a width now, so that the height is right before the next event."""
-        self.document().setTextWidth(width)
+        self._has_width = True
+        # Before it is shown, Qt would take over the width that it has by then, and lay the text out for that as well.
+        self.resize(width, self.height())
+        self.viewport().resize(width, self.viewport().height())
+        if width != self.document().textWidth():  # Qt would lay it out once more
+            self.document().setTextWidth(width)
+
+    def setHtml(self, text: str) -> None:
+        self.document().setHtml(text)  # Qt's own has it laid out before it is styled
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        if self._has_width:  # Qt would lay it out anew for every width on the way to that
+            event = QResizeEvent(event.size(), event.size())
+        super().resizeEvent(event)
 
     def set_caret(self, shown: bool) -> None:
         """Show the ember bar behind the last character: text is being written here."""
@@ -240,8 +255,11 @@ class Prose(TextView):
         before = self.textCursor()
         anchor, position = before.anchor(), before.position()
         self._take_up_formulas()
+        whole = QTextCursor(self.document())
+        whole.beginEditBlock()  # else every change below lays all of it out once more
         self.setHtml(directed(formulas.shown(self._html)))
         self._trim()
+        whole.endEditBlock()
         self._describe()
         has_links = "<a " in self._html
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
@@ -381,13 +399,16 @@ class Table(Prose):
     def _trim(self) -> None:
         """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
         document = self.document()
-        self._take_columns()
         for end in (document.begin(), document.lastBlock()):
             cursor = QTextCursor(end)
             if cursor.currentTable() is None:
                 shape = cursor.blockFormat()
                 shape.setLineHeight(0, 1)  # fixed
                 cursor.setBlockFormat(shape)
+
+    def _render(self) -> None:
+        super()._render()
+        self._take_columns()  # a table knows its columns once the edit is over
 
     def _take_columns(self) -> None:
         table = QTextCursor(self.document().begin().next()).currentTable()
