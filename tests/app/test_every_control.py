@@ -92,8 +92,7 @@ def _hub(room: Room, query: str) -> QWidget:
     assert page is not None
     page.search.setText(query)
     QTest.keyClick(page.search, Qt.Key.Key_Return)
-    room.wait(lambda: not page._typing.isActive())  # the stand-in for the hub answers as soon as it is asked
-    walk.settle()
+    walk.come_to_rest(room.window)  # the stand-in for the hub answers as soon as it is asked
     return room.window
 
 
