@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
 from app.ui.look import theme
+from app.ui.transcript.prose import Prose
 from app.ui.transcript.transcript import Transcript
 from app.ui.widgets import slices
 
@@ -83,7 +85,8 @@ MESSAGES = {
 
 @pytest.fixture(autouse=True)
 def own_heap() -> Iterator[None]:
-    """No turn pays for a collection among what earlier tests have left."""
+    """No turn pays for what earlier tests have left: their widgets, and a collection among their objects."""
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
     gc.collect()
     gc.freeze()
     yield
@@ -148,3 +151,28 @@ def test_no_streamed_answer_holds_the_window(transcript: Transcript, name: str) 
         return max(*turns, longest_turn(transcript, lambda: transcript.finish_message(done)))
 
     assert not holds_the_window(transcript, longest)
+
+
+@pytest.mark.parametrize("name", ["joined emoji", "nested quotes", "short items", "one fence"])
+def test_no_step_of_the_zoom_holds_the_window(transcript: Transcript, qapp: QApplication, name: str) -> None:
+    def longest() -> float:
+        longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES[name]))
+        return max(longest_turn(transcript, partial(theme.apply, qapp, "light", zoom)) for zoom in (1.2, 1.0))
+
+    assert not holds_the_window(transcript, longest)
+
+
+def test_what_is_out_of_view_is_laid_out_for_the_last_of_several_zoom_steps(
+    transcript: Transcript, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES["short items"]))
+    parts = [part for part in transcript.findChildren(Prose) if part.visibleRegion().isEmpty()]
+    laid_out: list[Prose] = []
+    style = Prose._style
+    monkeypatch.setattr(Prose, "_style", lambda part: (laid_out.append(part), style(part)))
+    for zoom in (1.1, 1.2, 1.3):
+        theme.apply(qapp, "light", zoom)
+    longest_turn(transcript, lambda: None)
+    assert len(parts) > 3
+    assert sum(laid_out.count(part) for part in parts[2:]) == len(parts[2:])
+    assert {part.document().defaultFont().pixelSize() for part in parts} == {theme.font("body").pixelSize()}

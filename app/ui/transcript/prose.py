@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from PySide6.QtCore import QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, QUrl, Signal
 from PySide6.QtGui import (
     QKeyEvent,
     QPainter,
@@ -25,7 +25,7 @@ from PySide6.QtGui import (
     QTextOption,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QSizePolicy, QTextEdit, QWidget
 
 from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.text.selected_text import FAR
@@ -35,6 +35,7 @@ from app.ui.look.painting import block
 from app.ui.transcript import formulas
 from app.ui.transcript.copied_text import running_text, table_in, table_text
 from app.ui.transcript.selectable import SelectableText
+from app.ui.widgets.slices import later
 
 LIST_INDENT = 28
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
@@ -77,6 +78,12 @@ class TextView(SelectableText):
         self.viewport().resize(width, self.viewport().height())
         if width != self.document().textWidth():  # Qt would lay it out once more
             self.document().setTextWidth(width)
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() in {QEvent.Type.FontChange, QEvent.Type.ApplicationFontChange}:
+            QAbstractScrollArea.changeEvent(self, event)  # QTextEdit would lay it out: its font is the theme's
+        else:
+            super().changeEvent(event)
 
     def setHtml(self, text: str) -> None:
         self.document().setHtml(text)  # Qt's own has it laid out before it is styled
@@ -248,8 +255,16 @@ class Prose(TextView):
         self.document().setDefaultStyleSheet(style_sheet())
 
     def _restyle(self) -> None:
+        """Take up the theme at once; where it is scrolled out of view in a slice, once for all changes until then."""
+        if self.isVisible() and self.visibleRegion().isEmpty():
+            later(self, self._restyle_now)
+        else:
+            self._restyle_now()
+
+    def _restyle_now(self) -> bool:
         self._style()
         self._render()
+        return False
 
     def _render(self) -> None:
         before = self.textCursor()
