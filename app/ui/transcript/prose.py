@@ -278,12 +278,11 @@ class Prose(TextView):
         self._describe()
         has_links = "<a " in self._html
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
-        if anchor != position:
-            end = self.document().characterCount() - 1
-            cursor = self.textCursor()
-            cursor.setPosition(min(anchor, end))
-            cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
-            self.setTextCursor(cursor)
+        end = self.document().characterCount() - 1
+        cursor = self.textCursor()  # the edit has taken it to the end
+        cursor.setPosition(min(anchor, end))
+        cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
+        self.setTextCursor(cursor)
 
     def _fit(self) -> None:
         size, policy = self.document().size(), Qt.ScrollBarPolicy
