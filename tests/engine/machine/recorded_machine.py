@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pynvml
 
-RECORDINGS = Path(__file__).resolve().parents[1] / "data" / "hardware"
+RECORDINGS = Path(__file__).resolve().parents[2] / "data" / "hardware"
 NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))
 
 
