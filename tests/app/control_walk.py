@@ -36,6 +36,7 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from app.ui.look import theme
+from app.ui.widgets import slices
 from app.ui.widgets.card_frame import CardFrame
 from app.ui.widgets.controls import Button, Chip, Label
 from app.ui.widgets.floating import Toast
@@ -70,10 +71,10 @@ def settle(rounds: int = 3) -> None:
 
 
 def come_to_rest(window: QWidget) -> None:
-    """Until what glides or fades in the window has arrived; what goes round and round is left alone."""
+    """Until what glides or fades has arrived and long work is done; what goes round and round is left alone."""
     until = time.monotonic() + 60
     settle()
-    while any(
+    while slices.is_working() or any(
         one.state() is QAbstractAnimation.State.Running and one.loopCount() > 0
         for one in window.findChildren(QAbstractAnimation)
     ):
