@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from engine.decode.decode_program import DecodeProgram
     from engine.executor.hot_blocks import HotBlocks
     from engine.sparsity.predictor import Predictor
-    from native_kernels.cpu.jit import Kernel
     from native_kernels.cpu.operators import CpuOperators
+    from native_kernels.cpu.runtime.jit import Kernel
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Backend:
         """What is computed with, in a few words."""
         if self.kernels is None:
             return "reference"
-        from native_kernels.cpu import isa
+        from native_kernels.cpu.runtime import isa
 
         return f"processor kernels ({isa.chosen().name})"
 
@@ -123,7 +123,7 @@ class Backend:
         self, kernels: CpuOperators, config: ModelConfig, weights: ModelWeights, layout: KvLayout,
         predictor: Predictor | None,
     ) -> list[Kernel]:  # fmt: skip
-        from native_kernels.cpu.pool import OWN_KERNELS
+        from native_kernels.cpu.runtime.pool import OWN_KERNELS
 
         blocks = [block for layer in weights.layers for block in (layer, *layer.ffns)]
         matrices = [matrix for block in blocks for matrix in vars(block).values() if isinstance(matrix, PackedMatrix)]
@@ -184,7 +184,7 @@ def choose_backend(
         return Backend("As asked")
     try:
         from native_kernels.cpu.operators import CpuOperators
-        from native_kernels.cpu.pool import OWN_KERNELS, Pool
+        from native_kernels.cpu.runtime.pool import OWN_KERNELS, Pool
 
         _compile(OWN_KERNELS, lambda done, total: None, cancelled)
         kernels = CpuOperators(Pool(threads))

@@ -20,7 +20,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, PackedMatrix
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card
 from native_kernels.reference import ReferenceOperators
 

@@ -16,7 +16,7 @@ from engine.config import ModelConfig
 from engine.executor.listed_neurons import some_of_each
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, I64, U8, Operators, PackedMatrix
-from native_kernels.cpu.call import ALIGNMENT, aligned_empty
+from native_kernels.cpu.runtime.call import ALIGNMENT, aligned_empty
 
 
 class SideSum(NamedTuple):

@@ -49,7 +49,7 @@ from engine.placement.rebalancing import could_reach
 from engine.placement.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by

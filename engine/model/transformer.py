@@ -18,7 +18,7 @@ from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
-    from native_kernels.cpu.pool import Program
+    from native_kernels.cpu.runtime.pool import Program
 
 Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each

@@ -14,9 +14,9 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import Kernel, inline
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel, inline
+from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
     I32,

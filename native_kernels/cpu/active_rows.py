@@ -11,10 +11,10 @@ import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import F32, I32, I64
-from native_kernels.cpu.call import Call, arguments
 from native_kernels.cpu.elementwise import COUNT_WORDS
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     VF,
     F,

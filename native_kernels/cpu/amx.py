@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     I8,
     I16,
     LANES,

@@ -17,10 +17,10 @@ import numpy as np
 
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import Kernel
 from native_kernels.cpu.kv_store import CachePlace
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     VF,
     VI,

@@ -6,10 +6,10 @@ import time
 
 import numpy as np
 
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.pool import Pool, Program
-from native_kernels.cpu.simd import LANES, add_ints, get_int, ints, put_int, total_ints, zero_ints
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.pool import Pool, Program
+from native_kernels.cpu.runtime.simd import LANES, add_ints, get_int, ints, put_int, total_ints, zero_ints
 
 _PIECE = 1 << 16  # bytes of an item
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import I32, I64
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import inline, kernel
-from native_kernels.cpu.simd import count_bits, get_int, lowest_bit, put_int, put_int32
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.simd import count_bits, get_int, lowest_bit, put_int, put_int32
 
 _WORD = 64  # bits
 _GRAIN = 8  # words of an item's range: a cache line

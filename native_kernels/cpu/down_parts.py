@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemv import stride_of
-from native_kernels.cpu.jit import Kernel, inline, kernel
 from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, Codec, emit_add, emit_begin, emit_finish
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     add,
     bits_not_zero,
@@ -34,7 +34,7 @@ from native_kernels.cpu.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.tallies import Tally, counts_at, tally_listed, tally_words
+from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
 from native_kernels.cpu.vector_math import put_some_floats, some_floats
 
 ITEMS = 64  # of down, where all segments have neurons

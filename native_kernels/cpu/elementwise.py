@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import Kernel, kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     add,
     get_float,

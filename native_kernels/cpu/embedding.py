@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import Kernel
-from native_kernels.cpu.simd import LANES, get_float, get_int, mul, spread
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel
+from native_kernels.cpu.runtime.simd import LANES, get_float, get_int, mul, spread
 from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.cpu.vector_math import put_some_floats, some_floats
 

@@ -28,8 +28,18 @@ from native_kernels.cpu.amx import (
 )
 from native_kernels.cpu.gemm_floats import write_sums
 from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
-from native_kernels.cpu.jit import Kernel
-from native_kernels.cpu.simd import ISA, LANES, floats, get_float, get_int, get_int32, put_float, put_floats, zero
+from native_kernels.cpu.runtime.jit import Kernel
+from native_kernels.cpu.runtime.simd import (
+    ISA,
+    LANES,
+    floats,
+    get_float,
+    get_int,
+    get_int32,
+    put_float,
+    put_floats,
+    zero,
+)
 from native_kernels.cpu.unpack import UNPACKERS
 
 PANEL = 2 * SIDE  # tokens of a panel

@@ -10,9 +10,9 @@ from functools import cache
 from typing import Any
 
 from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
-from native_kernels.cpu.jit import Kernel, inline, kernel
 from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
-from native_kernels.cpu.simd import ISA, LANES, get_int, put_floats, put_int
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import ISA, LANES, get_int, put_floats, put_int
 from native_kernels.cpu.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, byte_tile, quantised
 from native_kernels.cpu.transposition import (
     flip_signs,

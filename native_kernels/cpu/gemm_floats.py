@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from native_kernels.cpu.gemm_sums import ask_for, bytes_of
-from native_kernels.cpu.jit import Kernel, inline, kernel
-from native_kernels.cpu.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
 from native_kernels.cpu.tiles import (
     DOT_ROWS,
     DOT_TOKENS,

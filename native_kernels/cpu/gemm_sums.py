@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from native_kernels.codecs import CODECS
-from native_kernels.cpu.jit import inline
-from native_kernels.cpu.simd import LANES, floats, floats_part, prefetch, put_floats, put_floats_part, zero
+from native_kernels.cpu.runtime.jit import inline
+from native_kernels.cpu.runtime.simd import LANES, floats, floats_part, prefetch, put_floats, put_floats_part, zero
 
 _TILE_BYTES = 8 * LANES  # a row of a tile of two vectors
 

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 
 from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
-from native_kernels.cpu.jit import Kernel, kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     floats,
     get_byte,

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
     I8,
@@ -80,7 +80,7 @@ def _half(b: Any, at: Any) -> Any:
     """The float16 there, as float32."""
     if ISA.half:
         return b.fpext(load(b, at, F16), F32)
-    from native_kernels.cpu.simd import VH
+    from native_kernels.cpu.runtime.simd import VH
 
     return b.extract_element(halves_to_floats(b, splat(b, load(b, at, F16), VH)), ir.Constant(I32, 0))
 

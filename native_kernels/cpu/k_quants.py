@@ -15,7 +15,7 @@ from numba.core import cgutils
 
 from native_kernels.cpu.activations import Format
 from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, QUARTER, Block, BlockCodec, pick
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
     I32,

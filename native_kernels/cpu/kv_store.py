@@ -14,10 +14,10 @@ from llvmlite import ir
 
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cpu.attention_tiles import floats_to_halves
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import Kernel, inline
 from native_kernels.cpu.rope import rotate_head
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import Kernel, inline
+from native_kernels.cpu.runtime.simd import (
     I8,
     I32,
     LANES,

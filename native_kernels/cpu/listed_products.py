@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu import gemm_amx
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.gather import copy_bytes
 from native_kernels.cpu.gemm import Form, Panels, Scratch, form_of
 from native_kernels.cpu.gemm_bytes import byte_kernel
 from native_kernels.cpu.gemm_floats import float_kernel
-from native_kernels.cpu.jit import Kernel, kernel
-from native_kernels.cpu.simd import call_kernel, get_int, get_int32, prefetch, put_int
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.gather import copy_bytes
+from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.simd import call_kernel, get_int, get_int32, prefetch, put_int
 
 # Rows copied at a time: two panels of every form. Of 8192 columns in float16 they take half a megabyte, which a core's
 # second cache holds.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from native_kernels.cpu.jit import inline
 from native_kernels.cpu.row_dots import (
     CODECS,
     ON_THE_WAY,
@@ -22,7 +21,8 @@ from native_kernels.cpu.row_dots import (
     times,
     whole,
 )
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.jit import inline
+from native_kernels.cpu.runtime.simd import (
     I64,
     VF,
     add_up,

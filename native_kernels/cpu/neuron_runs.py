@@ -18,10 +18,10 @@ import numpy as np
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.activation_math import activate
-from native_kernels.cpu.jit import inline
 from native_kernels.cpu.row_dots import CODECS, emit_dots_towards, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, LaneSums, PlainSums, emit_add_towards, emit_begin
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.jit import inline
+from native_kernels.cpu.runtime.simd import (
     LANES,
     add,
     atomic_add,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 from native_kernels.backend import F32
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     add,
     div,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from native_kernels.cpu.amx import CONFIGURATION_BYTES, SIDE, STEP, configure, release, tile_products
-from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemm import Form
-from native_kernels.cpu.jit import Kernel, kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.simd import (
     LANES,
     VB,
     VF,

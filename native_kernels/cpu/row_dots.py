@@ -19,7 +19,7 @@ from numba.core import cgutils
 from native_kernels.cpu.activations import Format
 from native_kernels.cpu.copy_dots import COPIES
 from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
     I8,

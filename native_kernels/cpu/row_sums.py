@@ -26,7 +26,7 @@ from native_kernels.cpu.row_dots import (
     times,
     whole,
 )
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
     I8,

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from native_kernels.cpu.row_dots import ON_THE_WAY, Asks, smaller_of, steps_of, times
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     I8,
     I32,
     I64,

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 from native_kernels.cpu.activations import Format
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     I8,
     I16,
     I32,

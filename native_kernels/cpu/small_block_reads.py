@@ -20,7 +20,7 @@ from native_kernels.cpu.k_quant_blocks import (
     looked_up,
     pick,
 )
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
     I16,

@@ -19,7 +19,6 @@ from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu import down_parts, neuron_runs
 from native_kernels.cpu.activation_math import NUMBERS, activate
 from native_kernels.cpu.activations import quantise_calls, quantised_empty
-from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemv import (
     GRAIN,
     OVER,
@@ -29,10 +28,11 @@ from native_kernels.cpu.gemv import (
     stride_of,
     vector_format,
 )
-from native_kernels.cpu.jit import Kernel, inline
 from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel, inline
+from native_kernels.cpu.runtime.simd import (
     LANES,
     atomic_add,
     bits_not_zero,
@@ -48,7 +48,7 @@ from native_kernels.cpu.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.tallies import Tally, counts_at, tally_listed, tally_words
+from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
 
 U8 = NDArray[np.uint8]
 Activation = Literal["relu", "drelu", "silu", "gelu", "gelu_tanh"]

@@ -12,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu import isa
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime import isa
+from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
     I32,

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.simd import (
     I16,
     I32,
     I64,

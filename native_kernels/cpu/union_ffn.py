@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu import needed_down, needed_ffn
 from native_kernels.cpu.activation_math import NUMBERS, activate
-from native_kernels.cpu.call import Call, aligned_empty, arguments
 from native_kernels.cpu.gemm import (
     Firing,
     Form,
@@ -27,11 +26,12 @@ from native_kernels.cpu.gemm import (
     matmul_t_calls,
     pack_calls,
 )
-from native_kernels.cpu.jit import kernel
 from native_kernels.cpu.listed_products import RowRoom, listed_calls
 from native_kernels.cpu.needed_down import DownBuffers
 from native_kernels.cpu.needed_ffn import NeededBuffers, Vectors
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.simd import (
     atomic_add,
     get_byte,
     get_float,

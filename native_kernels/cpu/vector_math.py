@@ -10,8 +10,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.jit import inline
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.jit import inline
+from native_kernels.cpu.runtime.simd import (
     LANES,
     VF,
     VI,

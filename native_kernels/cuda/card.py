@@ -141,7 +141,7 @@ class Card(Protocol):
     """
 
     stream_handle: int
-    launch_function: int  # address of int f(work handle, stream handle), for native_kernels/cpu/handover.py
+    launch_function: int  # address of int f(work handle, stream handle), for native_kernels/cpu/runtime/handover.py
     n_multiprocessors: int
 
     # ------------------------------------------------------------ memory and execution

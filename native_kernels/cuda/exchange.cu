@@ -5,7 +5,7 @@
 // it, for the CPU too: a barrier and a release at the system's scope add up.
 #include "common.cuh"
 
-#define LATE (-1)     // as native_kernels/cpu/handover.py
+#define LATE (-1)     // as native_kernels/cpu/runtime/handover.py
 #define STOPPED (-2)
 #define LOOKS 16      // turns of waiting between two looks at the clock and the stop word
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from native_kernels.cpu.bandwidth import ReadProbe
-from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.handover import await_call, launch_call
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.cpu.runtime.handover import await_call, launch_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Event, Stream
 from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.modules import load

@@ -34,11 +34,11 @@ sys.path[:0] = [str(ROOT)]
 
 from native_kernels import kv_blocks  # noqa: E402 - found by the line above
 from native_kernels.cpu.attention import attention_buffers, attention_calls  # noqa: E402
-from native_kernels.cpu.call import Call, aligned_empty, arguments  # noqa: E402
-from native_kernels.cpu.jit import kernel  # noqa: E402
 from native_kernels.cpu.kv_store import CachePlace  # noqa: E402
-from native_kernels.cpu.pool import Pool, Program  # noqa: E402
-from native_kernels.cpu.simd import LANES, add, floats, get_int, put_float, total, zero  # noqa: E402
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments  # noqa: E402
+from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
+from native_kernels.cpu.runtime.pool import Pool, Program  # noqa: E402
+from native_kernels.cpu.runtime.simd import LANES, add, floats, get_int, put_float, total, zero  # noqa: E402
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout  # noqa: E402
 
 SAMPLE_BYTES = 16 << 20

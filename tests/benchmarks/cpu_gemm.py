@@ -68,7 +68,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
     from engine.machine.hardware import probe
-    from native_kernels.cpu import isa
+    from native_kernels.cpu.runtime import isa
 
     print(f"{isa.chosen().name}; one thread; processor time")
     counts = [int(count) for count in flags.tokens.split(",")]
@@ -103,7 +103,8 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     import random_blocks
 
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import call, gemm, gemm_amx, peaks
+    from native_kernels.cpu import gemm, gemm_amx, peaks
+    from native_kernels.cpu.runtime import call
 
     rows = []
     for n_rows, n_cols in SHAPES:
@@ -151,7 +152,8 @@ def beside_llama(python: str | None, path: Path) -> dict[str, Any]:
     """512 tokens through every matrix of the model's layers, in turn with llama.cpp's prefill."""
     from engine.formats.gguf import open_gguf
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import call, gemm
+    from native_kernels.cpu import gemm
+    from native_kernels.cpu.runtime import call
 
     source = open_gguf(path)
     matrices = []

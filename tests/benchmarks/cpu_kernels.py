@@ -44,10 +44,11 @@ import numba  # noqa: E402
 
 from native_kernels.backend import PackedMatrix  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
-from native_kernels.cpu import activations, gemv, isa, sparse_ffn  # noqa: E402
-from native_kernels.cpu.call import Call, address, aligned_empty, arguments, run  # noqa: E402
-from native_kernels.cpu.jit import kernel  # noqa: E402
-from native_kernels.cpu.simd import (  # noqa: E402
+from native_kernels.cpu import activations, gemv, sparse_ffn  # noqa: E402
+from native_kernels.cpu.runtime import isa
+from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments, run  # noqa: E402
+from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
+from native_kernels.cpu.runtime.simd import (  # noqa: E402
     add,
     atomic_add,
     atomic_get,

@@ -29,11 +29,11 @@ from engine.machine.hardware import default_threads, probe  # noqa: E402
 from engine.model.read_in import ReadIn  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402
 from native_kernels.backend import I32, PackedMatrix  # noqa: E402
-from native_kernels.cpu.call import Call  # noqa: E402
-from native_kernels.cpu.gather import Gathering, copy_bytes  # noqa: E402
-from native_kernels.cpu.jit import kernel  # noqa: E402
-from native_kernels.cpu.pool import Pool  # noqa: E402
-from native_kernels.cpu.simd import get_int, get_int32  # noqa: E402
+from native_kernels.cpu.runtime.call import Call  # noqa: E402
+from native_kernels.cpu.runtime.gather import Gathering, copy_bytes  # noqa: E402
+from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
+from native_kernels.cpu.runtime.pool import Pool  # noqa: E402
+from native_kernels.cpu.runtime.simd import get_int, get_int32  # noqa: E402
 from native_kernels.cuda.driver import Device, Stream  # noqa: E402
 from native_kernels.cuda.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
@@ -45,7 +45,7 @@ ROUNDS = 3
 
 @kernel
 def _plain(args: int, lo: int, hi: int, worker: int) -> None:
-    """As the kernel of native_kernels/cpu/gather.py, with ordinary stores."""
+    """As the kernel of native_kernels/cpu/runtime/gather.py, with ordinary stores."""
     for i in range(lo, hi):
         row = get_int(args + 8) + get_int(args + 24) * get_int32(get_int(args) + 4 * i)
         copy_bytes(get_int(args + 32) + get_int(args + 40) * i, row, get_int(args + 16))

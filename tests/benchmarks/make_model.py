@@ -38,7 +38,7 @@ from model_shapes import N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # n
 from raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
 
 from native_kernels.codecs import CODECS  # noqa: E402
-from native_kernels.cpu.pool import usable_processors  # noqa: E402
+from native_kernels.cpu.runtime.pool import usable_processors  # noqa: E402
 
 U8 = NDArray[np.uint8]
 

@@ -50,7 +50,7 @@ import numpy as np
 from native_kernels.backend import F32
 {specification}
 {kernel}
-from native_kernels.cpu.call import run
+from native_kernels.cpu.runtime.call import run
 for n in (1, 15, 16, 257, 4099):
     for n_workers in (1, 3):
         x = np.random.default_rng(n).standard_normal(n).astype(np.float32)

@@ -20,7 +20,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.read_in import ReadIn
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()

@@ -144,7 +144,7 @@ def test_in_the_midst_of_what_asks_nobody(
 
 def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.backends import _compile
-    from native_kernels.cpu.jit import Kernel
+    from native_kernels.cpu.runtime.jit import Kernel
 
     started, ends, wish = threading.Event(), threading.Event(), Wish()
 

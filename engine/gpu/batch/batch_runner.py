@@ -15,9 +15,9 @@ import numpy as np
 from engine.errors import DeviceFailedError
 from engine.gpu.batch.batch_memory import BatchMemory
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.handover import LATE, await_call, launch_call
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
 from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 

@@ -24,9 +24,9 @@ import numpy as np
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu.call import address
-from native_kernels.cpu.gather import Gathering
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.call import address
+from native_kernels.cpu.runtime.gather import Gathering
+from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.prefill_ops import HostRows, StoredMatrix
 from native_kernels.cuda.upload_ring import Buffer, UploadRing
 

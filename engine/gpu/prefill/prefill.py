@@ -22,7 +22,7 @@ from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Activation, CardBlock, CardNorm
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Weights
 from native_kernels.kv_blocks import KvLayout

@@ -16,7 +16,7 @@ from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Stream

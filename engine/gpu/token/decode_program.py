@@ -33,8 +33,8 @@ from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.linear import Products
-from native_kernels.cpu.pool import Pool, Program
-from native_kernels.cpu.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
+from native_kernels.cpu.runtime.pool import Pool, Program
+from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError
 from native_kernels.kv_blocks import KvLayout

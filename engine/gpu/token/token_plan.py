@@ -13,7 +13,7 @@ from engine.gpu.token.token_memory import SharedMemory
 from engine.gpu.token.token_steps import Step, TokenSteps
 from engine.gpu.weights.layers import CardModel
 from native_kernels.backend import F32
-from native_kernels.cpu.call import Call
+from native_kernels.cpu.runtime.call import Call
 from native_kernels.kv_blocks import KvLayout
 
 

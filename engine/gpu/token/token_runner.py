@@ -22,9 +22,9 @@ from engine.gpu.token.token_memory import SharedMemory, TokenPlaces
 from engine.gpu.token.token_plan import TokenPlan, TokenPlans
 from engine.gpu.token.token_steps import Step, stage_begins
 from native_kernels.backend import I64
-from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.handover import LATE, await_call, launch_call, tell_call
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
 from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from engine.gpu.trial.kernel_checks import failures_of
 from engine.gpu.trial.trial import CardTrial, SlowCardError
-from native_kernels.cpu.call import aligned_empty
-from native_kernels.cpu.handover import LATE, await_call, launch_call
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.driver import CudaError, CudaUnavailableError
 from native_kernels.cuda.modules import NoMachineCodeError, cache_folder

@@ -14,7 +14,7 @@ from engine.gpu.weights.landing import Job, Landing, Numbers, Rows, give_back
 from engine.gpu.weights.layout import bits_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card, CardBlock, Memory
 
 _HALF_BYTES = 1 << 20  # what is exchanged in one moment

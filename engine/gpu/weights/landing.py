@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from engine.errors import Cancelled
 from engine.model.pages import ask_for
 from native_kernels.backend import I32, PackedMatrix
-from native_kernels.cpu.call import Call
-from native_kernels.cpu.gather import gather_call
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.gather import gather_call
+from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.card import Card, CardMatrix, HostMemory, Memory
 from native_kernels.cuda.driver import CudaError
 

@@ -22,7 +22,7 @@ from engine.model.weights import ModelWeights
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card, Memory
 from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 

@@ -30,7 +30,7 @@ from engine.modes import read_predictors
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
-from native_kernels.cpu import isa
+from native_kernels.cpu.runtime import isa
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 24).tolist()
 

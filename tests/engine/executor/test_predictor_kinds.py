@@ -22,7 +22,7 @@ from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.sparsity.predictor import Kind, LayerPredictor, Predictor
 from native_kernels.copies import rounded_to_bytes, signs
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()

@@ -27,7 +27,7 @@ from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import load_weights, open_model
 from engine.session import LoadedModel
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 
 CLOSE = 1e-4
 FAMILIES = [name for name, case in CASES.items() if not {"num_local_experts", "num_experts"} & set(case.arguments)]

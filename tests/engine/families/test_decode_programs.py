@@ -27,7 +27,7 @@ from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.reference import ReferenceOperators
 
@@ -165,7 +165,7 @@ def test_a_stop_within_a_token_leaves_the_cache_as_it_was(model: Transformer, mo
     wanted = decode_one_token(model, 21, cache)
     cache.truncate(1)
     assert isinstance(model.decoder, DecodeProgram)
-    monkeypatch.setattr("native_kernels.cpu.pool.SLICE_S", 0.0)  # asked behind every call
+    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
     impatient = DecodeProgram(model.config, model.weights, "exact", model.executor.counters, Pool(2))
     asked: list[int] = []
 

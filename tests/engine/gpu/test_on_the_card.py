@@ -32,7 +32,7 @@ from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan
 from engine.session import ChatSession, LoadedModel
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card
 
 pytestmark = pytest.mark.gpu

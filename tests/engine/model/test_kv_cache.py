@@ -18,7 +18,7 @@ from engine.model.weights import load_weights, open_model
 from engine.session import LoadedModel
 from native_kernels.backend import Operators
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 TOKENS = np.random.default_rng(3).integers(0, 200, 70)

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from row_checks import check_gemv, input_of, matrix, random, spoil
 
 from native_kernels.copies import signs
-from native_kernels.cpu import call, gemv, isa, predicting, sparse_ffn
+from native_kernels.cpu import gemv, predicting, sparse_ffn
 from native_kernels.cpu.copy_batch import batch_calls
+from native_kernels.cpu.runtime import call, isa
 
 CODECS = ("copy1", "copy2", "copy3", "copy4")
 WIDTHS = (1, 65, 320, 512, 700, 1100)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from native_kernels.cpu import isa
+from native_kernels.cpu.runtime import isa
 
 LOWER = [one.name for one in isa.available() if one != isa.chosen()]
 

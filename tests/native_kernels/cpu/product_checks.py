@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu import activations, call, gemm, gemv, unpack
+from native_kernels.cpu import activations, gemm, gemv, unpack
 from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
+from native_kernels.cpu.runtime import call
 
 LANES = ("q4_0.lanes", "q8_0.lanes")
 NAMES = [name for name in unpack.UNPACKERS if name.removesuffix(".lanes") in CODECS]
@@ -213,7 +214,7 @@ def main() -> None:
         check_matmul(name, 4, 2, 5 * block)
         for n_tokens in (2, 14):
             check_matmul_t(name, n_tokens, 300, odd, apart=7)
-    from native_kernels.cpu import isa
+    from native_kernels.cpu.runtime import isa
 
     print(isa.chosen().name)
 

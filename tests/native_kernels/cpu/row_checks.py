@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu import activations, call, gemv, isa, neuron_runs, sparse_ffn
+from native_kernels.cpu import activations, gemv, neuron_runs, sparse_ffn
 from native_kernels.cpu.row_dots import ROWS
 from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.runtime import call, isa
 
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.simd import LANES, floats, floats_part, fma, get_int, put_float, total, zero
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.simd import LANES, floats, floats_part, fma, get_int, put_float, total, zero
 
 
 @kernel

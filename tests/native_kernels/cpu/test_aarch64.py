@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from native_kernels.cpu import jit
+from native_kernels.cpu.runtime import jit
 
 CROSS = """
 import platform, re
 platform.machine = lambda: "aarch64"  # before the instruction set is chosen
 import llvmlite.binding as binding
 from llvmlite import ir
-from native_kernels.cpu import isa, simd
+from native_kernels.cpu.runtime import isa, simd
 from native_kernels.cpu import attention, elementwise, gemm_floats, gemm_transposed, kv_store, norms, rope, unpack
 
 assert isa.chosen().name == "generic" and isa.chosen().half

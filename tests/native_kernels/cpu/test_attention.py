@@ -13,7 +13,7 @@ from lower_sets import KINDS_OF_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
 from native_kernels import kv_blocks
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
 from native_kernels.reference import ReferenceOperators
 

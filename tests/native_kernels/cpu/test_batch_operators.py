@@ -8,7 +8,7 @@ import pytest
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.batch_operators import BatchOperators
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])

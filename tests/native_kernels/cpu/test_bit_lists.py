@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from native_kernels.cpu.bit_lists import list_bits_calls, mask_words
-from native_kernels.cpu.call import run
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.call import run
+from native_kernels.cpu.runtime.pool import Pool, Program
 
 
 @pytest.mark.parametrize("n", [1, 31, 32, 64, 65, 1000, 5121])

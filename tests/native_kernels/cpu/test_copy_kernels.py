@@ -11,7 +11,7 @@ from lower_sets import LOWER, LOWER_SETS, THOROUGH, dealt, run_limited
 from row_checks import matrix, random
 
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.pool import Pool
+from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 
 HERE = Path(__file__).parent

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import native_kernels
-from native_kernels.cpu import call, isa, jit
+from native_kernels.cpu.runtime import call, isa, jit
 
 RUN = """
 import json, sys
 import numpy as np
 import small_kernels
-from native_kernels.cpu import call, isa
+from native_kernels.cpu.runtime import call, isa
 rng = np.random.default_rng(1)
 w, x = rng.standard_normal((5, 45), np.float32), rng.standard_normal(45, np.float32)
 out = np.zeros(5, np.float32)

@@ -10,8 +10,9 @@ import pytest
 import row_checks
 from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
-from native_kernels.cpu import activations, call, down_parts, gemv, sparse_ffn, tallies
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu import activations, down_parts, gemv, sparse_ffn
+from native_kernels.cpu.runtime import call, tallies
+from native_kernels.cpu.runtime.pool import Pool, Program
 
 HERE = Path(__file__).parent
 CASES = [(codec, n_cols) for codec in row_checks.CODECS for n_cols in row_checks.widths(codec)]

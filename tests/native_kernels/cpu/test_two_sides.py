@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.call import run
 from native_kernels.cpu.gemv import gemv_calls
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.call import run
+from native_kernels.cpu.runtime.pool import Pool, Program
+from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
 from native_kernels.cpu.sparse_ffn import Predicted
-from native_kernels.cpu.tallies import Tally, TallyBlock, tally_calls
 from native_kernels.cpu.two_sides import both, part_calls, room_for
 
 

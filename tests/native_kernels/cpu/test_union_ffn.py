@@ -9,10 +9,11 @@ import pytest
 from product_checks import matrix, random
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu import call, down_parts, needed_down, needed_ffn
-from native_kernels.cpu.call import aligned_empty
+from native_kernels.cpu import down_parts, needed_down, needed_ffn
 from native_kernels.cpu.gemm import Scratch
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime import call
+from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls
 
 F, D = 120, 384

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.cpu.call import Call, aligned_empty
-from native_kernels.cpu.handover import LATE, STOPPED, await_call, launch_call, tell_call
 from native_kernels.cpu.norms import norm_calls
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Work
 from native_kernels.cuda.cuda_card import CudaCard
 from native_kernels.cuda.driver import Device

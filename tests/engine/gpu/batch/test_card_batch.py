@@ -18,7 +18,7 @@ from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryE
 from engine.generate import decode_batch
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.placement import memory_plan
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.layouts import plane_row_bytes
 
 Loaded = tuple[ModelConfig, ModelWeights]

@@ -166,7 +166,7 @@ def ours(any_card: Card, tiny: Loaded) -> Any:
 def test_a_stop_within_a_token_leaves_the_cache_as_it_was(
     any_card: Card, tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("native_kernels.cpu.pool.SLICE_S", 0.0)  # asked behind every call
+    monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
     wanted, _ = by_processor(*tiny, "exact", TOKENS)
     ours = put_on_card(any_card, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
     cache = ours.cache()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from native_kernels.backend import I64
-from native_kernels.cpu.call import aligned_empty
+from native_kernels.cpu.runtime.call import aligned_empty
 
 TOKEN, POSITION, CACHE, LAYER_BYTES = range(4)
 WORDS = 8

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.gather import Gathering, gather_call
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.gather import Gathering, gather_call
+from native_kernels.cpu.runtime.pool import Pool, Program
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])

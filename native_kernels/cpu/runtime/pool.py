@@ -22,9 +22,18 @@ from functools import cache
 import numpy as np
 
 from native_kernels.backend import I64
-from native_kernels.cpu.call import Call
-from native_kernels.cpu.jit import Kernel, inline, kernel
-from native_kernels.cpu.simd import atomic_add, atomic_get, atomic_put, call_kernel, clock, get_int, pause, put_int
+from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import (
+    atomic_add,
+    atomic_get,
+    atomic_put,
+    call_kernel,
+    clock,
+    get_int,
+    pause,
+    put_int,
+)
 
 MAX_THREADS = 1024
 

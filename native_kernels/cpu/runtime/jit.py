@@ -22,7 +22,7 @@ import llvmlite
 import platformdirs
 
 import native_kernels
-from native_kernels.cpu import isa
+from native_kernels.cpu.runtime import isa
 
 isa.chosen()  # before numba is imported: it may limit what numba compiles for
 

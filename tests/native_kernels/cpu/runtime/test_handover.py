@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import I64
-from native_kernels.cpu.call import run
-from native_kernels.cpu.handover import LATE, STOPPED, await_call, launch_call, tell_call
-from native_kernels.cpu.pool import Pool, Program, ticks_per_s
+from native_kernels.cpu.runtime.call import run
+from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 
 LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 

@@ -11,9 +11,9 @@ from typing import Any
 from llvmlite import ir
 
 from native_kernels.backend import I64
-from native_kernels.cpu.call import Call, arguments
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.simd import atomic_get, atomic_put, clock, get_int, i64, operation, pause, put_int
+from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.simd import atomic_get, atomic_put, clock, get_int, i64, operation, pause, put_int
 
 _I64 = ir.IntType(64)
 

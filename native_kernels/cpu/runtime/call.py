@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from native_kernels.cpu.jit import Kernel
+    from native_kernels.cpu.runtime.jit import Kernel
 
 I64 = NDArray[np.int64]
 

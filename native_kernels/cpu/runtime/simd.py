@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from native_kernels.cpu import isa
+from native_kernels.cpu.runtime import isa
 
 ISA = isa.chosen()  # before numba is imported
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import inline, kernel
-from native_kernels.cpu.simd import get_float, get_int, get_int32, put_int
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_int
 
 GRAIN = 256
 

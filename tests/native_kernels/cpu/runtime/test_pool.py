@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from native_kernels.cpu import pool as pool_module
-from native_kernels.cpu.call import Call, aligned_empty, arguments
-from native_kernels.cpu.jit import kernel
-from native_kernels.cpu.pool import Pool, PoolError, Program
-from native_kernels.cpu.simd import atomic_add, atomic_get, get_int, pause, put_int
+from native_kernels.cpu.runtime import pool as pool_module
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import kernel
+from native_kernels.cpu.runtime.pool import Pool, PoolError, Program
+from native_kernels.cpu.runtime.simd import atomic_add, atomic_get, get_int, pause, put_int
 
 ROOT = Path(__file__).parents[3]
 
@@ -248,7 +248,7 @@ def test_the_interpreter_ends_while_a_pool_is_alive() -> None:
     program = """
 import numpy as np
 from native_kernels.cpu.elementwise import activation_calls
-from native_kernels.cpu.pool import Pool, Program
+from native_kernels.cpu.runtime.pool import Pool, Program
 x = np.ones(1000, np.float32)
 pools = [Pool(2), Pool(3)]
 for pool in pools:

@@ -8,9 +8,9 @@ import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import I32, PackedMatrix
-from native_kernels.cpu.call import Call, address, arguments
-from native_kernels.cpu.jit import inline, kernel
-from native_kernels.cpu.simd import (
+from native_kernels.cpu.runtime.call import Call, address, arguments
+from native_kernels.cpu.runtime.jit import inline, kernel
+from native_kernels.cpu.runtime.simd import (
     BIT,
     I8,
     I64,
