@@ -11,7 +11,7 @@ import numpy as np
 
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs import COPY_CODECS
-from native_kernels.cpu.gemm import Form, Panels, form_of, matmul_calls, pack_calls
+from native_kernels.cpu.gemm.gemm import Form, Panels, form_of, matmul_calls, pack_calls
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu import gemm_amx
-from native_kernels.cpu.gemm import Form, Panels, Scratch, form_of
-from native_kernels.cpu.gemm_bytes import byte_kernel
-from native_kernels.cpu.gemm_floats import float_kernel
+from native_kernels.cpu.gemm import gemm_amx
+from native_kernels.cpu.gemm.gemm import Form, Panels, Scratch, form_of
+from native_kernels.cpu.gemm.gemm_bytes import byte_kernel
+from native_kernels.cpu.gemm.gemm_floats import float_kernel
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.gather import copy_bytes
 from native_kernels.cpu.runtime.jit import Kernel, kernel

@@ -18,7 +18,7 @@ from native_kernels.cpu.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.copy_batch import batch_calls, batch_kernel
 from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
-from native_kernels.cpu.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
+from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.kv_store import CachePlace, store_calls
 from native_kernels.cpu.linear import Products, Vector, has_kernel, why_not

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from native_kernels.cpu.amx import CONFIGURATION_BYTES, SIDE, STEP, configure, release, tile_products
-from native_kernels.cpu.gemm import Form
+from native_kernels.cpu.gemm.amx import CONFIGURATION_BYTES, SIDE, STEP, configure, release, tile_products
+from native_kernels.cpu.gemm.gemm import Form
+from native_kernels.cpu.gemm.tiles import repeat
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -23,7 +24,6 @@ from native_kernels.cpu.runtime.simd import (
     store,
     void,
 )
-from native_kernels.cpu.tiles import repeat
 
 _SUMS = 12  # independent ones: as many as hide the latency and fit into 16 registers
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu import needed_down, needed_ffn
 from native_kernels.cpu.activation_math import NUMBERS, activate
-from native_kernels.cpu.gemm import (
+from native_kernels.cpu.gemm.gemm import (
     Firing,
     Form,
     Panels,

@@ -16,7 +16,7 @@ from typing import Any
 from llvmlite import ir
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.group_floats import (
+from native_kernels.cpu.gemm.group_floats import (
     floats_of_bytes,
     floats_of_lane_bytes,
     floats_of_lane_nibbles,

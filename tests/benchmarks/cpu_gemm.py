@@ -103,7 +103,8 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     import random_blocks
 
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import gemm, gemm_amx, peaks
+    from native_kernels.cpu import peaks
+    from native_kernels.cpu.gemm import gemm, gemm_amx
     from native_kernels.cpu.runtime import call
 
     rows = []
@@ -152,7 +153,7 @@ def beside_llama(python: str | None, path: Path) -> dict[str, Any]:
     """512 tokens through every matrix of the model's layers, in turn with llama.cpp's prefill."""
     from engine.formats.gguf import open_gguf
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import gemm
+    from native_kernels.cpu.gemm import gemm
     from native_kernels.cpu.runtime import call
 
     source = open_gguf(path)

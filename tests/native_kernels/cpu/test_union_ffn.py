@@ -10,7 +10,7 @@ from product_checks import matrix, random
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu import down_parts, needed_down, needed_ffn
-from native_kernels.cpu.gemm import Scratch
+from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program

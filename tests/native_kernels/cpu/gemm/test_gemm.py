@@ -7,7 +7,7 @@ import product_checks
 import pytest
 from product_checks import NAMES, check_matmul, check_matmul_t, check_rows, matmul, matmul_t, matrix, random, tokens_of
 
-from native_kernels.cpu import gemm
+from native_kernels.cpu.gemm import gemm
 from native_kernels.cpu.runtime import call
 
 NUMBERS = ("f32", "f16", "bf16")

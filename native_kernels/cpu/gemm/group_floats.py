@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from native_kernels.cpu.gemm.tiles import pick, times
 from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
@@ -20,7 +21,6 @@ from native_kernels.cpu.runtime.simd import (
     store,
     void,
 )
-from native_kernels.cpu.tiles import pick, times
 
 
 def _scaled(b: Any, quants: Any, scale: Any, target: Any) -> None:

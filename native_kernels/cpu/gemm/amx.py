@@ -13,6 +13,8 @@ from typing import Any
 
 from llvmlite import binding, ir
 
+from native_kernels.cpu.gemm.tiles import repeat, times
+from native_kernels.cpu.gemm.transposition import limited, transposed
 from native_kernels.cpu.runtime.simd import (
     I8,
     I16,
@@ -34,8 +36,6 @@ from native_kernels.cpu.runtime.simd import (
     store,
     void,
 )
-from native_kernels.cpu.tiles import repeat, times
-from native_kernels.cpu.transposition import limited, transposed
 
 SIDE = 16  # rows and columns of a tile of sums
 STEP = 32  # numbers of the summed dimension that one instruction takes

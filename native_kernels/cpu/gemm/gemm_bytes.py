@@ -9,12 +9,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
-from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
-from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import ISA, LANES, get_int, put_floats, put_int
-from native_kernels.cpu.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, byte_tile, quantised
-from native_kernels.cpu.transposition import (
+from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
+from native_kernels.cpu.gemm.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, byte_tile, quantised
+from native_kernels.cpu.gemm.transposition import (
     flip_signs,
     lay_bytes,
     lay_nibbles,
@@ -24,6 +21,9 @@ from native_kernels.cpu.transposition import (
     turn_halves,
     turn_listed,
 )
+from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import ISA, LANES, get_int, put_floats, put_int
 
 # Panels of rows laid out at a time, and groups of 32 columns of them.
 _BLOCK_PANELS = 4

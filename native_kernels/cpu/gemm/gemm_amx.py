@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from native_kernels.cpu.amx import (
+from native_kernels.cpu.gemm.amx import (
     AHEAD_BYTES,
     CONFIGURATION_BYTES,
     SIDE,
@@ -26,8 +26,8 @@ from native_kernels.cpu.amx import (
     release,
     rounding,
 )
-from native_kernels.cpu.gemm_floats import write_sums
-from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
+from native_kernels.cpu.gemm.gemm_floats import write_sums
+from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
     ISA,

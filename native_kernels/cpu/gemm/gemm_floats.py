@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.cpu.gemm_sums import ask_for, bytes_of
-from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
-from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
-from native_kernels.cpu.tiles import (
+from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of
+from native_kernels.cpu.gemm.tiles import (
     DOT_ROWS,
     DOT_TOKENS,
     DOTS_OF_BFLOATS,
@@ -24,7 +22,9 @@ from native_kernels.cpu.tiles import (
     TILE_ROWS,
     float_tile,
 )
-from native_kernels.cpu.transposition import turn, turn_part
+from native_kernels.cpu.gemm.transposition import turn, turn_part
+from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
+from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
 from native_kernels.cpu.unpack import UNPACKERS
 
 # Rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu import gemm_amx, gemm_bytes, gemm_floats, gemm_transposed
-from native_kernels.cpu.gemm_bytes import byte_kernel, takes_bytes
-from native_kernels.cpu.gemm_floats import PANEL, float_kernel
-from native_kernels.cpu.gemm_transposed import transposed_kernel
+from native_kernels.cpu.gemm import gemm_amx, gemm_bytes, gemm_floats, gemm_transposed
+from native_kernels.cpu.gemm.gemm_bytes import byte_kernel, takes_bytes
+from native_kernels.cpu.gemm.gemm_floats import PANEL, float_kernel
+from native_kernels.cpu.gemm.gemm_transposed import transposed_kernel
+from native_kernels.cpu.gemm.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, PIECE, ROW_BYTES, TILE_ROWS
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.simd import ISA, LANES
-from native_kernels.cpu.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, PIECE, ROW_BYTES, TILE_ROWS
 
 _SCRATCH_BYTES = max(
     gemm_floats.SCRATCH_BYTES, gemm_bytes.SCRATCH_BYTES, gemm_transposed.SCRATCH_BYTES,

@@ -6,6 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from native_kernels.cpu.gemm.tiles import pick, times
 from native_kernels.cpu.runtime.simd import (
     I16,
     I32,
@@ -27,7 +28,6 @@ from native_kernels.cpu.runtime.simd import (
     store_part,
     void,
 )
-from native_kernels.cpu.tiles import pick, times
 
 
 def transposed(b: Any, rows: list[Any]) -> list[Any]:

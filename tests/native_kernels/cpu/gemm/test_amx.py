@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from product_checks import check_matmul, check_matmul_t, matmul, matmul_t, matrix, random
 
-from native_kernels.cpu import gemm
+from native_kernels.cpu.gemm import gemm
 from native_kernels.cpu.runtime import isa, jit
 
 COMPILED = """
 from native_kernels.cpu.runtime import isa
 there = isa.features()
 isa.features, isa.tiles_refused = lambda: there | isa.known()[0].needs, lambda: ""
-from native_kernels.cpu import gemm_amx
+from native_kernels.cpu.gemm import gemm_amx
 from native_kernels.cpu.runtime import jit
 one_part, two_parts, transposed = (
     gemm_amx.tile_kernel("q4_0"), gemm_amx.tile_kernel("f16"), gemm_amx.transposed_tile_kernel("q8_0.lanes"))

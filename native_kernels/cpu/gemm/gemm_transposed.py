@@ -9,7 +9,8 @@ from functools import cache
 
 import numpy as np
 
-from native_kernels.cpu.gemm_sums import ask_for, bytes_of, put_sums, take_sums
+from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
+from native_kernels.cpu.gemm.tiles import PIECE, ROW_BYTES, TILE_ROWS, float_tile
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -24,7 +25,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.tiles import PIECE, ROW_BYTES, TILE_ROWS, float_tile
 from native_kernels.cpu.unpack import UNPACKERS
 
 # Columns unpacked at a time, and the bytes between two neurons of such a piece: 9 x 128, which

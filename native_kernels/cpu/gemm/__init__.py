@@ -1,0 +1,1 @@
+"""Products of a matrix with several positions at once, as prompts and batches need them."""
