@@ -19,10 +19,10 @@ from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention import attention_buffers, attention_calls
 from native_kernels.cpu.elementwise import softcap_calls
-from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
-from native_kernels.cpu.linear import Products, Vector
 from native_kernels.cpu.norms import norm_calls
+from native_kernels.cpu.products.embedding import embedding_calls
+from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.rope import angle_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import TallyBlock

@@ -27,8 +27,8 @@ from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, PackedMatrix
-from native_kernels.cpu.linear import Products
-from native_kernels.cpu.linear import why_not as cannot_multiply
+from native_kernels.cpu.products.linear import Products
+from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.kv_blocks import KvLayout

@@ -20,9 +20,9 @@ from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
-from native_kernels.cpu.gemv import vector_format
-from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.products.gemv import vector_format
+from native_kernels.cpu.products.linear import Products, Vector
+from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
 from native_kernels.cpu.sparse_ffn import Activation as FusedActivation

@@ -19,9 +19,9 @@ from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.elementwise import bias_calls
-from native_kernels.cpu.gemv import vector_format
-from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.products.gemv import vector_format
+from native_kernels.cpu.products.linear import Products, Vector
+from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock
 from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls

@@ -280,7 +280,7 @@ def measured(model: LoadedModel) -> HardwareProfile:
     """The machine with its bandwidth, read with what computes: the kernels' own threads where there are some."""
     if model.backend.kernels is None:
         return measure(probe(), threads=model.threads)
-    from native_kernels.cpu.bandwidth import read_bytes_per_s
+    from native_kernels.cpu.products.bandwidth import read_bytes_per_s
 
     profile = probe()
     speed = read_bytes_per_s(model.backend.kernels.pool, sample_bytes(profile))

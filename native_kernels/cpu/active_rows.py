@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from native_kernels.backend import F32, I32, I64
 from native_kernels.cpu.elementwise import COUNT_WORDS
+from native_kernels.cpu.products.vector_math import some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (
@@ -31,7 +32,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int32,
     spread,
 )
-from native_kernels.cpu.vector_math import some_floats
 
 _I64 = ir.IntType(64)
 

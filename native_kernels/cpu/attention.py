@@ -18,6 +18,7 @@ import numpy as np
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.kv_store import CachePlace
+from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
@@ -44,7 +45,6 @@ from native_kernels.cpu.runtime.simd import (
     total,
     zero,
 )
-from native_kernels.cpu.vector_math import exp, put_some_floats, some_floats, tanh
 from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
 
 LOWEST = -3.0e38  # stands for "no score yet": finite, so that differences of it are numbers

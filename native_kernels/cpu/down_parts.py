@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.cpu.gemv import stride_of
-from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
-from native_kernels.cpu.row_sums import SUMS, Codec, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.gemv import stride_of
+from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
+from native_kernels.cpu.products.row_sums import SUMS, Codec, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -35,7 +36,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int32,
 )
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
-from native_kernels.cpu.vector_math import put_some_floats, some_floats
 
 ITEMS = 64  # of down, where all segments have neurons
 LEAST_BYTES = 8 << 20  # of a matrix; smaller ones stay in the caches

@@ -11,6 +11,13 @@ from typing import Any, Literal
 
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
+from native_kernels.cpu.products.vector_math import (
+    count_other_than_zero,
+    first_lanes,
+    put_some_floats,
+    some_floats,
+    tanh,
+)
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -23,13 +30,6 @@ from native_kernels.cpu.runtime.simd import (
     spread,
     sub,
     where_above_zero,
-)
-from native_kernels.cpu.vector_math import (
-    count_other_than_zero,
-    first_lanes,
-    put_some_floats,
-    some_floats,
-    tanh,
 )
 
 Activation = Literal["relu", "fatrelu", "silu", "gelu", "gelu-tanh"]

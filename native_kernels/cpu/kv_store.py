@@ -14,6 +14,7 @@ from llvmlite import ir
 
 from native_kernels.backend import F32, I64, U8
 from native_kernels.cpu.attention_tiles import floats_to_halves
+from native_kernels.cpu.products.vector_math import some_floats
 from native_kernels.cpu.rope import rotate_head
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
@@ -41,7 +42,6 @@ from native_kernels.cpu.runtime.simd import (
     void,
     zero,
 )
-from native_kernels.cpu.vector_math import some_floats
 from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec, KvLayout
 
 _POSITIONS = 32  # of an item

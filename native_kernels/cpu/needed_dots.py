@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from native_kernels.cpu.row_dots import (
+from native_kernels.cpu.products.row_dots import (
     CODECS,
     ON_THE_WAY,
     Asks,

@@ -16,10 +16,11 @@ import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
 from native_kernels.cpu.down_parts import ITEMS, MERGE_GRAIN, UNITS, first_unit, pieces_of, segments_of, sum_of_parts
-from native_kernels.cpu.gemv import stride_of
 from native_kernels.cpu.needed_ffn import MOST_TOKENS, NeededBuffers, bits_at
-from native_kernels.cpu.row_dots import CODECS, rows_at_once
-from native_kernels.cpu.row_sums import SUMS, LaneSums, PlainSums, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.gemv import stride_of
+from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
+from native_kernels.cpu.products.row_sums import SUMS, LaneSums, PlainSums, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.vector_math import put_some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
@@ -34,7 +35,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.vector_math import put_some_floats
 
 # Of the segments' sums: more of them would not stay in the caches, or cost more than reading in a stream gains.
 ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share is one part of so many of the matrix

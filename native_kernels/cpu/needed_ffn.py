@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.activation_math import activate
-from native_kernels.cpu.activations import QUANTISE_ROWS, Format, quantised_empty
-from native_kernels.cpu.gemv import stride_of, vector_format
 from native_kernels.cpu.needed_dots import list_products, products_over
+from native_kernels.cpu.products.activations import QUANTISE_ROWS, Format, quantised_empty
+from native_kernels.cpu.products.gemv import stride_of, vector_format
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (

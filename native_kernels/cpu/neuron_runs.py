@@ -18,8 +18,9 @@ import numpy as np
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.activation_math import activate
-from native_kernels.cpu.row_dots import CODECS, emit_dots_towards, rows_at_once
-from native_kernels.cpu.row_sums import SUMS, LaneSums, PlainSums, emit_add_towards, emit_begin
+from native_kernels.cpu.products.row_dots import CODECS, emit_dots_towards, rows_at_once
+from native_kernels.cpu.products.row_sums import SUMS, LaneSums, PlainSums, emit_add_towards, emit_begin
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.jit import inline
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -34,7 +35,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.vector_math import put_some_floats, some_floats
 
 SEGMENTS = 128  # at most
 FEWEST_SEGMENTS = 64  # with fewer, some workers would have far more of them than others

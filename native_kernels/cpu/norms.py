@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from native_kernels.backend import F32
+from native_kernels.cpu.products.vector_math import first_lanes, put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (
@@ -24,7 +25,6 @@ from native_kernels.cpu.runtime.simd import (
     total,
     zero,
 )
-from native_kernels.cpu.vector_math import first_lanes, put_some_floats, some_floats
 
 Norm = Literal["none", "rms", "layer"]
 _KINDS: tuple[Norm, ...] = ("none", "rms", "layer")

@@ -14,11 +14,11 @@ from numba import types
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I64
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
 from native_kernels.cpu.runtime.simd import LANES, fma, get_float, get_int, i64, load, mul, operation, put_float, spread
 from native_kernels.cpu.runtime.token_state import POSITION
-from native_kernels.cpu.vector_math import put_some_floats, some_floats
 
 
 @operation(types.float64, i64)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu import down_parts, neuron_runs
 from native_kernels.cpu.activation_math import NUMBERS, activate
-from native_kernels.cpu.activations import quantise_calls, quantised_empty
-from native_kernels.cpu.gemv import (
+from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
+from native_kernels.cpu.products.gemv import (
     GRAIN,
     OVER,
     check_vector,
@@ -28,8 +28,8 @@ from native_kernels.cpu.gemv import (
     stride_of,
     vector_format,
 )
-from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, rows_at_once
-from native_kernels.cpu.row_sums import SUMS, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
+from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (

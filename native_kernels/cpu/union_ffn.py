@@ -26,9 +26,9 @@ from native_kernels.cpu.gemm.gemm import (
     matmul_t_calls,
     pack_calls,
 )
-from native_kernels.cpu.listed_products import RowRoom, listed_calls
 from native_kernels.cpu.needed_down import DownBuffers
 from native_kernels.cpu.needed_ffn import NeededBuffers, Vectors
+from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (

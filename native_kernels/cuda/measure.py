@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.cpu.bandwidth import ReadProbe
+from native_kernels.cpu.products.bandwidth import ReadProbe
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s

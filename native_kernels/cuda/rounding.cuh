@@ -12,7 +12,7 @@ struct Rounded {
 };
 
 // Four numbers of a thread, columns `column` to `column` + 3, a multiple of 4; behind the end they are 0. All threads of
-// a warp must come here together, side by side: eight have a group of 32. As native_kernels/cpu/activations.py rounds
+// a warp must come here together, side by side: eight have a group of 32. As native_kernels/cpu/products/activations.py rounds
 // it: halves to the even one; a group with a value that is no finite number gets NaN for its scale.
 DEVICE void round_four(const Rounded& to, int column, const float (&v)[4]) {
     float top = 0.f, spoilt = 0.f;

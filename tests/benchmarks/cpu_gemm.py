@@ -103,8 +103,8 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     import random_blocks
 
     from native_kernels.backend import PackedMatrix
-    from native_kernels.cpu import peaks
     from native_kernels.cpu.gemm import gemm, gemm_amx
+    from native_kernels.cpu.products import peaks
     from native_kernels.cpu.runtime import call
 
     rows = []

@@ -41,7 +41,7 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads
 from engine.model.weights import OpenedModel, open_model  # noqa: E402
 from engine.placement.machine_figures import with_figures, working_set  # noqa: E402
 from engine.placement.model_bytes import ModelBytes  # noqa: E402
-from native_kernels.cpu.bandwidth import read_bytes_per_s  # noqa: E402
+from native_kernels.cpu.products.bandwidth import read_bytes_per_s  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool, usable_processors  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"

@@ -46,7 +46,7 @@ from engine.placement.machine_figures import working_set  # noqa: E402
 from engine.placement.model_bytes import ModelBytes, PredictorBytes  # noqa: E402
 from engine.placement.placement_problem import build_problem  # noqa: E402
 from engine.session import LoadedModel, resolve_model  # noqa: E402
-from native_kernels.cpu.bandwidth import ReadProbe  # noqa: E402
+from native_kernels.cpu.products.bandwidth import ReadProbe  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 WAITED_SHARE = 0.02

@@ -32,7 +32,7 @@ from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.linear import Products
+from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.cuda.card import Card

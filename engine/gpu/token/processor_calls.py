@@ -21,9 +21,9 @@ from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I64
 from native_kernels.cpu.bit_lists import list_bits_calls
-from native_kernels.cpu.gemv import vector_format
-from native_kernels.cpu.linear import Products, Vector
-from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu.products.gemv import vector_format
+from native_kernels.cpu.products.linear import Products, Vector
+from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.tallies import Tally
 from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls

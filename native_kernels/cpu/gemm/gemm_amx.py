@@ -28,6 +28,7 @@ from native_kernels.cpu.gemm.amx import (
 )
 from native_kernels.cpu.gemm.gemm_floats import write_sums
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
+from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
     ISA,
@@ -40,7 +41,6 @@ from native_kernels.cpu.runtime.simd import (
     put_floats,
     zero,
 )
-from native_kernels.cpu.unpack import UNPACKERS
 
 PANEL = 2 * SIDE  # tokens of a panel
 PIECE = 256  # columns of rows that are unpacked at a time: whole blocks of every codec

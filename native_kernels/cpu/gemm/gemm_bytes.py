@@ -21,7 +21,7 @@ from native_kernels.cpu.gemm.transposition import (
     turn_halves,
     turn_listed,
 )
-from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
+from native_kernels.cpu.products.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import ISA, LANES, get_int, put_floats, put_int
 

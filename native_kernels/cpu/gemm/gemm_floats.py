@@ -23,9 +23,9 @@ from native_kernels.cpu.gemm.tiles import (
     float_tile,
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
+from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
-from native_kernels.cpu.unpack import UNPACKERS
 
 # Rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.
 _BLOCK_ROWS = 96 if LANES == 16 else 48

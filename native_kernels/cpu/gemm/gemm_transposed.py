@@ -11,6 +11,7 @@ import numpy as np
 
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
 from native_kernels.cpu.gemm.tiles import PIECE, ROW_BYTES, TILE_ROWS, float_tile
+from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -25,7 +26,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.unpack import UNPACKERS
 
 # Columns unpacked at a time, and the bytes between two neurons of such a piece: 9 x 128, which
 # spreads them over all cache sets. Tokens take the place of rows.

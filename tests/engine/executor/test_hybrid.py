@@ -33,7 +33,7 @@ from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_
 from engine.sparsity.predictor import GateCopy, LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.copies import pack_copy
-from native_kernels.cpu.linear import Products, Vector
+from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.runtime.call import run as run_calls
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators

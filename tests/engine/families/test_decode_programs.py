@@ -25,10 +25,10 @@ from engine.sampling import make_sampler
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
-from native_kernels.cpu.gemv import GEMV
 from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.products.gemv import GEMV
+from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cpu.unpack import UNPACKERS
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()

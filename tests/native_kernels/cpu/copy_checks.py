@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from row_checks import check_gemv, input_of, matrix, random, spoil
 
 from native_kernels.copies import signs
-from native_kernels.cpu import gemv, predicting, sparse_ffn
-from native_kernels.cpu.copy_batch import batch_calls
+from native_kernels.cpu import predicting, sparse_ffn
+from native_kernels.cpu.products import gemv
+from native_kernels.cpu.products.copy_batch import batch_calls
 from native_kernels.cpu.runtime import call, isa
 
 CODECS = ("copy1", "copy2", "copy3", "copy4")

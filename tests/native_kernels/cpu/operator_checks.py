@@ -14,10 +14,10 @@ import numpy as np
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.elementwise import COUNT_WORDS, activation_calls
-from native_kernels.cpu.embedding import embedding_calls
 from native_kernels.cpu.gemm.gemm import form_of
 from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.runtime.call import aligned_empty, run
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cpu.runtime.token_state import token_state

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu import activations, gemv, neuron_runs, sparse_ffn
-from native_kernels.cpu.row_dots import ROWS
-from native_kernels.cpu.row_sums import SUMS
+from native_kernels.cpu import neuron_runs, sparse_ffn
+from native_kernels.cpu.products import activations, gemv
+from native_kernels.cpu.products.row_dots import ROWS
+from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime import call, isa
 
 ROUNDING = 2.0**-24

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.gemv import gemv_calls
+from native_kernels.cpu.products.gemv import gemv_calls
 from native_kernels.cpu.runtime.call import run
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls

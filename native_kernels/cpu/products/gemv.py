@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.activations import Format
-from native_kernels.cpu.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
+from native_kernels.cpu.products.activations import Format
+from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
 from native_kernels.cpu.runtime.call import ALIGNMENT, Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float

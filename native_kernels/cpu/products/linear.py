@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.codecs import COPY_CODECS
-from native_kernels.cpu.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.gemm.gemm import Firing, Scratch, matmul_t_calls
-from native_kernels.cpu.gemv import GEMV, gemv_calls, vector_format
+from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
+from native_kernels.cpu.products.gemv import GEMV, gemv_calls, vector_format
+from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.call import Call
-from native_kernels.cpu.unpack import UNPACKERS
 
 
 class Vector:

@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from native_kernels.cpu.activations import Format
+from native_kernels.cpu.products.activations import Format
 from native_kernels.cpu.runtime.simd import (
     I8,
     I16,

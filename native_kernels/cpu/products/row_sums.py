@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from llvmlite import ir
 
-from native_kernels.cpu.row_dots import (
+from native_kernels.cpu.products.row_dots import (
     CODECS,
     ON_THE_WAY,
     SHIFTS_SIGNED,
@@ -26,6 +26,7 @@ from native_kernels.cpu.row_dots import (
     times,
     whole,
 )
+from native_kernels.cpu.products.sixteen_block_sums import SixteenBlockSums
 from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
@@ -54,7 +55,6 @@ from native_kernels.cpu.runtime.simd import (
     store_part,
     void,
 )
-from native_kernels.cpu.sixteen_block_sums import SixteenBlockSums
 
 _LINE = 64
 

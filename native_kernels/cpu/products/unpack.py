@@ -22,7 +22,8 @@ from native_kernels.cpu.gemm.group_floats import (
     floats_of_lane_nibbles,
     floats_of_nibbles,
 )
-from native_kernels.cpu.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
+from native_kernels.cpu.products.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
+from native_kernels.cpu.products.small_block_reads import SMALL_BLOCKS, SmallCodec
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
@@ -45,7 +46,6 @@ from native_kernels.cpu.runtime.simd import (
     store,
     void,
 )
-from native_kernels.cpu.small_block_reads import SMALL_BLOCKS, SmallCodec
 
 Unpacker = Callable[[int, int, int, int, int], None]
 

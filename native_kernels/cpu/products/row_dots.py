@@ -16,9 +16,10 @@ from typing import Any, Protocol
 from llvmlite import ir
 from numba.core import cgutils
 
-from native_kernels.cpu.activations import Format
-from native_kernels.cpu.copy_dots import COPIES
-from native_kernels.cpu.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
+from native_kernels.cpu.products.activations import Format
+from native_kernels.cpu.products.copy_dots import COPIES
+from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
+from native_kernels.cpu.products.sixteen_blocks import SixteenBlocks
 from native_kernels.cpu.runtime.simd import (
     F16,
     F32,
@@ -51,7 +52,6 @@ from native_kernels.cpu.runtime.simd import (
     store,
     void,
 )
-from native_kernels.cpu.sixteen_blocks import SixteenBlocks
 
 ROWS = 8 if LANES == 16 else 4  # quantised ones that the registers have room for
 ON_THE_WAY = 8192  # bytes that have been asked for, of all streams together

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.cpu.products.unpack import UNPACKERS
+from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import LANES, get_float, get_int, mul, spread
-from native_kernels.cpu.unpack import UNPACKERS
-from native_kernels.cpu.vector_math import put_some_floats, some_floats
 
 _SPARE = 32  # numbers behind a row that may be written while it is unpacked
 

@@ -14,7 +14,8 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from native_kernels.cpu.row_dots import ON_THE_WAY, Asks, smaller_of, steps_of, times
+from native_kernels.cpu.products.row_dots import ON_THE_WAY, Asks, smaller_of, steps_of, times
+from native_kernels.cpu.products.sixteen_blocks import copied, scales_of
 from native_kernels.cpu.runtime.simd import (
     I8,
     I32,
@@ -33,7 +34,6 @@ from native_kernels.cpu.runtime.simd import (
     splat,
     store,
 )
-from native_kernels.cpu.sixteen_blocks import copied, scales_of
 
 _BLOCK = 18
 _BLOCKS = 16

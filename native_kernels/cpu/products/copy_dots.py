@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from native_kernels.codecs.copies import COPY_CODECS
 from native_kernels.codecs.copies import planes as planes_of
-from native_kernels.cpu.activations import Format
+from native_kernels.cpu.products.activations import Format
 from native_kernels.cpu.runtime.simd import (
     I16,
     LANES,

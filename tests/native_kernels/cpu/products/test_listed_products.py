@@ -8,7 +8,7 @@ from product_checks import matmul, matrix, random
 
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cpu.gemm.gemm import Panels, Scratch, form_of, pack_calls
-from native_kernels.cpu.listed_products import RowRoom, listed_calls
+from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs.copies import COPY_CODECS
 from native_kernels.codecs.copies import planes as planes_of
-from native_kernels.cpu.activations import QUANTISE_ROWS, padded
-from native_kernels.cpu.copy_dots import PARTS, add_scaled, codes_of, group_scale, level_offsets
+from native_kernels.cpu.products.activations import QUANTISE_ROWS, padded
+from native_kernels.cpu.products.copy_dots import PARTS, add_scaled, codes_of, group_scale, level_offsets
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
