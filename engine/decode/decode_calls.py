@@ -18,7 +18,7 @@ from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention import attention_buffers, attention_calls
-from native_kernels.cpu.elementwise import softcap_calls
+from native_kernels.cpu.ffn.elementwise import softcap_calls
 from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.products.embedding import embedding_calls

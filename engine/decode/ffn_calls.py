@@ -18,15 +18,15 @@ from engine.executor.feed_forward import first_matrix
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.active_rows import clear_calls, list_calls, scatter_calls
-from native_kernels.cpu.elementwise import Activation, activation_calls, bias_calls
+from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
+from native_kernels.cpu.ffn.elementwise import Activation, activation_calls, bias_calls
+from native_kernels.cpu.ffn.sparse_ffn import Activation as FusedActivation
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, axpy_calls, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
-from native_kernels.cpu.sparse_ffn import Activation as FusedActivation
-from native_kernels.cpu.sparse_ffn import Buffers, axpy_calls, ffn_calls
 
 _ACTIVATIONS: dict[str, Activation] = {
     "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",

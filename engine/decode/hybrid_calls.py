@@ -18,14 +18,14 @@ from engine.executor.slots import SlotTable
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64
-from native_kernels.cpu.elementwise import bias_calls
+from native_kernels.cpu.ffn.elementwise import bias_calls
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
+from native_kernels.cpu.ffn.two_sides import both, part_calls, room_for
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock
-from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
-from native_kernels.cpu.two_sides import both, part_calls, room_for
 
 # Words of a layer's counts: computed, opened and fired of each side, around what the predictors count.
 _COLD, _HOT = slice(0, 3), slice(COPIED + 1, COPIED + 4)

@@ -10,11 +10,11 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.sparsity.predictor import GateCopy, LowRank, Predictor
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.predicting import Passed, second_score_calls, sign_calls
+from native_kernels.cpu.ffn.predicting import Passed, second_score_calls, sign_calls
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, Predicted, predictor_calls
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.sparse_ffn import Buffers, Predicted, predictor_calls
 
 STAGE = "predictor"
 

@@ -17,11 +17,11 @@ from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, Operators
+from native_kernels.cpu.ffn.sparse_ffn import Activation
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Words, Workspace, row_room, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cpu.sparse_ffn import Activation
-from native_kernels.cpu.union_ffn import UnionBuffers, Words, Workspace, row_room, union_calls
 
 
 class UnionExecutor:

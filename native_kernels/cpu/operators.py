@@ -15,7 +15,7 @@ import numpy as np
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention import attention_buffers, attention_calls
-from native_kernels.cpu.elementwise import Activation, activation_calls, softcap_calls
+from native_kernels.cpu.ffn.elementwise import Activation, activation_calls, softcap_calls
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.kv_store import CachePlace, store_calls
 from native_kernels.cpu.norms import Norm, norm_calls

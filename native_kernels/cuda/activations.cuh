@@ -1,4 +1,4 @@
-// The activations of feed-forward parts, one number at a time, as native_kernels/cpu/activation_math.py has them; what
+// The activations of feed-forward parts, one number at a time, as native_kernels/cpu/ffn/activation_math.py has them; what
 // is no number stays none.
 #pragma once
 #include "common.cuh"

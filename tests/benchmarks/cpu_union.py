@@ -33,10 +33,10 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from cpu_kernels import Team, Weights, arena_of, ceiling, huge_bytes, rates, table_of, waited_ns  # noqa: E402
 
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls  # noqa: E402
 from native_kernels.cpu.gemm.gemm import Scratch  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
 from native_kernels.cpu.runtime.call import Call, aligned_empty  # noqa: E402
-from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 MOST_WAIT_NS = 50_000

@@ -32,8 +32,8 @@ from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
+from native_kernels.cpu.ffn.union_ffn import union_calls
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cpu.union_ffn import union_calls
 from native_kernels.cuda.batch_ops import CardBatchOps
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.cuda_card import CudaCard

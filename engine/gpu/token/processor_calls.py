@@ -20,14 +20,14 @@ from engine.gpu.weights.layers import CardModel
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I64
-from native_kernels.cpu.bit_lists import list_bits_calls
+from native_kernels.cpu.ffn.bit_lists import list_bits_calls
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
+from native_kernels.cpu.ffn.two_sides import room_for
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.tallies import Tally
-from native_kernels.cpu.sparse_ffn import Buffers, ffn_calls
-from native_kernels.cpu.two_sides import room_for
 
 # Stages of what the processor does for a layer beside the card, apart from those of layers that are at home there.
 COLD, LISTING = "cold", "listing"

@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.weights.layers import CardLayer, CardModel
-from native_kernels.cpu.bit_lists import mask_words
+from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.card import Card, CardMatrix, CardVector, HostMemory
 
 _ALIGNMENT = 256

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from row_checks import check_gemv, input_of, matrix, random, spoil
 
 from native_kernels.copies import signs
-from native_kernels.cpu import predicting, sparse_ffn
+from native_kernels.cpu.ffn import predicting, sparse_ffn
 from native_kernels.cpu.products import gemv
 from native_kernels.cpu.products.copy_batch import batch_calls
 from native_kernels.cpu.runtime import call, isa

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cpu import neuron_runs, sparse_ffn
+from native_kernels.cpu.ffn import neuron_runs, sparse_ffn
 from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.products.row_dots import ROWS
 from native_kernels.cpu.products.row_sums import SUMS

@@ -10,7 +10,7 @@ import pytest
 import row_checks
 from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
-from native_kernels.cpu import down_parts, sparse_ffn
+from native_kernels.cpu.ffn import down_parts, sparse_ffn
 from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.runtime import call, tallies
 from native_kernels.cpu.runtime.pool import Pool, Program
@@ -204,7 +204,7 @@ CROSS = """
 import re
 import llvmlite.binding as binding
 from native_kernels.cpu.products import activations, gemv
-from native_kernels.cpu import sparse_ffn
+from native_kernels.cpu.ffn import sparse_ffn
 binding.initialize_all_targets()
 binding.initialize_all_asmprinters()
 target = binding.Target.from_triple("aarch64-unknown-linux-gnu")

@@ -247,7 +247,7 @@ def test_a_forked_child_starts_threads_of_its_own() -> None:
 def test_the_interpreter_ends_while_a_pool_is_alive() -> None:
     program = """
 import numpy as np
-from native_kernels.cpu.elementwise import activation_calls
+from native_kernels.cpu.ffn.elementwise import activation_calls
 from native_kernels.cpu.runtime.pool import Pool, Program
 x = np.ones(1000, np.float32)
 pools = [Pool(2), Pool(3)]

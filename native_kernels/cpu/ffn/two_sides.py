@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from native_kernels.backend import I32, I64
+from native_kernels.cpu.ffn.sparse_ffn import Predicted, list_where
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
 from native_kernels.cpu.runtime.simd import call_kernel, get_float, get_int, get_int32, put_int, put_int32
-from native_kernels.cpu.sparse_ffn import Predicted, list_where
 
 
 @kernel

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.cpu.ffn.sparse_ffn import Buffers, Predicted, list_where
 from native_kernels.cpu.products.gemv import GRAIN, OVER, check_vector, rows_ahead, stride_of
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float, put_int, put_int32
-from native_kernels.cpu.sparse_ffn import Buffers, Predicted, list_where
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import F32, I32, I64
-from native_kernels.cpu.elementwise import COUNT_WORDS
+from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
 from native_kernels.cpu.products.vector_math import some_floats
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import kernel

@@ -9,12 +9,12 @@ import pytest
 from product_checks import matrix, random
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu import down_parts, needed_down, needed_ffn
+from native_kernels.cpu.ffn import down_parts, needed_down, needed_ffn
+from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cpu.union_ffn import UnionBuffers, Workspace, row_room, union_calls
 
 F, D = 120, 384
 CLOSE = {"f32": 1e-5, "f16": 1e-5, "q8_0": 0.03, "q4_0": 0.03}  # of the largest; tokens are rounded to bytes

@@ -15,8 +15,16 @@ from functools import cache
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.cpu.down_parts import ITEMS, MERGE_GRAIN, UNITS, first_unit, pieces_of, segments_of, sum_of_parts
-from native_kernels.cpu.needed_ffn import MOST_TOKENS, NeededBuffers, bits_at
+from native_kernels.cpu.ffn.down_parts import (
+    ITEMS,
+    MERGE_GRAIN,
+    UNITS,
+    first_unit,
+    pieces_of,
+    segments_of,
+    sum_of_parts,
+)
+from native_kernels.cpu.ffn.needed_ffn import MOST_TOKENS, NeededBuffers, bits_at
 from native_kernels.cpu.products.gemv import stride_of
 from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, LaneSums, PlainSums, emit_add, emit_begin, emit_finish

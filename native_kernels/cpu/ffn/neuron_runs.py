@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.activation_math import activate
+from native_kernels.cpu.ffn.activation_math import activate
 from native_kernels.cpu.products.row_dots import CODECS, emit_dots_towards, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, LaneSums, PlainSums, emit_add_towards, emit_begin
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu import down_parts, neuron_runs
-from native_kernels.cpu.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn import down_parts, neuron_runs
+from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
 from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.products.gemv import (
     GRAIN,

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import PackedMatrix
+from native_kernels.cpu.ffn.sparse_ffn import Predicted
+from native_kernels.cpu.ffn.two_sides import both, part_calls, room_for
 from native_kernels.cpu.products.gemv import gemv_calls
 from native_kernels.cpu.runtime.call import run
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
-from native_kernels.cpu.sparse_ffn import Predicted
-from native_kernels.cpu.two_sides import both, part_calls, room_for
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 77])

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.activation_math import activate
-from native_kernels.cpu.needed_dots import list_products, products_over
+from native_kernels.cpu.ffn.activation_math import activate
+from native_kernels.cpu.ffn.needed_dots import list_products, products_over
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, Format, quantised_empty
 from native_kernels.cpu.products.gemv import stride_of, vector_format
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
+from native_kernels.cpu.ffn.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
 from native_kernels.cpu.products.vector_math import (
     count_other_than_zero,
     first_lanes,

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu import needed_down, needed_ffn
-from native_kernels.cpu.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn import needed_down, needed_ffn
+from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn.needed_down import DownBuffers
+from native_kernels.cpu.ffn.needed_ffn import NeededBuffers, Vectors
+from native_kernels.cpu.ffn.sparse_ffn import Activation
 from native_kernels.cpu.gemm.gemm import (
     Firing,
     Form,
@@ -26,8 +29,6 @@ from native_kernels.cpu.gemm.gemm import (
     matmul_t_calls,
     pack_calls,
 )
-from native_kernels.cpu.needed_down import DownBuffers
-from native_kernels.cpu.needed_ffn import NeededBuffers, Vectors
 from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import kernel
@@ -42,7 +43,6 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.sparse_ffn import Activation
 
 MOST_TOKENS = 32  # bits of a word
 _GRAIN = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from native_kernels.cpu.bit_lists import list_bits_calls, mask_words
+from native_kernels.cpu.ffn.bit_lists import list_bits_calls, mask_words
 from native_kernels.cpu.runtime.call import run
 from native_kernels.cpu.runtime.pool import Pool, Program
 
