@@ -17,13 +17,13 @@ from engine.decode.ffn_calls import COUNT_WORDS
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
+from native_kernels.cpu.attention.norms import norm_calls
+from native_kernels.cpu.attention.rope import angle_calls
 from native_kernels.cpu.ffn.elementwise import softcap_calls
-from native_kernels.cpu.kv_store import CachePlace, rotate_and_store_calls
-from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.products.linear import Products, Vector
-from native_kernels.cpu.rope import angle_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import TallyBlock
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN, token_state

@@ -14,16 +14,16 @@ import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
-from native_kernels.cpu.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
+from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
+from native_kernels.cpu.attention.norms import Norm, norm_calls
+from native_kernels.cpu.attention.rope import rope_calls
 from native_kernels.cpu.ffn.elementwise import Activation, activation_calls, softcap_calls
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
-from native_kernels.cpu.kv_store import CachePlace, store_calls
-from native_kernels.cpu.norms import Norm, norm_calls
 from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernel
 from native_kernels.cpu.products.gemv import GEMV
 from native_kernels.cpu.products.linear import Products, Vector, has_kernel, why_not
-from native_kernels.cpu.rope import rope_calls
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.isa import why_unavailable
 from native_kernels.cpu.runtime.jit import Kernel

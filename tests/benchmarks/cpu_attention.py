@@ -33,8 +33,8 @@ RESULTS = Path(__file__).parent / "results"
 sys.path[:0] = [str(ROOT)]
 
 from native_kernels import kv_blocks  # noqa: E402 - found by the line above
-from native_kernels.cpu.attention import attention_buffers, attention_calls  # noqa: E402
-from native_kernels.cpu.kv_store import CachePlace  # noqa: E402
+from native_kernels.cpu.attention.attention import attention_buffers, attention_calls  # noqa: E402
+from native_kernels.cpu.attention.kv_store import CachePlace  # noqa: E402
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments  # noqa: E402
 from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool, Program  # noqa: E402

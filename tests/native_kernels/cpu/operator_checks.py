@@ -12,10 +12,10 @@ from itertools import product
 import numpy as np
 
 from native_kernels.backend import PackedMatrix
+from native_kernels.cpu.attention.norms import norm_calls
 from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS, activation_calls
 from native_kernels.cpu.gemm.gemm import form_of
-from native_kernels.cpu.norms import norm_calls
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.products.embedding import embedding_calls
 from native_kernels.cpu.runtime.call import aligned_empty, run

@@ -17,7 +17,7 @@ platform.machine = lambda: "aarch64"  # before the instruction set is chosen
 import llvmlite.binding as binding
 from llvmlite import ir
 from native_kernels.cpu.runtime import isa, simd
-from native_kernels.cpu import attention, kv_store, norms, rope
+from native_kernels.cpu.attention import attention, kv_store, norms, rope
 from native_kernels.cpu.ffn import elementwise
 from native_kernels.cpu.products import unpack
 from native_kernels.cpu.gemm import gemm_floats, gemm_transposed

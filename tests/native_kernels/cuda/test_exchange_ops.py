@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.cpu.norms import norm_calls
+from native_kernels.cpu.attention.norms import norm_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call, tell_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
-from native_kernels.cpu.kv_store import CachePlace
+from native_kernels.cpu.attention.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
+from native_kernels.cpu.attention.kv_store import CachePlace
 from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel

@@ -13,9 +13,9 @@ import numpy as np
 from llvmlite import ir
 
 from native_kernels.backend import F32, I64, U8
-from native_kernels.cpu.attention_tiles import floats_to_halves
+from native_kernels.cpu.attention.attention_tiles import floats_to_halves
+from native_kernels.cpu.attention.rope import rotate_head
 from native_kernels.cpu.products.vector_math import some_floats
-from native_kernels.cpu.rope import rotate_head
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
