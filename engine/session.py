@@ -45,7 +45,7 @@ from engine.text.attached_texts import AttachedTexts, Portion
 from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from engine.text.tokenizer import Tokenizer
 from native_kernels.backend import I32
-from native_kernels.cuda.driver import CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)

@@ -114,7 +114,7 @@ def is_unused(place: str) -> bool:
 
 
 def compiler_libraries() -> list[tuple[str, str]]:
-    """(file, folder in the program) of NVRTC, where native_kernels/cuda/nvrtc.py looks; none on macOS."""
+    """(file, folder in the program) of NVRTC, where native_kernels/cuda/runtime/nvrtc.py looks; none on macOS."""
     try:
         files = metadata.files("nvidia-cuda-nvrtc-cu12") or []
     except metadata.PackageNotFoundError:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.card import CardMatrix
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, Stream, driver
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.memory import DeviceMemory
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, Stream, driver
+from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.lane_packing import unpack_rows
 
 _BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "q4_k": 144, "q6_k": 210}

@@ -16,8 +16,8 @@ from typing import IO, Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Stream  # noqa: E402 - by that line
-from native_kernels.cuda.memory import DeviceMemory  # noqa: E402 - by that line
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Stream  # noqa: E402 - by that line
+from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402 - by that line
 
 _LESS_BYTES = 32 << 20  # is asked for where the driver does not give all that it says is free
 
@@ -131,7 +131,7 @@ def _say(answers: IO[str], words: dict[str, Any]) -> None:
 def main() -> int:
     role, *rest = sys.argv[1:]
     if role == "hold":
-        from native_kernels.cuda.driver import driver
+        from native_kernels.cuda.runtime.driver import driver
 
         cards = map(Device, range(driver().n_devices))
         hold(next(one for one in cards if one.uuid == rest[0]), iter(sys.stdin), sys.stdout)

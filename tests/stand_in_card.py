@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stand_in_operators import StandInOperators
 
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 _PINNED = 1 << 60  # by which the card's name for pinned memory differs from the host's
 _FAILED = 719  # what launches answer after something has failed

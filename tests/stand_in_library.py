@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from stand_in_prefill import HostDevice, HostDriver, at
 
-from native_kernels.cuda.cublas import WORKSPACE_BYTES, Cublas, LibraryFile
-from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.runtime.cublas import WORKSPACE_BYTES, Cublas, LibraryFile
+from native_kernels.cuda.runtime.driver import Stream
 
 _F32, _F16, _COMPUTE_F32 = 0, 2, 68
 NOT_SUPPORTED = 15

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import CardKv, CardNorm
-from native_kernels.cuda.driver import CudaError, Device, Driver, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
+from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.reference import ReferenceOperators
 
 _ALIGNED = 256

@@ -19,7 +19,7 @@ from engine.machine.hardware import HardwareProfile
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 

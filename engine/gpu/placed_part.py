@@ -51,8 +51,8 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
-from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
 log = logging.getLogger(__name__)
 

@@ -41,9 +41,9 @@ def measure_cards(profile: HardwareProfile, threads: int | None = None, nvml: An
 
 
 def _measure(gpu: GpuInfo, threads: int, ram_bytes: int, nvml: Any) -> tuple[GpuInfo, float | None]:
-    from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
     from native_kernels.cuda.measure import ExchangeError, measure_card
-    from native_kernels.cuda.modules import NoMachineCodeError
+    from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
+    from native_kernels.cuda.runtime.modules import NoMachineCodeError
 
     try:
         device = next((one for one in map(Device, range(driver().n_devices)) if one.uuid == gpu.uuid), None)

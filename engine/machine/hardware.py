@@ -141,7 +141,7 @@ def with_library(gpu: GpuInfo) -> GpuInfo:
 
     Cost: 1 ms.
     """
-    from native_kernels.cuda.cublas import CARD_BYTES, LibraryUnavailableError, find
+    from native_kernels.cuda.runtime.cublas import CARD_BYTES, LibraryUnavailableError, find
 
     if not gpu.usable:
         return gpu

@@ -11,10 +11,10 @@ from ctypes import Structure, c_float, c_int, c_uint64
 
 from native_kernels.cuda.card import CardKv, CardMatrix
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import Event, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.modules import load
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.runtime.driver import Event, Stream
+from native_kernels.cuda.runtime.modules import load
 
 MOST_SEQUENCES = 32  # bits of a word
 _THREADS = 128

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from ctypes import c_int, c_uint64
 from dataclasses import replace
 
-from native_kernels.cuda.cublas import Cublas, LibraryError, Shape, alignment
-from native_kernels.cuda.driver import Function, Launch, Stream
+from native_kernels.cuda.runtime.cublas import Cublas, LibraryError, Shape, alignment
+from native_kernels.cuda.runtime.driver import Function, Launch, Stream
 
 _MOST_PREPARED = 4096  # 3 KB each: a model of halves has some thousand, others some dozen for a number of positions
 _ROW_THREADS = 256

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.cuda.card import CardMatrix
-from native_kernels.cuda.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
 from native_kernels.cuda.cublas_products import LibraryProducts
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Event
-from native_kernels.cuda.memory import DeviceMemory
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Event
+from native_kernels.cuda.runtime.memory import DeviceMemory
 
 log = logging.getLogger(__name__)
 

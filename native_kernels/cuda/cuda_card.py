@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from native_kernels.cuda.card import Work
-from native_kernels.cuda.driver import Device, Event, Graph, Stream
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.neurons import CardNeurons
 from native_kernels.cuda.products import CardProducts
+from native_kernels.cuda.runtime.driver import Device, Event, Graph, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.token_ops import CardTokenOps
 
 

@@ -23,9 +23,9 @@ from native_kernels.cpu.products.bandwidth import ReadProbe
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Event, Stream
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
-from native_kernels.cuda.modules import load
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Event, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.runtime.modules import load
 
 _READ_BYTES = 1 << 30  # of the card's memory: many times its caches
 _BUS_BYTES = 64 << 20

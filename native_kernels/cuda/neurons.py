@@ -11,8 +11,8 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.cuda.card import Activation, CardBlock, CardMatrix, CardVector
-from native_kernels.cuda.driver import Device, Function, Module, Stream
-from native_kernels.cuda.modules import load
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.modules import load
 
 _CODECS = {
     "f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K", "q6_k": "Q6_K",

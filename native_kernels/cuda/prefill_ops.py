@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 from native_kernels.backend import RopeOrder
 from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, KvCodec
-from native_kernels.cuda.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.cublas_products import LibraryProducts
-from native_kernels.cuda.driver import Device, Function, Module, Stream
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.modules import load
+from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.modules import load
 from native_kernels.cuda.wgmma_products import CAPABILITY, Kind, Operand, Result, WgmmaProducts
 
 log = logging.getLogger(__name__)

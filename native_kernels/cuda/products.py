@@ -12,9 +12,9 @@ from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.driver import Device, Function, Module, Stream
 from native_kernels.cuda.layouts import CARD_CODECS, card_codec, plane_row_bytes
-from native_kernels.cuda.modules import load
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.modules import load
 
 _THREADS = 256
 _WARPS = _THREADS // 32

@@ -14,9 +14,9 @@ from typing import Any
 
 from native_kernels.backend import RopeOrder
 from native_kernels.cuda.card import CardKv, CardNorm, CardVector
-from native_kernels.cuda.driver import Device, Function, Module, Stream
-from native_kernels.cuda.memory import DeviceMemory
-from native_kernels.cuda.modules import load
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory
+from native_kernels.cuda.runtime.modules import load
 
 _KERNELS = {
     "token": ("gather", "normalise", "copy_words", "angles", "rotate_and_store", "softcap"),

@@ -11,7 +11,7 @@ from ctypes import byref, c_int, c_uint, c_uint64
 from functools import cache
 from typing import Literal, NamedTuple
 
-from native_kernels.cuda.driver import Device, Function, Stream
+from native_kernels.cuda.runtime.driver import Device, Function, Stream
 
 Kind = Literal["rows", "columns"]
 

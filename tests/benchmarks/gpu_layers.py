@@ -36,7 +36,7 @@ from engine.gpu.token.token_steps import Step  # noqa: E402 - found by the line 
 from engine.machine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 from native_kernels.cuda.cuda_card import CudaCard  # noqa: E402
-from native_kernels.cuda.driver import Event  # noqa: E402
+from native_kernels.cuda.runtime.driver import Event  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 5

@@ -40,15 +40,15 @@ from engine.gpu.prefill import prompts  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
 from engine.session import LoadedModel  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
-from native_kernels.cuda import cublas  # noqa: E402
 from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
-from native_kernels.cuda.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
-from native_kernels.cuda.driver import Device, Event, Function, Stream  # noqa: E402
 from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
-from native_kernels.cuda.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
+from native_kernels.cuda.runtime import cublas  # noqa: E402
+from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
+from native_kernels.cuda.runtime.driver import Device, Event, Function, Stream  # noqa: E402
+from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
 SETTLING_S = 60.0  # for what is done behind the load
@@ -101,7 +101,7 @@ def main() -> int:
 
 
 def without_library() -> LibraryFile:
-    """In place of native_kernels.cuda.cublas.find."""
+    """In place of native_kernels.cuda.runtime.cublas.find."""
     raise LibraryUnavailableError("it is left out, as asked")
 
 

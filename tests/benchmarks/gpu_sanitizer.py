@@ -49,7 +49,7 @@ def computes_right() -> int:
     """The trial itself; prints what is wrong."""
     from engine.gpu.trial.kernel_checks import failures_of
     from native_kernels.cuda.cuda_card import CudaCard
-    from native_kernels.cuda.driver import Device
+    from native_kernels.cuda.runtime.driver import Device
 
     card = CudaCard(Device(0))
     try:

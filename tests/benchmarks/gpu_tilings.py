@@ -21,9 +21,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from gpu_prompt import PRODUCTS, own_ways, timed  # noqa: E402 - found by the lines above
 
-from native_kernels.cuda.driver import Device, Stream  # noqa: E402
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory  # noqa: E402
 from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows  # noqa: E402
+from native_kernels.cuda.runtime.driver import Device, Stream  # noqa: E402
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory  # noqa: E402
 from native_kernels.cuda.wgmma_products import WIDTHS, Tiling, most_stages, tiling_for  # noqa: E402
 
 SHOWN = 7

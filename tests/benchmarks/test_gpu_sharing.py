@@ -22,7 +22,7 @@ from engine.config import EngineConfig
 from engine.gpu import room
 from engine.gpu.trial import budget
 from engine.session import LoadedModel
-from native_kernels.cuda.driver import CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20
 

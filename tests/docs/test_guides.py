@@ -20,8 +20,8 @@ from documented import ROOT, blocks
 
 from engine.model import families
 from native_kernels.codecs import Codec
-from native_kernels.cuda.modules import source_of
-from native_kernels.cuda.nvrtc import CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.modules import source_of
+from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
 FAMILY, CODEC, KERNEL = (ROOT / "docs" / f"adding-a-{what}.md" for what in ("family", "codec", "kernel"))
 

@@ -11,7 +11,7 @@ from stand_in_card import StandInCard
 
 from engine.placement import machine_figures
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.session import LoadedModel
 from engine.stoppable import run_unless
-from native_kernels.cuda import modules
+from native_kernels.cuda.runtime import modules
 
 PATIENCE_S = 20.0  # less than what is waited for takes
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from stand_in_card import StandInCard, StandInMemory, StandInWork
 
-from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 Failure = Literal["full", "full once", "lost", "late loss"]
 

@@ -37,7 +37,7 @@ from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cuda.batch_ops import CardBatchOps
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 PATIENCE_S = 10.0  # for one exchange
 

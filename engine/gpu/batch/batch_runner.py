@@ -19,7 +19,7 @@ from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
-from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from native_kernels.cpu.runtime.call import address
 from native_kernels.cpu.runtime.gather import Gathering
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.prefill_ops import HostRows, StoredMatrix
-from native_kernels.cuda.upload_ring import Buffer, UploadRing
+from native_kernels.cuda.runtime.upload_ring import Buffer, UploadRing
 
 _ALIGNMENT = 256
 _WHOLE_BLOCKS = 256  # columns: a part of a row-wise down is whole blocks of any codec

@@ -25,8 +25,8 @@ from engine.model.pages import mapping_of
 from engine.model.read_in import Span, resident_bytes
 from engine.model.weights import FfnWeights
 from engine.placement import memory_plan
-from native_kernels.cuda.driver import CudaError, Device
-from native_kernels.cuda.registered import RegisteredMemory
+from native_kernels.cuda.runtime.driver import CudaError, Device
+from native_kernels.cuda.runtime.registered import RegisteredMemory
 
 log = logging.getLogger(__name__)
 

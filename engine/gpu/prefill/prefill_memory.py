@@ -14,9 +14,9 @@ from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32
 from native_kernels.cuda.card import CardBlock
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Tile
-from native_kernels.cuda.upload_ring import UploadRing
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.runtime.upload_ring import UploadRing
 
 MOST_ROWS = 4096  # of gate and up that are multiplied at once: enough work for every multiprocessor
 # Positions of a prompt that pass through a layer at once, and bytes of a buffer of the ring: the largest that fit.

@@ -19,8 +19,8 @@ from native_kernels.backend import F32, I64, Operators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.runtime.driver import Stream
 
 
 class Prompts:

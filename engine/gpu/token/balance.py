@@ -32,7 +32,7 @@ from engine.placement.lanes import LaneTimes, kind_of
 from engine.placement.machine_figures import Others, serves_this_load_alone
 from engine.placement.rebalancing import expected_to_fired, gain_of, with_expected
 from engine.placement.solving import Setting, Solved
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 
 log = logging.getLogger(__name__)
 

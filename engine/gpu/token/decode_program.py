@@ -36,7 +36,7 @@ from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call, tell_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
-from native_kernels.cuda.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import PIECE_TOKENS, FfnExecutor, Transformer, check_tokens
 from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 
 Look = Callable[[float], None]
 _FIRST_PIECE = 512  # tokens: each piece brings all cold neurons over the bus

@@ -22,9 +22,9 @@ from engine.machine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
 from engine.placement.card_bytes import CardBytes
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.layouts import CARD_CODECS, card_codec
-from native_kernels.cuda.modules import NoMachineCodeError, interrupted_by
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 from native_kernels.cuda.token_ops import MAX_HEAD_DIM
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def open_card(gpu: GpuInfo) -> Card:
     Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing is held then.
     """
     from native_kernels.cuda.cuda_card import CudaCard
-    from native_kernels.cuda.driver import Device, driver
+    from native_kernels.cuda.runtime.driver import Device, driver
 
     known = driver()
     if known.version < _OLDEST_CUDA:

@@ -28,8 +28,8 @@ from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError
-from native_kernels.cuda.modules import NoMachineCodeError, cache_folder
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError, cache_folder
 
 log = logging.getLogger(__name__)
 

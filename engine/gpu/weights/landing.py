@@ -23,7 +23,7 @@ from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.gather import gather_call
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cuda.card import Card, CardMatrix, HostMemory, Memory
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 
 U8 = NDArray[np.uint8]
 

@@ -24,7 +24,7 @@ from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card, Memory
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import solving
 from engine.session import ChatSession, LoadedModel
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
-from native_kernels.cuda.modules import NoMachineCodeError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
+from native_kernels.cuda.runtime.modules import NoMachineCodeError
 
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 6})
 PROMPT = [1, 5, 9, 40, 7]

@@ -18,7 +18,7 @@ from engine.gpu.trial import budget
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.session import ChatSession, LoadedModel
-from native_kernels.cuda.driver import CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 6})

@@ -12,8 +12,9 @@ from recorded_machine import RecordedMachine
 
 from engine.machine.card_speed import measure_cards
 from engine.machine.hardware import HardwareProfile, probe
-from native_kernels.cuda import driver, measure
+from native_kernels.cuda import measure
 from native_kernels.cuda.measure import CardSpeed
+from native_kernels.cuda.runtime import driver
 
 
 class Card:

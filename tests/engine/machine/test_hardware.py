@@ -392,7 +392,7 @@ def test_the_documented_fields_are_enough() -> None:
 
 
 def test_the_library_of_products_is_counted_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from native_kernels.cuda import cublas
+    from native_kernels.cuda.runtime import cublas
 
     card = probe(**RecordedMachine("rtx_4090", tmp_path).keywords()).gpus[0]
     assert card.library_bytes is None

@@ -263,7 +263,7 @@ def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: py
     """The model would fit with the card, and the card fails: the RAM alone does not hold it, and that is said."""
     from engine.gpu.trial import choice
     from engine.machine.graphics import GpuInfo
-    from native_kernels.cuda.driver import CudaError
+    from native_kernels.cuda.runtime.driver import CudaError
 
     machine = StandInMachine(tmp_path, monkeypatch)
 

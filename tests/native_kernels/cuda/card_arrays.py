@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.driver import Device, Stream
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.runtime.driver import Device, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 
 
 class CardArrays:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from arrays_on_card import CardArrays, entered_device
 
-from native_kernels.cuda.driver import Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.runtime.driver import Stream
 
 
 class PrefillOnCard:

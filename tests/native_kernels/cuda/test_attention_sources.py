@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from native_kernels.cuda.modules import source_of
-from native_kernels.cuda.nvrtc import CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.modules import source_of
+from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
 # Compute capability 7.5 has no 16-wide products; 12.0 is the newest, and takes the most registers.
 CASES = [(80, 1, 75), (128, 2, 75), (256, 4, 75), (128, 1, 120), (256, 1, 120), (256, 2, 120), (128, 4, 120)]

@@ -12,8 +12,8 @@ from on_card import OnCard
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, CardBatchOps
 from native_kernels.cuda.card import CardMatrix, CardNorm
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device, driver
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
 N, SLOTS = 1003, 300
 

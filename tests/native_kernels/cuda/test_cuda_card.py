@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.cuda import modules
 from native_kernels.cuda.card import CardKv, CardVector
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, Device, Driver
+from native_kernels.cuda.runtime import modules
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Device, Driver
 from tests.native_kernels.cuda.on_card import OnCard
-from tests.native_kernels.cuda.test_driver import StandIn
+from tests.native_kernels.cuda.runtime.test_driver import StandIn
 
 
 @pytest.fixture

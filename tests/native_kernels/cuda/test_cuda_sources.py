@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from native_kernels.cuda import modules
-from native_kernels.cuda.driver import Device
 from native_kernels.cuda.measure import measure_card
-from native_kernels.cuda.modules import (
+from native_kernels.cuda.runtime import modules
+from native_kernels.cuda.runtime.driver import Device
+from native_kernels.cuda.runtime.modules import (
     ARCHITECTURES,
     NoMachineCodeError,
     architecture_for,
@@ -21,7 +21,7 @@ from native_kernels.cuda.modules import (
     source_of,
     sources,
 )
-from native_kernels.cuda.nvrtc import CompilationError, Compiler, CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.nvrtc import CompilationError, Compiler, CompilerUnavailableError, compiler
 
 
 @pytest.fixture(scope="module")

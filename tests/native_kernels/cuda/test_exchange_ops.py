@@ -16,7 +16,7 @@ from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launc
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Work
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import Device
+from native_kernels.cuda.runtime.driver import Device
 from tests.native_kernels.cuda.on_card import OnCard
 
 pytestmark = pytest.mark.gpu

@@ -18,10 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from native_kernels.cuda.card import Activation, CardBlock, CardMatrix, CardVector
-from native_kernels.cuda.driver import Device, Stream
-from native_kernels.cuda.modules import NoMachineCodeError, source_of
 from native_kernels.cuda.neurons import CardNeurons, parts_of, split_of, tiles_of
-from native_kernels.cuda.nvrtc import Compiler, CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.driver import Device, Stream
+from native_kernels.cuda.runtime.modules import NoMachineCodeError, source_of
+from native_kernels.cuda.runtime.nvrtc import Compiler, CompilerUnavailableError, compiler
 from tests.native_kernels.cuda.card_arrays import CardArrays
 from tests.native_kernels.cuda.card_planes import decoded, planes_of, some_rows
 

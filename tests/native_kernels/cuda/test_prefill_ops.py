@@ -17,9 +17,9 @@ from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import CardKv, CardNorm
-from native_kernels.cuda.driver import Device, Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
-from native_kernels.cuda.registered import RegisteredMemory
+from native_kernels.cuda.runtime.driver import Device, Stream
+from native_kernels.cuda.runtime.registered import RegisteredMemory
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 

@@ -19,9 +19,9 @@ from card_planes import (
 
 from native_kernels.copies import rounded_to_bytes, signs
 from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.driver import Device, Stream
 from native_kernels.cuda.layouts import CARD_CODECS, COPIES, card_codec, plane_row_bytes
 from native_kernels.cuda.products import CardProducts, split_of
+from native_kernels.cuda.runtime.driver import Device, Stream
 
 MULTIPLIED = tuple(codec for codec in CARD_CODECS if codec not in COPIES)
 TOLERANCE = 3e-6  # of the sum of the products' magnitudes: float32, added up in another order

@@ -13,8 +13,8 @@ from stand_in_card import StandInCard
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.layouts import card_codec, plane_row_bytes
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from native_kernels import kv_blocks
 from native_kernels.cuda.card import CardKv, CardVector
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import Device
+from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 from tests.native_kernels.cuda.on_card import OnCard

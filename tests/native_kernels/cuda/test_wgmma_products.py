@@ -12,8 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from prefill_on_card import PrefillOnCard
 
-from native_kernels.cuda.driver import Stream
-from native_kernels.cuda.launch_config import LaunchConfig
+from native_kernels.cuda.runtime.driver import Stream
+from native_kernels.cuda.runtime.launch_config import LaunchConfig
 from native_kernels.cuda.wgmma_products import (
     WIDTHS,
     Operand,

@@ -26,7 +26,7 @@ from engine.gpu.prefill.prompts import Prompts, PromptsOfMode
 from engine.machine.measured_hardware import recall_library
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
 PAGE = mmap.PAGESIZE

@@ -21,8 +21,8 @@ from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.cublas_trial import use_library
-from native_kernels.cuda.driver import CudaError, Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.runtime.driver import CudaError, Stream
 
 Make = Callable[..., Setting]
 

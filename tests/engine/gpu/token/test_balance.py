@@ -35,7 +35,7 @@ from engine.placement.solving import Solved, solve_model
 from engine.session import ChatSession, LoadedModel
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 REAL_TIMES = machine_figures.processor_times
 D_FF, NEURON = 256, 3 * 32 * 4  # bytes of a neuron, in f32

@@ -23,7 +23,7 @@ from engine.model.weights import load_weights, open_model
 from engine.sampling import make_sampler
 from native_kernels.backend import F32, I64
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 1e-4

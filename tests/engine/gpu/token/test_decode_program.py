@@ -21,7 +21,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
 from native_kernels.cuda.card import Card
-from native_kernels.cuda.driver import CudaError
+from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 1e-4  # only the order of additions differs

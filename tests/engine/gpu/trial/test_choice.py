@@ -22,8 +22,8 @@ from engine.gpu.trial.choice import CardUnusableError, missing_codecs, open_card
 from engine.machine.graphics import GpuInfo
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
-from native_kernels.cuda import driver as driving
-from native_kernels.cuda.driver import CudaUnavailableError
+from native_kernels.cuda.runtime import driver as driving
+from native_kernels.cuda.runtime.driver import CudaUnavailableError
 
 
 class Nvml:

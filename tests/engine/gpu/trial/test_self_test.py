@@ -15,7 +15,7 @@ from engine.gpu.trial import self_test, trial
 from engine.gpu.trial.kernel_checks import CHECKS, failures_of
 from engine.gpu.trial.self_test import Findings, decide, find, tried
 from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.driver import CudaError, CudaUnavailableError, Device
+from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device
 
 GOOD = Findings((), True, 12e-6, 20e-6, 50e9)
 

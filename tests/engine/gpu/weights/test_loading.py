@@ -33,8 +33,8 @@ from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import CardMatrix
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.layouts import card_codec, plane_row_bytes
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.reference import ReferenceOperators
 
 CONTEXT = 40

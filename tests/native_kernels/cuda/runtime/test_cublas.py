@@ -15,12 +15,13 @@ from arrays_on_card import CardArrays, entered_device
 from numpy.typing import NDArray
 from stand_in_library import NOT_SUPPORTED, Library, LibraryOps, opened
 
-from native_kernels.cuda import cublas, cublas_trial
+from native_kernels.cuda import cublas_trial
 from native_kernels.cuda.card import CardMatrix
-from native_kernels.cuda.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find, torch_has_begun
 from native_kernels.cuda.cublas_trial import use_library
-from native_kernels.cuda.driver import CudaError, CudaOutOfMemoryError, Stream
 from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, Tile
+from native_kernels.cuda.runtime import cublas
+from native_kernels.cuda.runtime.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find, torch_has_begun
+from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Stream
 
 rng = np.random.default_rng(11)
 

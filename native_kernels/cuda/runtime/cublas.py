@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from native_kernels.cuda.driver import Device, Stream
-from native_kernels.cuda.memory import DeviceMemory
+from native_kernels.cuda.runtime.driver import Device, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory
 
 log = logging.getLogger(__name__)
 

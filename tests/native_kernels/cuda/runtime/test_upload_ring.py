@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from stand_in_prefill import HostDevice, HostDriver, at
 
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Stream, driver
-from native_kernels.cuda.upload_ring import SMALL_BYTES, UploadRing
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Stream, driver
+from native_kernels.cuda.runtime.upload_ring import SMALL_BYTES, UploadRing
 
 _TOLD = {"cuEventSynchronize", "cuStreamWaitEvent", "cuMemcpyHtoDAsync_v2", "cuEventRecord"}
 

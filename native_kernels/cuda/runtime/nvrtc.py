@@ -1,7 +1,7 @@
 """CUDA C++ to machine code with NVRTC, NVIDIA's compiler library; it needs neither a toolkit nor a GPU.
 
 The library is found among the installed packages (torch's CUDA builds bring it, and the package nvidia-cuda-nvrtc-cu12)
-or where the system's loader looks. It keeps nothing: native_kernels/cuda/modules.py does.
+or where the system's loader looks. It keeps nothing: native_kernels/cuda/runtime/modules.py does.
 """
 
 from __future__ import annotations

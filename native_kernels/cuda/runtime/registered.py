@@ -5,8 +5,8 @@ from __future__ import annotations
 import mmap
 from ctypes import byref, c_void_p
 
-from native_kernels.cuda.driver import Address, CudaError, Device
-from native_kernels.cuda.memory import MAPPED, PORTABLE
+from native_kernels.cuda.runtime.driver import Address, CudaError, Device
+from native_kernels.cuda.runtime.memory import MAPPED, PORTABLE
 
 _READ_ONLY = 8  # a flag of registering
 _NOT_SUPPORTED = 801

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from native_kernels.cuda.driver import CudaOutOfMemoryError, Device, Event, Stream
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Event, Stream
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 
 SMALL_BYTES = 16 << 20  # of a buffer where no larger ones can be pinned
 

@@ -6,8 +6,8 @@ import ctypes
 from ctypes import byref, c_void_p
 from typing import Any
 
-from native_kernels.cuda.driver import Address, CudaError, Device
-from native_kernels.cuda.large_pages import LargePages
+from native_kernels.cuda.runtime.driver import Address, CudaError, Device
+from native_kernels.cuda.runtime.large_pages import LargePages
 
 PORTABLE, MAPPED = 1, 2  # flags of pinned memory
 MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself

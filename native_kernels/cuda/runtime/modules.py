@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from native_kernels.cuda.driver import Device, Module
-from native_kernels.cuda.nvrtc import CompilerUnavailableError, compiler
+from native_kernels.cuda.runtime.driver import Device, Module
+from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
 # The compute capabilities that machine code is made for: code for x.y runs on cards of x.z with z >= y.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.cuda import driver as cuda
-from native_kernels.cuda import memory as card_memory
-from native_kernels.cuda.driver import (
+from native_kernels.cuda.runtime import driver as cuda
+from native_kernels.cuda.runtime import memory as card_memory
+from native_kernels.cuda.runtime.driver import (
     CudaError,
     CudaOutOfMemoryError,
     CudaUnavailableError,
@@ -24,9 +24,9 @@ from native_kernels.cuda.driver import (
     Module,
     Stream,
 )
-from native_kernels.cuda.large_pages import LARGE_PAGE
-from native_kernels.cuda.memory import DeviceMemory, PinnedMemory
-from native_kernels.cuda.registered import RegisteredMemory
+from native_kernels.cuda.runtime.large_pages import LARGE_PAGE
+from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
+from native_kernels.cuda.runtime.registered import RegisteredMemory
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in large pages on Linux alone")
 

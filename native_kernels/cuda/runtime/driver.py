@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from native_kernels.cuda.launch_config import LaunchConfig
+from native_kernels.cuda.runtime.launch_config import LaunchConfig
 
 OUT_OF_MEMORY = 2
 
