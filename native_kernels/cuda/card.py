@@ -217,7 +217,7 @@ class Card(Protocol):
         counts: int, gate_first: bool,
     ) -> None:  # fmt: skip
         """h [S]: what goes into down: activation(gate x) * up x, or activation(up x) without a gate, as
-        native_kernels/cpu/ffn/sparse_ffn.py; 0 for neurons whose bit in `bits` (by neuron number; 0: all) is not set, whose
+        cpu/ffn/sparse_ffn.py; 0 for neurons whose bit in `bits` (by neuron number; 0: all) is not set, whose
         rows are not read. gate_first: up is read only where gate fires, in a second step. counts u32 [3], added to: how
         many were computed, passed the first activation, fired (drelu: both)."""
 

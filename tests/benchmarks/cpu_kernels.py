@@ -44,9 +44,9 @@ import numba  # noqa: E402
 
 from native_kernels.backend import PackedMatrix  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
-from native_kernels.cpu.ffn import sparse_ffn
+from native_kernels.cpu.ffn import sparse_ffn  # noqa: E402
 from native_kernels.cpu.products import activations, gemv  # noqa: E402
-from native_kernels.cpu.runtime import isa
+from native_kernels.cpu.runtime import isa  # noqa: E402
 from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments, run  # noqa: E402
 from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
 from native_kernels.cpu.runtime.simd import (  # noqa: E402

@@ -34,9 +34,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 from cpu_kernels import Layer, Weights, arena_of, huge_bytes, stream  # noqa: E402
 from cpu_union import Union  # noqa: E402
 
-from native_kernels.cpu.ffn import sparse_ffn
+from native_kernels.cpu.ffn import sparse_ffn  # noqa: E402
 from native_kernels.cpu.products import activations, gemv  # noqa: E402
-from native_kernels.cpu.runtime import isa
+from native_kernels.cpu.runtime import isa  # noqa: E402
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool, Program  # noqa: E402
 

@@ -135,9 +135,10 @@ def sources_digest() -> str:
     import native_kernels.cuda as package
 
     digest = hashlib.sha256()
-    for path in sorted(Path(package.__path__[0]).iterdir()):
+    folder = Path(package.__path__[0])
+    for path in sorted(folder.rglob("*")):
         if path.suffix in (".cu", ".cuh", ".py"):
-            digest.update(f"{path.name}\n".encode() + path.read_bytes())
+            digest.update(f"{path.relative_to(folder).as_posix()}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -20,7 +20,7 @@ from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # another folder for the machine code; tests use it
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parents[1] / "kernels"
 _LOOKS = threading.local()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from stand_in_card import StandInCard
 
+import native_kernels.cuda
 from engine.gpu.trial import self_test, trial
 from engine.gpu.trial.kernel_checks import CHECKS, failures_of
 from engine.gpu.trial.self_test import Findings, decide, find, tried
@@ -191,6 +193,15 @@ def test_other_kernels_are_tried_again(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(self_test, "sources_digest", lambda: "others")
     tried(card, "GPU-1", "580.1", tmp_path)
     assert answers == []
+
+
+def test_every_kernel_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = shutil.copytree(native_kernels.cuda.__path__[0], tmp_path / "cuda")
+    monkeypatch.setattr(native_kernels.cuda, "__path__", [str(copied)])
+    before = self_test.sources_digest()
+    with next(copied.rglob("*.cu")).open("a") as kernel:
+        kernel.write("// another\n")
+    assert self_test.sources_digest() != before
 
 
 def test_failures_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:

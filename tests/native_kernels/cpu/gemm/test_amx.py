@@ -35,7 +35,7 @@ for one in (one_part, two_parts, transposed):
 def test_tiles_compile_on_any_x86_processor(tmp_path: Path) -> None:
     around = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[3]),
+        "PYTHONPATH": str(Path(__file__).parents[4]),
         "NUMBA_CPU_NAME": "sapphirerapids",
         "NUMBA_CPU_FEATURES": "",
         jit.CACHE_VARIABLE: str(tmp_path),

@@ -21,7 +21,7 @@ from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.pool import Pool, PoolError, Program
 from native_kernels.cpu.runtime.simd import atomic_add, atomic_get, get_int, pause, put_int
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @kernel
