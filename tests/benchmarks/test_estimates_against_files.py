@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import model_shapes
 import numpy as np
@@ -15,7 +18,7 @@ from model_shapes import Shape
 from engine.bundle import artefacts
 from engine.config import EngineConfig
 from engine.library.estimate.coverage import curve_through, stats_of
-from engine.library.estimate.estimates import foretell
+from engine.library.estimate.estimates import Foretold, foretell
 from engine.library.estimate.machines import known_machine
 from engine.library.estimate.shapes import bytes_of, shape_of
 from engine.library.records import ModelShape, Sparsity
@@ -89,11 +92,9 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("name", MEASURED)
-def test_vram_and_rate_are_about_what_was_measured_on_a_card(name: str) -> None:
-    """Rates from afar: that machine's RAM is read at another speed from minute to minute, and the curve of all models
-    of a family stands for these (docs/catalogue.md)."""
-    recorded = json.loads(next(RESULTS.glob(f"gpu-anchors-{name}-2*.json")).read_text(encoding="utf-8"))
+def beside_records(name: str) -> Iterator[tuple[dict[str, Any], Foretold]]:
+    """(recorded run on the H200, estimate for the same machine and budget) of one model."""
+    recorded = json.loads(max(RESULTS.glob(f"gpu-anchors-{name}-2*.json")).read_text(encoding="utf-8"))
     profile = HardwareProfile.from_json(recorded["hardware"])
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=recorded["dram_bytes_per_s"]))
     shape, codec = MEASURED[name]
@@ -102,8 +103,32 @@ def test_vram_and_rate_are_about_what_was_measured_on_a_card(name: str) -> None:
         share = row["predictor_bytes_per_token"] / total
         sparsity = Sparsity(0.15, curve_through((0.7, 0.25)), "published", "model_contents.py", share)
         budget = None if row["budget"] == "all" else float(row["budget"])
-        found = foretell(shape, codec, "powerinfer-gguf", sparsity, known_machine(profile), budget, 512)
+        yield row, foretell(shape, codec, "powerinfer-gguf", sparsity, known_machine(profile), budget, 512)
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_vram_and_rate_are_about_what_was_measured_on_a_card(name: str) -> None:
+    """Rates from afar: that machine's RAM is read at another speed from minute to minute, and the curve of all models
+    of a family stands for these (docs/catalogue.md)."""
+    for row, found in beside_records(name):
         assert found.mode == row["mode"]
         assert found.estimate.vram_bytes == pytest.approx(row["peak_card_bytes"], rel=0.01)
         assert row["peak_card_bytes"] <= found.estimate.vram_budget_bytes
         assert 0.7 < found.estimate.predicted_tok_s / row["decode_tok_s"] < 1.7
+
+
+def test_the_pages_say_how_far_the_estimates_are_off() -> None:
+    runs = [run for name in MEASURED for run in beside_records(name)]
+    docs = Path(__file__).parents[2] / "docs"
+    benchmarks, catalogue = (" ".join((docs / f"{page}.md").read_text(encoding="utf-8").split())
+                             for page in ("benchmarks", "catalogue"))  # fmt: skip
+    vram = max(abs(found.estimate.vram_bytes / row["peak_card_bytes"] - 1) for row, found in runs)
+    off = [(row["budget"] == "all", found.estimate.predicted_tok_s / row["decode_tok_s"] - 1) for row, found in runs]
+    whole = max(abs(one) for is_whole, one in off if is_whole)
+    parts = [one for is_whole, one in off if not is_whole]
+    assert f"{math.ceil(1000 * vram) / 10:.1f} % too high at most" in benchmarks
+    assert f"VRAM within {math.ceil(1000 * vram) / 10:.1f} %" in catalogue
+    assert f"within {math.ceil(100 * whole)} % where the whole model" in benchmarks
+    assert f"from {-100 * min(parts):.0f} % too low to {100 * max(parts):.0f} % too high" in benchmarks
+    for row, found in (run for run in runs if run[0]["budget"] != "all"):
+        assert f"{found.estimate.predicted_tok_s:.0f} and {row['decode_tok_s']:.0f} (" in catalogue

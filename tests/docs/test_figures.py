@@ -59,6 +59,7 @@ def said() -> list[tuple[str, str]]:
     sharing = record("gpu-sharing-2026-11-22")["parts"]
     idle, before = (step["seconds"] for step in sharing["neighbour"]["steps"][:2])
     whole_7b = sharing["marks"]["rows"][0]["sum_of_token"]
+    start = newest("desktop")["measured"]["start"]
     assert not kills["problems"]
     soak = record("reliability-2026-11-22")["parts"]["soak"]["told"]
     page = "benchmarks.md"
@@ -94,6 +95,8 @@ def said() -> list[tuple[str, str]]:
         (page, f"at most {record('hot-set-coverage-2026-11-21')['worst_loss']:.1f} points"),
         (page, f"wins back {100 * wins:.0f} % of what is lost"),
         (page, f"{100 * record('prediction-2026-11-21')['worst']:.0f} % at most"),
+        ("desktop.md", f"{start['painted_s']:.2f} s and {start['composer_focused_s']:.2f} s. The process used "
+                       f"{start['processor_s']:.2f} s of CPU time"),
         (page, f"with {opening['tensors']} tensors is opened in {opening['first_s']:.2f} s and loaded to run straight "
                f"from the file in {opening['load']['first_s']:.1f} s, with "
                f"{opening['load']['resident_growth_bytes'] / 1e6:.0f} MB more RAM"),
