@@ -15,6 +15,9 @@ from engine.commands import cli
 _PATH = re.compile(r"(?:app|engine|native_kernels|docs|assets|installer|tests)/[\w.*/\-]+")
 
 
+_TOUR_DEEPEST = 4  # folders; what is indented further goes on with the row above
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     wrong = []
@@ -36,11 +39,25 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     assert sorted(path for path, pattern in patterns.items() if not any(ROOT.glob(pattern))) == []
 
 
-def test_the_tour_names_files_that_are_there() -> None:
+def test_the_tour_names_files_where_they_are() -> None:
+    """Each name of a row is in the folder that the row describes, or below it."""
     (tree,) = blocks(ROOT / "docs" / "tour.md")
-    folders = ("app", "engine", "native_kernels", "installer", "tests")
-    there = {file.name for folder in folders for file in (ROOT / folder).rglob("*.py")}
-    assert sorted(set(re.findall(r"\w+\.py\b", tree.text)) - there) == []
+    place: dict[int, list[Path]] = {-1: [ROOT]}
+    missing, within = [], [ROOT]
+    for line in tree.text.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        if depth < _TOUR_DEEPEST:
+            names, _, words = line.strip().partition("  ")
+            parent = place[depth - 1][0]
+            found = [parent / name.rstrip("/") for name in names.split(", ")]
+            missing += [str(path.relative_to(ROOT)) for path in found if not path.exists()]
+            place[depth] = within = found if found[0].is_dir() else [parent]
+        else:
+            words = line
+        for name in re.findall(r"\b[\w/]+\.(?:py|spec)\b|\b[a-z]+/(?=[ ,;)]|$)", words):
+            if not any((ROOT / name).exists() or any(folder.rglob(name.rstrip("/"))) for folder in within):
+                missing.append(f"{within[0].relative_to(ROOT)}: {name}")
+    assert missing == []
 
 
 def test_the_index_has_every_page() -> None:
