@@ -76,16 +76,14 @@ def said() -> list[tuple[str, str]]:
                f"{batches_again[1]:.1f} alone"),
         (page, f"Falcon-40B in F16 within 24 GiB decoded {anchor('falcon-40b', '24')['decode_tok_s']:.1f} tokens/s, "
                f"OPT-30B {anchor('opt-30b', '24')['decode_tok_s']:.1f}"),
-        (page, f"32B in F16 within 24 GiB had {dense['rows'][0]['decode_tok_s']:.1f} tokens/s, which is the floor of "
-               f"that placement beside a RAM that was read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
-        (page, f"Products of 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
-        (page, f"put around it at {min(theirs):.0f} to {max(theirs):.0f}"),
-        (page, f"The placement had foretold {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
-        (page, f"{answers['128+128']:.1f} tokens/s for 128 tokens behind a question of 128, {answers['128+8']:.1f} for "
-               f"8 behind it, and {answers['128+512']:.1f} for 512; that is {shares['128+128']:.0f}, "
-               f"{shares['128+8']:.0f} and {shares['128+512']:.0f} % of"),
+        (page, f"32B in F16 within 24 GiB had {dense['rows'][0]['decode_tok_s']:.1f} tokens/s. This is the floor of "
+               f"that placement when the RAM is read at {dense['dram_bytes_per_s'] / 1e9:.0f} GB/s"),
+        (page, f"with 512 positions run at {min(own):.0f} to {max(own):.0f} TFLOP/s"),
+        (page, f"with cuBLAS, conversions included, at {min(theirs):.0f} to {max(theirs):.0f}"),
+        (page, f"The placement had predicted {100 * layers['predicted_gpu_neuron_load']:.0f} % as well"),
+        *((page, f"| 128 and {n} | {answers[f'128+{n}']:.1f} | {shares[f'128+{n}']:.0f} % |") for n in (8, 128, 512)),
         (page, f"it came after {questions['first_s']:.2f} s, "
-               f"{questions['first_s'] / questions['first_floor_s']:.2f} times what they take"),
+               f"{questions['first_s'] / questions['first_floor_s']:.2f} times that time"),
         (page, f"of 512 came after {whole['first_s']:.2f} s, {whole['first_s'] / whole['first_floor_s']:.2f} times"),
         (page, f"{small['decode_tok_s']:.1f} tokens/s where the RAM was read at {ram['13b']:.0f} GB/s before, and "
                f"{again['rows'][0]['decode_tok_s']:.1f} at {ram['again-13b']:.0f}"),
