@@ -46,7 +46,7 @@ class ChatController(QObject):
     message_resumed = Signal(object)  # an answer that is being written on
     branch_changed = Signal(list, str)  # the messages shown now; id of the one to keep in view, or "": the end
     versions_changed = Signal(object)  # dict: id of a shown message of which there are several -> (which, of how many)
-    message_wanted = Signal(str)  # bring this message into view
+    message_wanted = Signal(str, str)  # bring this message into view, and mark that text in it
     text_appended = Signal(str, str)
     message_finished = Signal(object)
     messages_dropped = Signal(str, int)
@@ -87,7 +87,7 @@ class ChatController(QObject):
         self.asking_of = self._asking
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
-        self._wanted_message = ""  # of that chat
+        self._wanted_message = ("", "")  # of that chat, and what is marked in it
         self._search = ""
         self._has_predictors = True  # of the model that is loaded
         self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
@@ -322,31 +322,31 @@ class ChatController(QObject):
             return
         self._show_chat(conversation)
         self._tell_status()
-        at, self._wanted_message = self._wanted_message, ""
+        (at, text), self._wanted_message = self._wanted_message, ("", "")
         if at:
-            self._go_to(conversation_id, at)
+            self._go_to(conversation_id, at, text)
 
     def _open_read(self, conversation_id: str) -> None:
         if self._wanted == conversation_id:
             self.open(conversation_id)
 
-    @Slot(str, str)
-    def open_at(self, conversation_id: str, message_id: str) -> None:
-        """Open a chat, on the branch with that message, and bring it into view."""
-        self._wanted_message = message_id
+    @Slot(str, str, str)
+    def open_at(self, conversation_id: str, message_id: str, text: str = "") -> None:
+        """Open a chat, on the branch with that message, and bring it into view, the text that was found marked."""
+        self._wanted_message = (message_id, text)
         if conversation_id == self._open:
-            self._wanted_message = ""
-            self._go_to(conversation_id, message_id)
+            self._wanted_message = ("", "")
+            self._go_to(conversation_id, message_id, text)
         else:
             self.open(conversation_id)
 
-    def _go_to(self, conversation_id: str, message_id: str) -> None:
+    def _go_to(self, conversation_id: str, message_id: str, text: str) -> None:
         if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):
             return
         if all(message.id != message_id for message in self._memory.branch_of(conversation_id) or []):
             self._memory.set_leaf(conversation_id, message_id)
             self._branch_changed(conversation_id, message_id)
-        self.message_wanted.emit(message_id)
+        self.message_wanted.emit(message_id, text)
 
     def _reopen_last(self) -> None:
         if self._open is None and self._wanted is None:

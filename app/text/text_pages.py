@@ -4,8 +4,10 @@ length."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 LONGEST_LINE = 2000  # Qt lays a line out as a whole, and a wrapped word in the square of its length
+OWN_PAGE, OWN_LINES = 12_000, 250  # of a user's message that are shown before the user asks for more
 
 
 def page_end(text: str, start: int, characters: int, lines: int) -> int:
@@ -22,6 +24,15 @@ def page_end(text: str, start: int, characters: int, lines: int) -> int:
         return most
     middle = start + characters // 2
     return max(text.rfind("\n", middle, most), text.rfind(" ", middle, most)) + 1 or most
+
+
+def pages(text: str, characters: int, lines: int) -> Iterator[str]:
+    """Yield the text page by page; an empty text is one page."""
+    end = page_end(text, 0, characters, lines)
+    yield text[:end]
+    while end < len(text):
+        start, end = end, page_end(text, end, characters, lines)
+        yield text[start:end]
 
 
 def broken(text: str) -> str:

@@ -31,7 +31,8 @@ from app.chat.conversation import (
 from app.chat.store.chat_files import plain
 from app.chat.store.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.chat.store.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
-from app.chat.store.store_search import SearchIndex, fold, marks_in, snippet
+from app.chat.store.store_search import SearchIndex, snippet
+from app.text.plain_words import fold, marks_in
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 
@@ -388,9 +389,9 @@ def _unsent(queued: str | None) -> Unsent | None:
 
 
 def _hit(row: Sequence[Any], needle: str) -> SearchHit:
-    *head, message_id, said = row
+    *head, message_id, said, role = row
     conversation = _conversation(head)
-    cut, marks = snippet(said, needle) if said else ("", ())
+    cut, marks = snippet(said, needle, role == Role.ASSISTANT) if said else ("", ())
     return SearchHit(conversation, cut, marks, marks_in(conversation.title, needle), message_id or "")
 
 

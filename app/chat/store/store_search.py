@@ -6,28 +6,30 @@ or missing costs time and never a hit. It grows in small steps that store.py is 
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import json
+import re
 import sqlite3
 import unicodedata
 from typing import Any
 
+from app.chat.thinking import split
+from app.text.block_parser import parse
+from app.text.plain_words import Mark, block_words, fold, marks_in, places
+
 SNIPPET_LENGTH = 80
 PIECE = 3  # letters: what the index knows
 MOST_PIECES = 24  # of a long text that is looked for; the rest is left to the comparison
+AROUND = 300  # characters before and behind a place that are read as Markdown for a snippet
+MOST_TRIED = 5  # places that are Markdown alone, before the snippet goes without a mark
 STEP_CHARACTERS = 40_000  # taken in, or out, in one step: about 25 ms
 LONGEST_INDEXED = 300_000  # characters of a message with its attachments; a longer one is read at every search
 
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+_MARKUP = re.compile(r"[*_`#|\[\]<>~\\$&]|^\s*(?:[-+]|\d+[.)])\s|^-{3,}|^={3,}", re.MULTILINE)
+
 # What the index was made by: another Unicode table folds letters differently.
 _MAKING = f"1, Unicode {unicodedata.unidata_version}"
-
-Mark = tuple[int, int]  # from a character to the one behind its last
-
-
-def fold(text: str) -> str:
-    """The text as it is compared: upper and lower case alike, accents put together with their letters."""
-    return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 
 class SearchIndex:
@@ -128,7 +130,7 @@ class SearchIndex:
         among = "AND message.rowid IN (SELECT number FROM candidate) " if indexed else ""
         return self._db.execute(
             f"{candidates}SELECT {head}, message_id, (SELECT said_in(CAST(text AS BLOB), CAST(attachments AS BLOB)) "
-            "FROM message WHERE message.id = message_id) "
+            "FROM message WHERE message.id = message_id), (SELECT role FROM message WHERE message.id = message_id) "
             f"FROM (SELECT {head}, rowid AS age, (SELECT id FROM message WHERE conversation_id = conversation.id "
             f"AND message.deleted_at IS NULL {among}"
             "AND holds(CAST(text AS BLOB), CAST(attachments AS BLOB), :needle) "
@@ -183,47 +185,58 @@ def _holds(text: bytes, attachments: bytes | None, needle: str) -> bool:
 # ------------------------------------------------------------------ what is shown of a hit
 
 
-def marks_in(text: str, needle: str) -> tuple[Mark, ...]:
-    """The places in a short text that hold the folded needle, none over another."""
-    folded = fold(text)
-    at = folded.find(needle) if needle else -1
-    if at < 0:
-        return ()
-    owners = [piece for piece in _pieces_of(text) for _ in fold(text[piece[0] : piece[1]])]
-    if len(owners) != len(folded):  # letters that join with their neighbours in a way of their own
-        return ()
-    marks = []
-    while at >= 0:
-        end = at + len(needle)
-        marks.append((owners[at][0], owners[end - 1][1]))
-        at = folded.find(needle, end)
-    return tuple(marks)
-
-
-def _pieces_of(text: str) -> list[Mark]:
-    """A text in the smallest pieces that fold by themselves: a letter with the accents on it."""
-    starts = [0]
-    for at in range(1, len(text)):
-        before, letter = text[starts[-1] : at], text[at]
-        if not unicodedata.combining(letter) and fold(before + letter) == fold(before) + fold(letter):
-            starts.append(at)
-    return list(zip(starts, [*starts[1:], len(text)], strict=True))
-
-
-def snippet(text: str, needle: str) -> tuple[str, tuple[Mark, ...]]:
-    """About SNIPPET_LENGTH characters around the first place, in one line, with … where it was cut; the marks in it."""
-    text = unicodedata.normalize("NFC", text)
-    folded = fold(text)
-    at = folded.index(needle)
-    if len(folded) == len(text):
-        start = at
-    else:  # one letter may fold to several (ß to ss): the last beginning that folds to no more than what is before
-        start = bisect.bisect_right(range(len(text) + 1), at, key=lambda end: len(text[:end].casefold())) - 1
+def snippet(text: str, needle: str, is_answer: bool = False) -> tuple[str, tuple[Mark, ...]]:
+    """Return about SNIPPET_LENGTH characters around the first place that holds the needle, in one line, with … where
+    it was cut, and the marks in it. Of an answer they are its plain words; no mark: only its Markdown holds the needle.
+    """
+    text = unicodedata.normalize("NFC", _passage(text, needle) if is_answer else text)
+    start, behind = next(places(text, needle), (0, 0))
     begin = max(0, start - (SNIPPET_LENGTH - len(needle)) // 2)
     if begin and (space := text.find(" ", begin, start)) >= 0:
         begin = space + 1
     end = min(len(text), begin + SNIPPET_LENGTH)
-    if end < len(text) and (space := text.rfind(" ", start + len(needle), end)) >= 0:
+    if end < len(text) and (space := text.rfind(" ", behind, end)) >= 0:
         end = space
     cut = ("…" if begin else "") + " ".join(text[begin:end].split()) + ("…" if end < len(text) else "")
     return cut, marks_in(cut, " ".join(needle.split()))
+
+
+def _passage(text: str, needle: str) -> str:
+    """The plain words around the first place of an answer that still holds the needle without its Markdown.
+
+    The answer comes before the thought. Where every place is Markdown: the words around the first of them.
+    """
+    reply = split(text)
+    around = ""
+    for part, is_markdown in ((reply.answer, True), (reply.thought, False)):
+        behind = tried = 0
+        for start, end in places(part, needle):
+            if start < behind:
+                continue
+            begin, behind = _bounds(part, start, end)
+            words = _words(part, begin, behind) if is_markdown else part[begin:behind]
+            if needle in fold(" ".join(words.split())):
+                return words
+            around, tried = around or words, tried + 1
+            if tried == MOST_TRIED:
+                break
+    return around or _words(reply.answer, 0, SNIPPET_LENGTH)
+
+
+def _bounds(text: str, start: int, end: int) -> Mark:
+    """A passage around a place: its paragraph, or as much of it as AROUND takes in."""
+    first, last = max(start - AROUND, 0), min(end + AROUND, len(text))
+    if (gap := text.rfind("\n\n", first, start)) >= 0:
+        first = gap + 2
+    elif first and (space := max(text.find(" ", first, start), text.find("\n", first, start))) >= 0:
+        first = space + 1
+    gap = text.find("\n\n", end, last)
+    return first, gap if gap >= 0 else last
+
+
+def _words(text: str, begin: int, end: int) -> str:
+    """The plain words of a part of a Markdown text; code stays as it is."""
+    passage = text[begin:end]
+    if not _MARKUP.search(passage) or len(_FENCE.findall(text, 0, begin)) % 2:
+        return passage
+    return "\n".join(block_words(block) for block in parse(passage))

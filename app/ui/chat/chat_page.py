@@ -180,7 +180,7 @@ class ChatPage(QFrame):
         """An answer is being written on."""
         self.transcript.resume_message(message)
 
-    def show_message(self, message_id: str) -> None:
+    def show_message(self, message_id: str, text: str = "") -> None:
         """Bring a message into view."""
         self.transcript.show_message(message_id)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPaintEvent, QPen, QResizeEvent
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.translation import tr
@@ -18,9 +18,7 @@ ONE_ROW_PX = 860  # a narrower page has the search below the title
 
 
 class ModelSearch(SearchField):
-    """The search of this page; the cross empties it. entered: Enter was pressed, which asks the hub."""
-
-    entered = Signal()
+    """The search of this page; the cross empties it, Enter asks the hub."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -30,12 +28,6 @@ class ModelSearch(SearchField):
         self._clear.setVisible(False)
         self.textChanged.connect(lambda text: self._clear.setVisible(bool(text)))
         self.left.connect(self.clear)
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            self.entered.emit()
-        else:
-            super().keyPressEvent(event)
 
 
 class DropVeil(QWidget):

@@ -78,7 +78,7 @@ class ModelsPage(QFrame):
         self._build_body()
         self._asked_hub = ""  # the text that the hub was asked for
         self.search.textChanged.connect(self._typed)
-        self.search.down.connect(self._into_cards)
+        self.search.stepped.connect(lambda step: self._into_cards() if step > 0 else None)
         self.search.entered.connect(self._enter)
         self.filters.changed.connect(self._filtered)
         self.veil = DropVeil(self)

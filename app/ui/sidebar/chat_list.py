@@ -59,6 +59,7 @@ class ChatList(QListView):
         self.chats = ChatModel(self)
         self.current_id = ""  # of the chat that the page shows
         self.over_more = False
+        self.is_led = False  # the keys of the search field move its cursor
         self.pressed_row = -1
         self.drop_rows: frozenset[int] = frozenset()  # marked while a chat hangs over them
         self._pressed_at = QPoint()
@@ -122,7 +123,28 @@ class ChatList(QListView):
         if hits is None:
             self.show_current()
         else:
+            self.setCurrentIndex(self.chats.index(0) if hits else QModelIndex())
             self.scrollToTop()
+
+    def set_led(self, led: bool) -> None:
+        """Whether another widget's keys move the cursor: then its row is marked without the focus."""
+        self.is_led = led
+        self.viewport().update()
+
+    def step(self, by: int) -> None:
+        """Move the cursor that many chats or folders down; it stops at both ends."""
+        places = [i for i, row in enumerate(self.chats.rows) if not isinstance(row, str)]
+        here = self.currentIndex().row()
+        beyond = [i for i in places if (i > here if by > 0 else i < here)]
+        if beyond:
+            index = self.chats.index(beyond[min(by, len(beyond)) - 1] if by > 0 else beyond[max(by, -len(beyond))])
+            self.setCurrentIndex(index)
+            self.scrollTo(index)
+            self.viewport().update()
+
+    def take_current(self) -> None:
+        """Open what the cursor is on, as Enter does."""
+        self._take(self.chats.row(self.currentIndex()))
 
     def set_current(self, conversation_id: str) -> None:
         """Mark the chat that the page shows."""

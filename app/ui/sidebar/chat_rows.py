@@ -92,6 +92,9 @@ class ChatDelegate(QStyledItemDelegate):
         if shown or hovered:
             veil = theme.wash("pressed" if pressed else "selected" if shown else "hover")
             block(painter, QRectF(box), veil, theme.px(8))
+        if self.view.is_led and index == self.view.currentIndex():
+            block(painter, QRectF(box), theme.wash("hover"), theme.px(8))
+            outline(painter, QRectF(box), theme.colour("control"), theme.px(8))
 
     def _more(self, painter: QPainter, box: QRect, hovered: bool) -> None:
         more, side = self.more_rect(box), theme.px(17)

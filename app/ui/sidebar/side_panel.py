@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QPaintEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from app.chat.conversation import Conversation, SearchHit
@@ -131,10 +131,12 @@ class RailButton(IconButton):
 
 
 class SearchField(QLineEdit):
-    """The field that Search turns into. Esc leaves it, Down goes to the first hit."""
+    """The field that Search turns into. left: Esc or the cross. stepped: 1 for Down, -1 for Up. entered: Return."""
 
     left = Signal()
-    down = Signal()
+    stepped = Signal(int)
+    entered = Signal()
+    focus_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -153,12 +155,23 @@ class SearchField(QLineEdit):
         self._clear.setIcon(icons.icon("close", "ink2", 16))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() == Qt.Key.Key_Escape:
+        key = event.key()
+        if key == Qt.Key.Key_Escape:
             self.left.emit()
-        elif event.key() in {Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            self.down.emit()
+        elif key in {Qt.Key.Key_Up, Qt.Key.Key_Down}:
+            self.stepped.emit(1 if key == Qt.Key.Key_Down else -1)
+        elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
+            self.entered.emit()
         else:
             super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
 
 
 class EmptyNote(QFrame):
@@ -244,13 +257,17 @@ class SidePanel(QFrame):
         self._delay.setSingleShot(True)
         self._delay.setInterval(SEARCH_DELAY_MS)
         self._delay.timeout.connect(self._tell_search)
-        self._told = ""
+        self._told = ""  # what is searched
+        self._shown_for = ""  # what the rows are the hits of
+        self._awaited = ""  # the text whose first hit is to be opened once it is found
         self.more.clicked.connect(self._open_menu)
         self.hide_button.clicked.connect(self.collapse_asked)
         self.search_button.clicked.connect(self.open_search)
-        self.field.textChanged.connect(lambda _: self._delay.start())
+        self.field.textChanged.connect(self._typed)
         self.field.left.connect(self.close_search)
-        self.field.down.connect(self._into_hits)
+        self.field.stepped.connect(self.list.step)
+        self.field.entered.connect(self._take_hit)
+        self.field.focus_changed.connect(lambda: self.list.set_led(self.field.hasFocus()))
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._settle()
@@ -292,6 +309,15 @@ class SidePanel(QFrame):
         if had_focus:
             self.search_button.setFocus(Qt.FocusReason.OtherFocusReason)
 
+    @property
+    def searched(self) -> str:
+        """The text that the rows are the hits of; empty while there is no search."""
+        return self._shown_for
+
+    def _typed(self) -> None:
+        self._awaited = ""
+        self._delay.start()
+
     def _tell_search(self) -> None:
         words = self.field.text().strip()
         if words != self._told:
@@ -300,13 +326,16 @@ class SidePanel(QFrame):
         if not words:
             self.show_hits("", None)
 
-    def _into_hits(self) -> None:
-        first = next(
-            (i for i in range(len(self.list.chats.rows)) if self.list.chats.chat(self.list.chats.index(i))), -1
-        )
-        if first >= 0:
-            self.list.setCurrentIndex(self.list.chats.index(first))
-            self.list.setFocus(Qt.FocusReason.ShortcutFocusReason)
+    def _take_hit(self) -> None:
+        """Open the marked row; where what was typed is still being searched, the first hit as soon as it is there."""
+        if self._delay.isActive():
+            self._delay.stop()
+            self._tell_search()
+        words = self.field.text().strip()
+        if words == self._shown_for:
+            self.list.take_current()
+        else:
+            self._awaited = words
 
     def show_conversations(self, conversations: Sequence[Conversation]) -> None:
         self.list.set_conversations(conversations)
@@ -316,8 +345,12 @@ class SidePanel(QFrame):
         """The hits for a text; those for a text that is no longer searched are passed over."""
         if hits is not None and text.strip() != self.field.text().strip():
             return
+        self._shown_for = "" if hits is None else text.strip()
         self.list.set_hits(hits)
         self._settle()
+        awaited, self._awaited = self._awaited, ""
+        if awaited and awaited == self._shown_for:
+            self.list.take_current()
 
     def _settle(self) -> None:
         if self.list.chats.rows:

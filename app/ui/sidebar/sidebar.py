@@ -39,7 +39,7 @@ class Sidebar(QFrame):
 
     new_chat = Signal()
     conversation_selected = Signal(str)
-    hit_selected = Signal(str, str)  # chat, and the message in it that was found
+    hit_selected = Signal(str, str, str)  # chat, the message in it that was found, and the searched text
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     search_changed = Signal(str)
@@ -304,7 +304,7 @@ class Sidebar(QFrame):
 
     def _ask_hit(self, conversation_id: str, message_id: str) -> None:
         self._close_over_page()
-        self.hit_selected.emit(conversation_id, message_id)
+        self.hit_selected.emit(conversation_id, message_id, self.panel.searched)
 
     def _ask_models(self) -> None:
         self._close_over_page()

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.conversation import Message
 from app.clients.engine_status import EngineStatus
-from app.text.text_pages import broken, page_end
+from app.text.text_pages import OWN_LINES, OWN_PAGE, broken, page_end
 from app.translation import figure, tr
 from app.ui.composer.attachment_chip import SentAttachments
 from app.ui.composer.message_field import MessageField
@@ -23,7 +23,6 @@ from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Menu
 
 BUBBLE_WIDTH = 560
-PAGE, PAGE_LINES = 12_000, 250  # characters and lines that are shown before the user asks for more
 
 
 class MessageEditor(QFrame):
@@ -80,7 +79,7 @@ class OwnMessage(MessageView):
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
         self.setAccessibleName(tr("Your message"))
-        self._shown = page_end(message.text, 0, PAGE, PAGE_LINES)
+        self._shown = page_end(message.text, 0, OWN_PAGE, OWN_LINES)
         self._text = PlainText(broken(message.text[: self._shown]), tr("You: {text}", text=message.text[:200]))
         self._pages: list[PlainText] = []  # that the user has asked for
         self._left: MoreRow | None = None
@@ -160,7 +159,7 @@ class OwnMessage(MessageView):
 
     def _show_page(self) -> None:
         """Show more of a message that is too long to be shown at once."""
-        end = page_end(self.message.text, self._shown, PAGE, PAGE_LINES)
+        end = page_end(self.message.text, self._shown, OWN_PAGE, OWN_LINES)
         page = PlainText(broken(self.message.text[self._shown : end].removesuffix("\n")), tr("Your message"))
         page.setFixedWidth(self._text.width())
         page.set_width(self._text.width())

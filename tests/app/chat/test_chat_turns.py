@@ -179,8 +179,8 @@ def test_a_branch_that_is_left_in_mid_answer_goes_on(make_desk: MakeDesk, tmp_pa
 def test_a_message_of_another_branch_is_found_and_shown(make_desk: MakeDesk) -> None:
     desk = make_desk()
     desk.wait_ready()
-    wanted: list[str] = []
-    desk.controller.message_wanted.connect(wanted.append)
+    wanted: list[tuple[str, str]] = []
+    desk.controller.message_wanted.connect(lambda message, text: wanted.append((message, text)))
     desk.say("one")
     first = desk.shown[0]
     act(desk, "edit", first, "other")
@@ -188,9 +188,9 @@ def test_a_message_of_another_branch_is_found_and_shown(make_desk: MakeDesk) -> 
     chat = desk.opened
     assert chat is not None
     desk.controller.new_chat()
-    desk.controller.open_at(chat.id, first.id)
+    desk.controller.open_at(chat.id, first.id, "on")
     assert texts(desk) == ["one", "one"]
-    assert wanted == [first.id]
+    assert wanted == [(first.id, "on")]
 
 
 def test_thoughts_are_timed_kept_and_not_sent_back(make_desk: MakeDesk) -> None:

@@ -14,7 +14,8 @@ import pytest
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role
 from app.chat.store import store_search
 from app.chat.store.store import Store, StoreError
-from app.chat.store.store_search import marks_in
+from app.chat.store.store_search import snippet
+from app.text.plain_words import fold, marks_in
 
 
 @pytest.fixture
@@ -203,7 +204,7 @@ def test_a_large_purge_lets_others_to_the_file(store: Store, monkeypatch: pytest
     ],
 )  # fmt: skip
 def test_marks_are_places_in_the_text_as_it_is_shown(text: str, needle: str, marked: list[str]) -> None:
-    assert [text[start:end] for start, end in marks_in(text, store_search.fold(needle))] == marked
+    assert [text[start:end] for start, end in marks_in(text, fold(needle))] == marked
 
 
 def test_a_hit_carries_its_marks(store: Store) -> None:
@@ -301,3 +302,48 @@ def test_large_chats_are_indexed_in_steps_and_found_soon(store: Store) -> None:
     started = time.process_time()
     assert [store.search(needle) for needle in needles] == before
     assert (time.process_time() - started) / len(needles) < 2
+
+
+# ------------------------------------------------------------------ snippets
+
+
+@pytest.mark.parametrize(
+    ("text", "needle", "words"),
+    [
+        ("<think>\nLet me recall.\n</think>\n\nUse **Timsort**, as `list.sort` does.", "timsort",
+         "Use [Timsort], as list.sort does."),
+        ("## Sorting\n\n- **Timsort** is stable\n- heaps are not", "timsort", "[Timsort] is stable heaps are not"),
+        ("| Name | Stable |\n| --- | --- |\n| Timsort | yes |", "timsort", "Name Stable [Timsort] yes"),
+        ("<think>Timsort?</think>It sorts.", "timsort", "[Timsort]?"),
+        ("```python\nprint(1)\n```\n\nThat was Python.", "python", "That was [Python]."),
+        ("Read [the docs](https://example.com/timsort) first.", "timsort", "Read the docs first."),
+        ("```\na = b * c * d  # timsort\n\ne = f * g * timsort\n```", "g * timsort", "e = f * [g * timsort] ```"),
+        ("It is **bold**.", "**", "It is bold."),
+        ("A &amp; B, x < y, timsort", "timsort", "A & B, x < y, [timsort]"),
+    ],
+)  # fmt: skip
+def test_a_snippet_of_an_answer_has_plain_words(store: Store, text: str, needle: str, words: str) -> None:
+    made, _ = chat(store, "t", "What?")
+    store.append(made.id, Message(Role.ASSISTANT, text, created_at=1001.0))
+    (hit,) = store.search(needle)
+    shown = hit.snippet
+    for start, end in reversed(hit.marks):
+        shown = f"{shown[:start]}[{shown[start:end]}]{shown[end:]}"
+    assert shown == words
+
+
+def test_a_snippet_of_your_own_message_shows_what_you_typed(store: Store) -> None:
+    chat(store, "t", "Is **this** bold?")
+    assert store.search("this")[0].snippet == "Is **this** bold?"
+
+
+def test_a_snippet_reads_only_what_is_around_the_hit() -> None:
+    filler = "Some *words* of a very long answer, with `code` in them.\n\n" * 20_000
+    started = time.process_time()
+    cut, marks = snippet(filler + "Use **Timsort** here.\n\n" + filler, "timsort", is_answer=True)
+    long = time.process_time() - started
+    assert (cut, [cut[a:b] for a, b in marks]) == ("Use Timsort here.", ["Timsort"])
+    started = time.process_time()
+    plain = "".join(reply for reply in [filler] * 2)
+    assert "timsort" not in fold(plain)
+    assert long < 20 * (time.process_time() - started)

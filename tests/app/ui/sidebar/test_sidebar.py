@@ -296,14 +296,60 @@ def test_esc_closes_the_search_and_shows_everything_again(sidebar: Sidebar, qtbo
     assert len(shown(sidebar.panel.list.chats)) == 11
 
 
-def test_down_goes_from_the_field_to_the_first_hit(sidebar: Sidebar) -> None:
+def test_up_and_down_choose_a_hit_from_the_field_and_return_opens_it(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.open_search()
+    field, view = sidebar.panel.field, sidebar.panel.list
+    with qtbot.waitSignal(sidebar.search_changed):
+        QTest.keyClicks(field, "d")
+    sidebar.set_search_hits("d", [SearchHit(CHATS[1], "", (), (), "m1"), SearchHit(CHATS[0]), SearchHit(CHATS[2])])
+
+    def marked() -> str:
+        row = view.chats.chat(view.currentIndex())
+        return row.conversation.id if row is not None else ""
+
+    assert marked() == CHATS[1].id
+    picture = view.viewport().grab().toImage()
+    for key, expected in (("Down", 0), ("Down", 2), ("Down", 2), ("Up", 0), ("Up", 1), ("Up", 1)):
+        QTest.keyClick(field, getattr(Qt.Key, f"Key_{key}"))
+        assert marked() == CHATS[expected].id
+        assert field.hasFocus()
+    QTest.keyClick(field, Qt.Key.Key_Down)
+    assert view.viewport().grab().toImage() != picture
+    with qtbot.waitSignal(sidebar.conversation_selected) as told:
+        QTest.keyClick(field, Qt.Key.Key_Return)
+    assert told.args == [CHATS[0].id]
+    QTest.keyClick(field, Qt.Key.Key_Up)
+    with qtbot.waitSignal(sidebar.hit_selected) as told:
+        QTest.keyClick(field, Qt.Key.Key_Enter)
+    assert told.args == [CHATS[1].id, "m1", "d"]
+
+
+def test_return_opens_the_first_hit_of_what_was_typed_even_before_it_is_found(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.open_search()
+    field = sidebar.panel.field
+    QTest.keyClicks(field, "dinn")
+    with qtbot.waitSignal(sidebar.search_changed, timeout=50) as told:  # before the delay is over
+        QTest.keyClick(field, Qt.Key.Key_Return)
+    assert told.args == ["dinn"]
+    with qtbot.waitSignal(sidebar.conversation_selected) as told:
+        sidebar.set_search_hits("dinn", [SearchHit(CHATS[2])])
+    assert told.args == [CHATS[2].id]
+    with qtbot.assertNotEmitted(sidebar.conversation_selected):
+        QTest.keyClicks(field, "e")
+        QTest.keyClick(field, Qt.Key.Key_Return)
+        QTest.keyClicks(field, "r")  # something else is wanted now
+        sidebar.set_search_hits("dinne", [SearchHit(CHATS[2])])
+        sidebar.set_search_hits("dinner", [SearchHit(CHATS[2])])
+
+
+def test_the_cursor_of_the_search_is_marked_only_while_the_field_has_the_focus(sidebar: Sidebar) -> None:
     sidebar.open_search()
     sidebar.panel.field.setText("d")
     sidebar.set_search_hits("d", [SearchHit(CHATS[1]), SearchHit(CHATS[0])])
-    QTest.keyClick(sidebar.panel.field, Qt.Key.Key_Down)
     view = sidebar.panel.list
-    assert view.hasFocus()
-    assert view.chats.chat(view.currentIndex()).conversation.id == "dinner"
+    assert view.is_led
+    sidebar.panel.new_chat.setFocus()
+    assert not view.is_led
 
 
 # ------------------------------------------------------------------ panel, rail, card
