@@ -5,6 +5,7 @@ The window is painted before anything is read from a disk but the settings, and 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QObject, QSocketNotifier, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QObject, QSocketNotifier, Qt, QTimer, Signal
 from PySide6.QtWidgets import QApplication
 
 import engine
@@ -46,6 +47,7 @@ from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
+from app.translation import tr
 from app.ui.look import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem
@@ -75,7 +77,7 @@ def run(
     make_private(places)
     instance, wish = SingleInstance(places.data), wish_of_this_start(list(files), model or "")
     if not instance.claim():
-        return hand_over(instance, wish)
+        return hand_over(instance, wish, places)
 
     # 1. The log: whatever goes wrong from here on is written down. First, how the last run ended.
     last_run = crash_notes.look_back(places.log)
@@ -124,13 +126,18 @@ def run(
     return code
 
 
-def hand_over(instance: SingleInstance, wish: Wish) -> int:
-    """Give the Hearth that is open what this start was given; returns the exit code."""
-    if instance.hand_over(wish):
+def hand_over(instance: SingleInstance, wish: Wish, places: AppPaths) -> int:
+    """Give the Hearth that is open what this start was given, and say so; returns the exit code."""
+    taken = instance.hand_over(wish)
+    app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
+    app.setApplicationName("Hearth")
+    language.speak(load_settings(places.settings_file)[0].language)
+    if taken:
+        with contextlib.suppress(AttributeError, OSError, UnicodeError):  # started without a terminal
+            sys.stdout.write(tr("Hearth is already running; its window was brought to the front.") + "\n")
         return 0
     from app.desktop.manners import say_that_it_is_open
 
-    QApplication(sys.argv[:1])
     say_that_it_is_open()
     return 1
 

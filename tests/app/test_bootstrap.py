@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from app import terminal
+from app.bootstrap import folders_in
+from app.desktop.single_instance import SingleInstance
 from app.settings import AppSettings, load_settings
 from engine.service import protocol
 
@@ -193,3 +196,26 @@ def test_damaged_settings_are_told_and_replaced_by_the_defaults(
     out, errors = program(programs, tmp_path, act, "process").communicate(timeout=600)
     assert "Some of your settings were not read" in out, errors
     assert json.loads((tmp_path / "settings.json").read_text())["theme"] == "system"
+
+
+@LINUX
+@pytest.mark.gui
+def test_a_second_start_says_where_its_window_is(qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o700)
+    first = SingleInstance(folders_in(tmp_path / "data").data)
+    assert first.claim()
+    first.listen()
+    second = subprocess.Popen(
+        [sys.executable, "-m", "app", "--data-dir", str(tmp_path / "data")], cwd=ROOT,
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        qtbot.waitUntil(lambda: second.poll() is not None)
+        out, _ = second.communicate()
+        assert (second.returncode, "already running" in out) == (0, True)
+    finally:
+        if second.poll() is None:
+            second.kill()
+            second.communicate()
+        first.close()
