@@ -38,7 +38,7 @@ TITLES: dict[str, str] = {
     "resume": noted("The download did not go on"),
     "cancel_download": noted("The download was not ended"),
     "forget_download": noted("The download stays on the list"),
-    "import": noted("The model was not imported"),
+    "import": noted("The model was not added"),
     "remove": noted("{model} was not deleted"),
     "restore": noted("{model} did not come back"),
     "relocate": noted("The models were not moved"),
@@ -51,7 +51,8 @@ TITLES: dict[str, str] = {
     "measured": noted("The rate was not kept"),
 }
 
-# By class name: the sentence, what takes its place where the fact holds a name from inside, and what can be pressed.
+# By class name: the sentence, what takes its place where the fact holds a name from inside or begins with no file, and
+# what can be pressed.
 _AGAIN = (ModelAction.REFRESH_MODELS,)
 SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "EngineError": ("{fact}", noted("It could not be done; the details say why."), _AGAIN),
@@ -89,7 +90,8 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "ModelNotFoundError": ("{fact}", noted("It is no longer where it was."), _AGAIN),
     "ModelFormatError": (
-        noted("One of the files is damaged or incomplete. Fetch it again, or use another model."), "", (),
+        noted("{file} is damaged or incomplete. Fetch it again, or use another model."),
+        noted("One of the files is damaged or incomplete. Fetch it again, or use another model."), (),
     ),
     "UnsupportedModelError": ("{fact}", noted("The model is of a kind that Hearth does not run."), ()),
     "TokenizerMismatchError": (noted("The tokenizer beside the model's weights belongs to another model."), "", ()),

@@ -110,6 +110,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "EngineError": _Words("{fact}", noted("The engine could not do what was asked."), during="answer"),
     "ModelNotFoundError": _Words("{fact}", remedies=_OTHER_MODEL),
     "ModelFormatError": _Words(
+        noted("{file} is damaged or incomplete. Fetch it again, or use another model."),
         noted("One of the model's files is damaged or incomplete. Fetch it again, or use another model."),
         remedies=_OTHER_MODEL,
     ),
@@ -339,7 +340,11 @@ def _engine_message(
         and not _is_plain(fact.replace(name, ""), hint if "{hint}" in sentence else "")
     ):
         sentence = words.instead
+    file = _FILE.search(error.message)
+    if "{file}" in sentence and file is None:
+        sentence = words.instead
     sentence = tr(sentence).replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
+    sentence = sentence.replace("{file}", file[0] if file is not None else "")
     actions = words.remedies or _REMEDIES.get(during, ())
     if is_starter and Action.LOAD_STARTER in actions:
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
@@ -456,6 +461,11 @@ _SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, 
 _SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
 _UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
 _PLAIN_ALL_THE_SAME = re.compile(r"(?<=\w)'s\b|\bQ\d_\w+")  # "the card's memory", "the model in Q4_0"
+# A file that a fact begins with, or says something in: "a b.gguf is empty.", "rope_theta in config.json is 0."
+_FILE = re.compile(
+    r"""(?:^(?!The |Tensor )(?:(?! in | is | has )[^'"/\\\n]){1,120}?|(?<= in )[^\s'"/\\]{1,120}?)"""
+    r"""\.(?:gguf|safetensors|json|jinja|bin|pth?)\b"""
+)
 _CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b(?!NVIDIA\b)[A-Z]{5,}""")
 
 

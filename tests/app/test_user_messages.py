@@ -93,7 +93,7 @@ def test_a_job_beside_the_chat_speaks_of_itself() -> None:
     assert message.remedy_action == "enter-token"
     assert "https://hub.invalid/meta/llama" in message.details
     died = protocol.Failed("1", "EngineProcessError", "It died.", "")
-    assert describe(died, during="import").title == "The model was not imported"
+    assert describe(died, during="import").title == "The model was not added"
     assert "chat" not in describe(died, during="import").sentence
     full = errors.DiskSpaceError("14.6 GB is needed and 3.1 GB is free.")
     assert describe(full, during="download", model="Bamboo").sentence.startswith("14.6\u202fGB is needed and 3.1")
@@ -224,6 +224,20 @@ def test_the_starter_model_is_no_remedy_for_itself() -> None:
     assert message.remedy_action == "retry-load"
     assert message.second is None
     assert "install Hearth again" in message.sentence
+
+
+@pytest.mark.parametrize(("fact", "file"), [
+    ("My model Q4.gguf is no sound GGUF file: tensor a.b ends 9 bytes past the file.", "My model Q4.gguf"),
+    ("tokenizer.json holds no JSON object.", "tokenizer.json"),
+    ("rope_theta in config.json is nothing; expected is a number.", "config.json"),
+    ("Tensor blk.0.ffn_up.weight holds values that are no numbers.", ""),
+    ("The weights lack blk.0.ffn_up.weight.", ""),
+])  # fmt: skip
+@pytest.mark.parametrize("during", ["load", "import"])
+def test_a_damaged_file_is_named(during: str, fact: str, file: str) -> None:
+    sentence = describe(errors.ModelFormatError(fact), during=during, model="My model").sentence
+    assert sentence.startswith(f"{file} is damaged" if file else "One of the")
+    assert "{" not in sentence
 
 
 def test_a_full_disk_says_what_is_free() -> None:
