@@ -80,6 +80,9 @@ class Banner(QFrame):
         self._second.setText(message.second[0] if message.second else "")
         self._second.setVisible(message.second is not None)
         self._details.setVisible(bool(message.details))
+        # The first button begins below the words, by its border: a quiet one would stand further in.
+        alone = not (message.remedy and message.remedy_action) and message.second is None
+        self._details.set_look("secondary" if alone else "quiet")
         self._text.setPlainText(message.details)
         self._fit_details()
         self._text.hide()

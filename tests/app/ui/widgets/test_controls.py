@@ -439,6 +439,10 @@ def test_a_banner_offers_what_the_message_offers(page: QFrame, qtbot: QtBot) -> 
     with qtbot.waitSignal(banner.remedy) as told:
         next(b for b in banner.findChildren(Button) if b.text() == "Open settings").click()
     assert told.args == ["open-settings"]
+    details = next(b for b in banner.findChildren(Button) if b.text() == "Details")
+    assert details.look == "quiet"
+    banner.show_message(message(remedy="", remedy_action="", second=None))
+    assert details.look == "secondary", "the first button begins below the words, by its border"
     banner.show_message(message(remedy="", remedy_action="", details="", second=None))
     assert shown_buttons(banner) == []
 
