@@ -38,7 +38,7 @@ class MessageEditor(QFrame):
         self.field.set_text(text)
         self.note = Label(tr("The chat goes on from here in a new branch"), "meta", elide=True)
         self.cancel = Button(tr("Cancel"), "quiet")
-        self.send = Button(tr("Send"), "secondary")
+        self.send = Button(tr("Send"), "primary")
         self.mark = AwayMark(with_way_back=False)
         self._foot = QHBoxLayout()
         self._foot.addWidget(self.note, 1)
@@ -156,6 +156,12 @@ class OwnMessage(MessageView):
             text.set_width(own)
         if self._attached is not None:
             self._attached.fit(min(theme.px(BUBBLE_WIDTH), width))
+        self._fit_editor()
+
+    def _fit_editor(self) -> None:
+        """Keep the field of an edit as wide as a bubble may be, whatever its words need."""
+        if self._editor is not None:
+            self._editor.setFixedWidth(min(theme.px(BUBBLE_WIDTH), self._width))
 
     def _show_page(self) -> None:
         """Show more of a message that is too long to be shown at once."""
@@ -206,7 +212,8 @@ class OwnMessage(MessageView):
         editor.send.clicked.connect(self._send)
         editor.cancel.clicked.connect(self.stop_editing)
         self._show_bubble(False)
-        self.column.addWidget(editor)
+        self.column.addWidget(editor, 0, Qt.AlignmentFlag.AlignTrailing)
+        self._fit_editor()
         editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def stop_editing(self) -> None:
