@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
-TOAST_ABOVE_COMPOSER = 150
 
 
 class MainWindow(QMainWindow):
@@ -442,7 +441,8 @@ class MainWindow(QMainWindow):
         if page is not None and page is not self.page:
             Toast.show_on(page, words, undo)
         else:
-            Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else TOAST_ABOVE_COMPOSER)
+            # In the bar of a chat it covers no answer, no figures, and nothing of what waits above the composer.
+            Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else None)
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from person import Arrive
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -140,6 +140,10 @@ def test_chats_are_switched_renamed_deleted_and_brought_back(arrive: Arrive) -> 
     (toast,) = person.page.findChildren(Toast)
     toast._take_back()
     assert [m.text for m in person.shown] == ["first chat", "first chat "]
+    person.window.show_toast("Done", None)
+    (toast,) = person.page.findChildren(Toast)
+    toast.settle()
+    assert toast.geometry().center().y() < person.page.transcript.mapTo(person.page, QPoint(0, 0)).y(), "in the bar"
 
 
 def test_two_chats_at_once_and_the_running_one_shown_live(arrive: Arrive, tmp_path: Path) -> None:

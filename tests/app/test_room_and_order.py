@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QMainWindow, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
@@ -299,3 +299,17 @@ def test_a_toast_comes_down_when_the_composer_goes(window: QMainWindow) -> None:
     lift[0] = 24
     toast.settle()
     assert toast.y() == before + 126
+
+
+def test_a_toast_in_a_chat_covers_neither_words_nor_figures(window: QMainWindow) -> None:
+    page = page_of(window)
+    page.show_conversation(Conversation(title="Talk"), TALK)
+    toast = floating.Toast.show_on(page, "Answer deleted", lambda: None, lambda: None)
+    toast.settle()
+    QApplication.processEvents()
+    box = toast.geometry().adjusted(floating.PAD, floating.PAD, -floating.PAD, -floating.PAD)
+    assert box.top() >= 0
+    assert box.bottom() <= page.transcript.mapTo(page, QPoint(0, 0)).y()
+    assert not box.intersects(
+        page.composer.geometry().translated(page.composer.parentWidget().mapTo(page, QPoint(0, 0)))
+    )

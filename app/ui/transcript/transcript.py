@@ -86,6 +86,7 @@ class Transcript(QScrollArea):
         # Of the column, not over it: whatever lies over what scrolls has all of it painted again.
         self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
         self._jump.radius_px = 16
+        self._jump.setAccessibleName(tr("Jump to end"))
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._jump.clicked.connect(self.jump_to_end)
         self._jump.hide()
@@ -497,9 +498,13 @@ class Transcript(QScrollArea):
         self._jump.setVisible(shown)
         if self._jump.isVisible():
             self._jump.resize(self._jump.sizeHint())
-            view, top = self.viewport(), self.verticalScrollBar().value()
-            left = (self.width() - self._jump.width()) // 2 - view.x()
-            self._jump.move(left, top + view.height() - self._jump.height() - theme.px(12))
+            view, top, gap = self.viewport(), self.verticalScrollBar().value(), theme.px(8)
+            left, width = text_column(self.width())
+            edge = view.width() - self._jump.width() - 2  # on a page that leaves no more room than the icon takes
+            x = min(left + width + gap, edge)
+            if self.isRightToLeft():
+                x = max(left - gap - self._jump.width(), 2) - view.x()
+            self._jump.move(x, top + view.height() - self._jump.height() - theme.px(12))
             self._jump.raise_()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -522,4 +527,9 @@ class Transcript(QScrollArea):
         # Measured on the whole width, so that the column stays put when the scroll bar comes and goes.
         right = max(self.viewport().width() - left - width, 0)
         self._turns.lay_out(left, width, right)
+        # "Jump to end" stands beside the text, which it must not cover: with its words where they fit, else as an icon.
+        self._jump.setText(tr("Jump to end"))
+        fits = self._jump.sizeHint().width() + 2 * theme.px(8) <= min(right, left)
+        self._jump.setText(tr("Jump to end") if fits else "")
+        self._jump.setToolTip("" if fits else tr("Jump to end"))
         self._show_jump()

@@ -21,6 +21,7 @@ from app.ui.widgets.controls import Button, Label
 RINGS, DROP = 18, 5
 PAD = RINGS + DROP + 1  # room for the shadow on every side
 UNDO_MS, PLAIN_MS = 10_000, 4_000
+Lift = Callable[[], int | None]  # of a toast: its height above the page's foot; None: it stands in the bar at the top
 IN_MS, OUT_MS = 160, 120
 
 
@@ -68,11 +69,11 @@ class Menu(QMenu):
 
 
 class Toast(QFrame):
-    """A short word at the bottom of a page that something was done, with the way back where there is one."""
+    """A short word on a page that something was done, with the way back where there is one."""
 
     gone = Signal()
 
-    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: Callable[[], int]) -> None:
+    def __init__(self, page: QWidget, words: str, undo: Callable[[], None] | None, lift: Lift) -> None:
         super().__init__(page)
         self.setAccessibleName(words)
         self._undo, self._lift = undo, lift
@@ -97,10 +98,8 @@ class Toast(QFrame):
         theme.current().changed.connect(self._place)
 
     @staticmethod
-    def show_on(
-        page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: Callable[[], int] = lambda: 24
-    ) -> Toast:
-        """Show a toast on a page, in place of the one it may be showing; `lift` gives its height above the foot."""
+    def show_on(page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: Lift = lambda: 24) -> Toast:
+        """Show a toast on a page, in place of the one it may be showing."""
         for child in page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
             child.close_now()
         toast = Toast(page, words, undo, lift)
@@ -146,8 +145,9 @@ class Toast(QFrame):
     def _home(self) -> QPoint:
         page = self.parentWidget()
         assert page is not None
-        foot = page.height() - theme.px(self._lift()) - self.height() + PAD
-        return QPoint((page.width() - self.width()) // 2, foot)
+        lift = self._lift()
+        top = page.height() - theme.px(lift) - self.height() + PAD if lift is not None else theme.px(2) - PAD
+        return QPoint((page.width() - self.width()) // 2, top)
 
     def _place(self) -> None:
         page = self.parentWidget()
@@ -159,6 +159,8 @@ class Toast(QFrame):
 
     def _slide(self, start: int, end: int, duration: int) -> None:
         home = self._home()
+        if self._lift() is None:  # it comes from the edge where it stands
+            start, end = -start, -end
         self._move.stop()
         self._move.setDuration(theme.duration(duration))
         self._move.setEasingCurve(QEasingCurve.Type.OutCubic)

@@ -358,7 +358,7 @@ def test_the_first_scroll_upwards_stops_following(
         transcript.verticalScrollBar().setSliderPosition(transcript.verticalScrollBar().maximum() - 1)
     place = transcript.verticalScrollBar().value()
     assert not transcript.is_following
-    jump = next(b for b in transcript.findChildren(QAbstractButton) if b.text() == "Jump to end")
+    jump = next(b for b in transcript.findChildren(QAbstractButton) if b.accessibleName() == "Jump to end")
     assert jump.isVisible()
     grow(transcript, streaming, qtbot)
     assert transcript.verticalScrollBar().value() == place
@@ -798,3 +798,47 @@ def test_a_footnote_leads_to_its_text_and_back(transcript: Transcript) -> None:
     last._follow(QUrl("#back-1"))
     assert bar.value() < 100
     assert opened == ["https://a.b"]
+
+
+@pytest.mark.parametrize(("width", "direction"), [
+    (1100, Qt.LayoutDirection.LeftToRight),
+    (1100, Qt.LayoutDirection.RightToLeft),
+    (664, Qt.LayoutDirection.LeftToRight),
+])  # fmt: skip
+def test_the_way_to_the_end_stands_beside_the_text(
+    transcript: Transcript, qtbot: QtBot, width: int, direction: Qt.LayoutDirection
+) -> None:
+    transcript.setLayoutDirection(direction)
+    transcript.resize(width, 600)
+    transcript.show_messages(chat(20))
+    settle(qtbot)
+    wheel(transcript.viewport(), 120)
+    jump = transcript._jump
+    assert jump.isVisible()
+    where = jump.geometry()
+    assert where.left() >= 0, "all of it can be pressed"
+    assert where.right() < transcript.viewport().width()
+    for view in transcript.views:
+        line = view.findChild(StatLine)
+        if line is not None:
+            figures = line._facts.geometry().translated(line.mapTo(transcript._turns, QPoint(0, 0)))
+            assert not figures.intersects(where)
+    column = transcript.views[-1].geometry()
+    assert where.intersected(column).width() <= 8, "no more than the edge around the last button of a line"
+
+
+def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Transcript, qtbot: QtBot) -> None:
+    transcript.show_messages(chat(1))
+    settle(qtbot)
+    own = transcript.views[0]
+    assert isinstance(own, OwnMessage)
+    own.start_editing()
+    settle(qtbot)
+    editor = own._editor
+    assert editor is not None
+    assert editor.width() == theme.px(560)
+    assert editor.geometry().right() == own.rect().right(), "where the bubble stood"
+    assert (editor.send.look, editor.cancel.look) == ("primary", "quiet")
+    transcript.resize(500, 600)
+    settle(qtbot)
+    assert editor.width() == own.width()
