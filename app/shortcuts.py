@@ -68,6 +68,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("edit_personas", "Edit personas", _ANSWER, (), "pen", also="add new instructions import export"),
     Command("edit_presets", "Edit presets", _ANSWER, (), "pen", also="add new sampling temperature import export"),
     Command("answer_again", "Answer again", _ANSWER, (), "redo", also="regenerate retry last"),
+    Command(
+        "answer_other_model", "Answer again with another model", _ANSWER, (), "chip", also="regenerate switch compare"
+    ),
     Command("continue_answer", "Continue the answer", _ANSWER, (), "go-on", also="go on write more"),
     Command("model_menu", "Choose a model", _PAGES, ("Ctrl+L",), "chip", also="switch load"),
     Command("models", "Models", _PAGES, ("Ctrl+M",), "models", also="download catalogue"),

@@ -9,12 +9,15 @@ from app.chat.conversation import Message, MessageState, Role
 
 _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
 
-Act = Literal["edit", "regenerate", "continue", "delete", "switch"]
+Act = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch"]
 
 
 @dataclass(frozen=True)
 class MessageAct:
-    """One act. text: what an edited message says now; step: to which version to switch, counted from this one."""
+    """One act. text: what an edited message says now; step: to which version to switch, counted from this one.
+
+    "other_model" is "regenerate" after another model was chosen, for which the window asks.
+    """
 
     act: Act
     message_id: str

@@ -250,6 +250,11 @@ class MainWindow(QMainWindow):
         self.chat_models = models = ChatModels(self, self.page, self.sidebar, self._chat, controller)
         self.chat_models.models_page_asked.connect(self.show_models)
         self.commands.bind("model_menu", self.chat_models.open_menu)
+        self.commands.bind(
+            "answer_other_model",
+            partial(self.page.act_on_last, "other_model"),
+            partial(self.page.can_act_on_last, "regenerate"),
+        )
         self.commands.bind("placement", models.open_placement_here, lambda: models.is_placed)
         self.finder.used = self.chat_models.use
 

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.answer_words import facts_of, figures_of
 from app.chat.conversation import Message, MessageState, Role
+from app.chat.message_act import MessageAct
 from app.clients.servers import Place
 from app.ui.models.server_acts import ServerActs
 from app.ui.transcript.own_message import OwnMessage
@@ -55,6 +56,21 @@ def a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question(room: Room) -> Non
     composer.away.back.click()
     room.wait(lambda: composer.away.isHidden())
     assert room.hearth.controller.place is None
+
+
+def a_question_is_answered_again_by_a_server_after_the_same_question(room: Room) -> None:
+    place, controller = enter(room), room.hearth.controller
+    asked: list[MessageAct] = []
+    room.page.add_message(Message(Role.USER, "What burns?"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(controller, "act", asked.append)
+        acts_of(room).send_there(place, again="answer-1")
+        question(room).reject()
+        assert (controller.place, asked) == (None, [])
+        acts_of(room).send_there(place, again="answer-1")
+        question(room).accept()
+        assert (controller.place, asked) == (place, [MessageAct("regenerate", "answer-1")])
+    room.hearth.servers.choose(None)
 
 
 def the_mark_stands_wherever_a_message_is_written(room: Room) -> None:
@@ -207,6 +223,7 @@ def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:
     room = Room(qtbot, tmp_path)
     for walk in (
         a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question,
+        a_question_is_answered_again_by_a_server_after_the_same_question,
         the_mark_stands_wherever_a_message_is_written,
         what_is_attached_goes_whole_and_uncounted,
         the_menu_tells_here_from_elsewhere,

@@ -461,6 +461,39 @@ def test_a_person_switches_from_the_keyboard_and_the_next_answer_names_its_model
     assert [row.name for row in person.hearth.models.rows if row.in_use] == ["Bamboo"]
 
 
+def test_a_question_is_answered_again_by_another_model_beside_the_first_answer(person: Person) -> None:
+    library = person.hearth.library
+    assert isinstance(library, FakeLibrary)
+    library.models.append(installed("Bamboo", id="fake-as-Bamboo"))
+    person.hearth.models.refresh()
+    person.wait(lambda: any(row.name == "Bamboo" for row in person.hearth.models.rows))
+    first = person.ask("hello")
+    transcript, menu = person.page.transcript, person.window.chat_models.menu
+    view = transcript.views[-1]
+    assert isinstance(view, Answer)
+    row = next(row for row in view.make_menu().actions() if row.text() == "Answer again with another model")
+    row.trigger()
+    assert menu.is_open
+    menu.dismiss()
+    assert [message.id for message in person.shown][-1] == first.id, "nothing was chosen"
+    person.window.commands.run("answer_other_model")
+    person.qtbot.keyClicks(QApplication.focusWidget(), "bam")
+    person.qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
+    person.wait(lambda: len(person.finished) == 2)
+    person.wait_ready()
+    assert (person.finished[-1].stats or {})["model"] == "Bamboo"
+    assert person.finished[-1].parent == first.parent
+    assert names(transcript) == ["Bamboo"]
+    person.hearth.controller.act(MessageAct("switch", person.finished[-1].id, step=-1))
+    person.wait(lambda: person.shown[-1].id == first.id)
+    assert names(transcript) == ["Fake"], "each version says which model wrote it"
+    person.press(Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)
+    person.qtbot.keyClicks(QApplication.focusWidget(), "bam")
+    person.qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Return)
+    person.qtbot.wait(50)
+    assert len(person.finished) == 2, "an ordinary choice answers nothing"
+
+
 def test_a_chat_opened_while_nothing_is_loaded_says_so(person: Person) -> None:
     person.hearth.controller.unload()
     empty = person.page.empty

@@ -62,6 +62,7 @@ class ChatPage(QFrame):
     queued = Signal(str, object)
     draft_changed = Signal(str, str)  # id of the chat, or "" for a new one; what stands in the composer
     acted = Signal(object)  # MessageAct: what is wanted with one message
+    other_model_asked = Signal(str, QWidget)  # answer that is wanted from another model, and where to choose one
     stop_requested = Signal()
     title_menu = Signal(str)
     copied = Signal(str)
@@ -119,7 +120,7 @@ class ChatPage(QFrame):
         self.composer.field.edit_last = self._edit_last
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
-        self.transcript.acted.connect(self.acted)
+        self.transcript.acted.connect(self._act)
         self.transcript.selection.began.connect(self._end_other_selection)
         self.composer.field.copyAvailable.connect(lambda some: self.transcript.selection.clear() if some else None)
         self.empty.prompt_chosen.connect(self._choose_prompt)
@@ -247,7 +248,16 @@ class ChatPage(QFrame):
         """Ask for an act on the last answer."""
         answer = self.transcript.last_answer()
         if answer is not None:
-            self.acted.emit(MessageAct(act, answer.id))
+            self._act(MessageAct(act, answer.id))
+
+    def _act(self, act: MessageAct) -> None:
+        if act.act != "other_model":
+            self.acted.emit(act)
+        elif self._status.answering:  # which is said where answers are made
+            self.acted.emit(MessageAct("regenerate", act.message_id))
+        else:
+            anchor = self.transcript.foot_of(act.message_id) or self.composer.model_button
+            self.other_model_asked.emit(act.message_id, anchor)
 
     def copy_chat(self) -> None:
         """Put the whole chat on the clipboard, as Markdown."""

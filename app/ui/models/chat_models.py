@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
+from app.chat.message_act import MessageAct
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
@@ -54,7 +55,8 @@ class ChatModels(QObject):
         composer, card, menu = self._page.composer, self._sidebar.panel.engine, self.menu
         composer.model_menu_asked.connect(self.open_menu)
         card.clicked.connect(lambda: self.open_placement(card))
-        menu.chosen.connect(self.use)
+        menu.chosen.connect(self._choose)
+        self._page.other_model_asked.connect(self.open_for_answer)
         menu.unload.connect(self._chat.unload)
         menu.cancel_load.connect(self._chat.cancel_load)
         menu.placement_asked.connect(lambda: self.open_placement(composer.model_button))
@@ -90,6 +92,14 @@ class ChatModels(QObject):
             self._models.refresh()
         self.menu.open_at(button)
 
+    def open_for_answer(self, message_id: str, anchor: QWidget) -> None:
+        """Ask for the model that answers a question once more."""
+        self.popup.dismiss()
+        self.menu.dismiss()
+        if not self._models.rows:
+            self._models.refresh()
+        self.menu.open_at(anchor, message_id)
+
     def open_placement(self, anchor: QWidget) -> None:
         """How the model runs here; without one, the menu to choose from."""
         if self._status.placement or (self._status.model and self._status.device):
@@ -109,6 +119,11 @@ class ChatModels(QObject):
     def open_placement_here(self) -> None:
         """How the model runs here, at its name in the composer."""
         self.open_placement(self._page.composer.model_button)
+
+    def _choose(self, row_id: str) -> None:
+        self.use(row_id)
+        if self.menu.again:  # it waits for the model
+            self._chat.act(MessageAct("regenerate", self.menu.again))
 
     def use(self, row_id: str) -> None:
         """Answer the open chat with a model of this PC, and say so where a server answered it before."""

@@ -84,7 +84,10 @@ class MenuRow(Button):
 
 class ModelMenu(Popover):
     """chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload,
-    cancel_load, placement_asked and all_models: the acts at its foot."""
+    cancel_load, placement_asked and all_models: the acts at its foot.
+
+    again: id of the answer that the chosen model gives anew; empty: the choice is for what comes.
+    """
 
     chosen = Signal(str)
     unload = Signal()
@@ -95,6 +98,8 @@ class ModelMenu(Popover):
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("Models"), window, INSET)
+        self.again = ""
+        self._purpose = Label(tr("Answer again with"), "meta", "ink2")
         self.models = ModelList(self)
         self.view = ModelView(self.models)
         self.field = FilterField(self.view)
@@ -105,6 +110,7 @@ class ModelMenu(Popover):
         self._loading = self._looking = self._loaded = False
         self.view.is_led = lambda: self.field.hasFocus() or self.view.hasFocus()
         self.body.setSpacing(0)
+        self.body.addWidget(self._purpose)
         self.body.addWidget(self.field)
         self._gap = QSpacerItem(0, 0, QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
         self.body.addItem(self._gap)
@@ -145,7 +151,6 @@ class ModelMenu(Popover):
         """What is loaded: its name, and whether it is still on its way."""
         self._loading = loading
         self._loaded = loaded
-        self.letting_go.setVisible(loading or loaded)
         self.letting_go.setText(tr("Stop loading") if loading else tr("Unload {model}", model=model).replace("&", "&&"))
         self.letting_go.set_glyph("close" if loading else "eject")
         self._fit()
@@ -165,9 +170,11 @@ class ModelMenu(Popover):
         self._looking = looking
         self._fit()
 
-    def open_at(self, anchor: QWidget) -> None:
+    def open_at(self, anchor: QWidget, again: str = "") -> None:
+        """Open for the messages to come, or for another answer in place of that one."""
         if self.is_open:
             return
+        self.again = again
         self.field.clear()
         self._fit()
         super().open_at(anchor)
@@ -196,7 +203,10 @@ class ModelMenu(Popover):
         found = len(self.models.rows)
         self.view.setVisible(found > 0)
         typed = self.field.text().strip()
-        self.placement.setVisible(self._loaded and self.models.place is None)
+        self._purpose.setVisible(bool(self.again))
+        self.letting_go.setVisible((self._loading or self._loaded) and not self.again)
+        self._purpose.setContentsMargins(theme.px(10), theme.px(6), theme.px(10), theme.px(4))
+        self.placement.setVisible(self._loaded and self.models.place is None and not self.again)
         self.view.setFixedHeight(self.view.height_of(MOST_ROWS) or theme.px(ROW))
         self.field.setVisible(self.models.count >= FIELD_FROM or bool(self.field.text()))
         self._gap.changeSize(0, theme.px(4) if self.field.isVisibleTo(self) else 0)

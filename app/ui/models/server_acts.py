@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
+from app.chat.message_act import MessageAct
 from app.clients.servers import Place
 from app.translation import tr
 from app.ui.models.server_sheet import ServerSheet
@@ -38,7 +39,7 @@ class ServerActs(QObject):
         self._sheet: ServerSheet | None = None
         self._models: ModelsPage | None = None
         page.composer.stay_asked.connect(partial(servers.choose, None))
-        menu.place_chosen.connect(self.send_there)
+        menu.place_chosen.connect(lambda place: self.send_there(place, menu.again))
         servers.changed.connect(self._show)
         servers.looked.connect(self._take_looked)
         chat.chat_status_changed.connect(lambda status: menu.set_place(chat.place))
@@ -61,12 +62,21 @@ class ServerActs(QObject):
 
     # -------------------------------------------------------------- where a chat goes
 
-    def send_there(self, place: Place) -> None:
-        """Send the open chat there from its next message on. One in which something was said is asked about first."""
-        if place == self._chat.place:
-            return
-        if self._chat.open_conversation is None:
+    def send_there(self, place: Place, again: str = "") -> None:
+        """Send the open chat there from its next message on. One in which something was said is asked about first.
+
+        again: id of the answer that is to be given anew from there, if any.
+        """
+
+        def choose() -> None:
             self.servers.choose(place)
+            if again:
+                self._chat.act(MessageAct("regenerate", again))
+
+        if place == self._chat.place and not again:
+            return
+        if place == self._chat.place or self._chat.open_conversation is None:
+            choose()
             return
         server = place.server
         to = tr("{server} on this PC", server=server.name) if server.is_here else server.host
@@ -74,7 +84,7 @@ class ServerActs(QObject):
             self._window, tr("Send this chat to {server}?", server=place.server.name),
             tr("With your next message, all that was said in this chat and what is attached to it goes to {host}. "
                "Other chats stay as they are.", host=to),
-            tr("Stay"), tr("Send it there"), lambda: self.servers.choose(place),
+            tr("Stay"), tr("Send it there"), choose,
         ).danger.set_look("secondary")  # fmt: skip
 
     def begin_there(self, place: Place) -> None:

@@ -305,6 +305,7 @@ class Answer(MessageView):
             menu.add(tr("Figures of this answer"), "table", self.show_figures)
         menu.add(tr("Copy"), "copy", self.stats.copy.click)
         menu.add(tr("Answer again"), "redo", lambda: self.do("regenerate"))
+        menu.add(tr("Answer again with another model"), "chip", lambda: self.do("other_model"))
         menu.addSeparator()
         menu.add(tr("Delete"), "trash", lambda: self.do("delete"), token="bad")
         return menu

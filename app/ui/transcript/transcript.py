@@ -110,6 +110,12 @@ class Transcript(QScrollArea):
         self.flush()
         return [self._turns.as_it_stands(index) for index in range(len(self._turns.messages))]
 
+    def foot_of(self, message_id: str) -> QWidget | None:
+        """Return the button under an answer that opens its menu, where that is in view."""
+        view = self._turns.view(message_id)
+        button = view.stats.more if isinstance(view, Answer) else None
+        return button if button is not None and not button.visibleRegion().isEmpty() else None
+
     @property
     def views(self) -> list[MessageView]:
         """The widgets that are built, oldest first."""

@@ -109,18 +109,21 @@ class TurnColumn(QWidget):
         return replace(message, text=view.text) if isinstance(view, Answer) else message
 
     def new_model(self, index: int) -> str:
-        """Who gave that answer, if another model gave the one before it; else nothing."""
+        """Return the model of an answer where it does not go without saying: another one gave the answer before it, or
+        there are several versions of it, each of which may be another model's."""
         name = model_of(self.messages[index])
-        if not name:
-            return ""
+        if not name or self.messages[index].id in self.versions:
+            return name
         before = next((known for i in range(index - 1, -1, -1) if (known := model_of(self.messages[i]))), name)
         return name if before != name else ""
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
         """Which of the messages are there in several versions."""
         self.versions = versions
-        for view in self.views:
+        for index, view in enumerate(self.views, self.first):
             view.set_versions(*versions.get(view.message.id, (1, 1)))
+            if isinstance(view, Answer) and index < len(self.messages) and self.messages[index].id == view.message.id:
+                view.set_model(self.new_model(index))
 
     # ------------------------------------------------------------------ building
 
