@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.errors import InvalidRequestError
-from engine.model.transformer import PIECE_TOKENS, Angles, Transformer, check_tokens
+from engine.model.transformer import PIECE_TOKENS, Angles, Transformer, check_tokens, joined_angles
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
@@ -119,13 +119,9 @@ def renew(model: Transformer, cache: KVCache) -> None:
         model.forward(piece, cache, len(earlier) + 1 - start - len(piece))
 
 
-def angles_of(model: Transformer, positions: I64) -> tuple[Angles, Angles]:
+def angles_of(model: Transformer, positions: I64) -> tuple[Angles, ...]:
     """Those of the next position of sequences of these lengths [B], as Transformer.angles has them."""
-    each = [model.angles(positions[b : b + 1], int(positions[b]) + 1) for b in range(len(positions))]
-    (cos, sin), (local_cos, local_sin) = (
-        tuple(np.concatenate([one[kind][part] for one in each]) for part in range(2)) for kind in range(2)
-    )
-    return (cos, sin), (local_cos, local_sin)
+    return joined_angles([model.angles(positions[b : b + 1], int(positions[b]) + 1) for b in range(len(positions))])
 
 
 def count(cache: KVCache, token: int) -> None:

@@ -1,4 +1,4 @@
-"""Lays out what one token runs through as calls of kernels, in the order of the graph; it runs nothing.
+"""Lays out what one token runs through as calls of CPU kernels: an emitter of engine/model/graph.py. It runs nothing.
 
 Values of a token pass through buffers that are made once. A value that is added to the residual stream is not added
 at once: the next norm, which reads the stream anyway, takes it along.
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.decode.ffn_calls import COUNT_WORDS
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from engine.model.rope import RotaryPositions, Rotation
-from engine.model.weights import LayerWeights, ModelWeights
+from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
@@ -64,18 +65,22 @@ class DecodeCalls:
         """stream: where the residual stream [D] is to lie. rows: in which of the cache's blocks each layer's keys and
         values are, None for layers that are not laid out here; else each layer has its own."""
         self.state: I64 = token_state()
-        self.ffn = ffn
+        self.ffn_plan = ffn
         self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, COUNT_WORDS), np.int64)
         self.logits: F32 = aligned_empty(weights.head.n_rows)
         self._config = config
+        self._graph = graph_of(config)
         self._weights = weights
         self._products = products
         heads = config.n_heads + 2 * config.n_kv_heads
         self._stream = Vector(aligned_empty(config.d_model) if stream is None else stream)  # the residual stream
         self._rows = range(config.n_layers) if rows is None else rows
         self._x: F32 = self._stream.values
-        self._normed = Vector(aligned_empty(config.d_model))
-        self._also_normed = Vector(aligned_empty(config.d_model))  # where attention and FFN stand side by side
+        self._values: dict[Value, Vector] = {
+            "stream": self._stream,
+            "attention_in": Vector(aligned_empty(config.d_model)),
+            "ffn_in": Vector(aligned_empty(config.d_model)),
+        }
         self._qkv: F32 = aligned_empty((heads, config.head_dim))
         self._mixed = Vector(aligned_empty(config.n_heads * config.head_dim))
         self._attended: F32 = aligned_empty(config.d_model)
@@ -84,7 +89,9 @@ class DecodeCalls:
         self._rotation: Rotation | None = None  # whose numbers the next two hold
         self._frequencies: NDArray[np.float64] = aligned_empty(config.rotated // 2, np.float64)
         self._angle_scale: F32 = aligned_empty(1)
+        self._angles: list[F32] = []  # [2, R / 2] each: the graph's tables, for the position of the token
         self._pending: list[F32] = []  # to be added to the stream
+        self._calls: list[Call] = []  # of the layers that are being laid out
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
         """Everything from the token's number to its logits, for caches of that layout."""
@@ -101,16 +108,14 @@ class DecodeCalls:
 
     def embedding(self) -> list[Call]:
         """The stream before the first layer, and the angles that the layers turn by."""
-        return self._embed() + self._angles()
+        return self._embed() + self._angle_calls()
 
     def layers(self, first: int, last: int) -> list[Call]:
         """The layers from `first` on, without `last`."""
-        block = self._block
-        if self._config.norms == "post":
-            block = self._post_norm_block
-        elif self._config.parallel:
-            block = self._parallel_block
-        return [call for i in range(first, last) for call in block(i, self._weights.layers[i])]
+        self._calls = []
+        for i in range(first, last):
+            emit(i, self._graph.layers[i], self)
+        return self._calls
 
     def flush(self) -> list[Call]:
         """What is still to be added to the stream, so that it is whole."""
@@ -122,9 +127,9 @@ class DecodeCalls:
 
     def last_norm(self) -> tuple[list[Call], Vector]:
         """The stream through the last norm, and where that is then: what the head reads, [D]."""
-        weights = self._weights
-        calls = self._norm_stream(self._normed, weights.final_norm, weights.final_norm_bias)
-        return calls, self._stream if weights.final_norm is None else self._normed
+        weights, normed = self._weights, self._values["attention_in"]
+        calls = self._norm_stream(normed, weights.final_norm, weights.final_norm_bias)
+        return calls, self._stream if weights.final_norm is None else normed
 
     def head(self) -> list[Call]:
         """The logits, from the stream."""
@@ -132,7 +137,7 @@ class DecodeCalls:
         return calls + self.logits_of(hidden)
 
     def turn(self, length: int) -> None:
-        """Lets the next token's position turn as in a sequence of so many tokens."""
+        """Sets the rotary frequencies for a sequence of this length."""
         rotation = self._rotary.rotation(length)
         if self._config.positions == "rope" and rotation is not self._rotation:
             self._rotation = rotation
@@ -143,35 +148,60 @@ class DecodeCalls:
         """Whether keys computed for a sequence of one length are of use in one of another length."""
         return self._rotary.keys_serve(before, after)
 
-    # -------------------------------------------------------------- blocks
+    # -------------------------------------------------------------- the steps of a layer
 
-    def _block(self, i: int, w: LayerWeights) -> list[Call]:
-        calls = self._norm_stream(self._normed, w.attention_norm, w.attention_norm_bias)
-        calls += self._attention(i, w, self._normed)
-        calls += self._norm_result(self._attended, w.post_attention_norm)
-        calls += self._norm_stream(self._normed, w.ffn_norm, w.ffn_norm_bias)
-        calls += self._ffn(i, self._normed)
-        return calls + self._norm_result(self._added, w.post_ffn_norm)
+    def norm(self, layer: int, step: Norm) -> None:
+        w = self._weights.layers[layer]
+        bias = w.attention_norm_bias if step.weight == "attention_norm" else w.ffn_norm_bias
+        self._calls += self._norm_stream(self._values[step.to], getattr(w, step.weight), bias)
 
-    def _parallel_block(self, i: int, w: LayerWeights) -> list[Call]:
-        calls = self._norm_stream(self._normed, w.attention_norm, w.attention_norm_bias)
-        normed = self._normed
-        if not self._config.shared_norm:
-            normed = self._also_normed
-            calls += self._norm_stream(normed, w.ffn_norm, w.ffn_norm_bias)
-        calls += self._attention(i, w, self._normed)
-        calls += self._ffn(i, normed)
-        self._pending += [self._attended, self._added]
-        return calls
+    def select(self, layer: int, step: Select) -> None:
+        """Nothing: the FFN's calls begin with those of its predictor."""
 
-    def _post_norm_block(self, i: int, w: LayerWeights) -> list[Call]:
-        stream = self._stream
-        calls = self._flush() + self._attention(i, w, stream)
-        self._pending.append(self._attended)
-        calls += self._norm_stream(stream, w.attention_norm, w.attention_norm_bias)
-        calls += self._ffn(i, stream)
-        self._pending.append(self._added)
-        return calls + self._norm_stream(stream, w.ffn_norm, w.ffn_norm_bias)
+    def attend(self, layer: int, step: Attend) -> None:
+        config, spec, w = self._config, step.spec, self._weights.layers[layer]
+        x = self._read(step.reads)
+        flat = self._qkv.reshape(-1)
+        n_q, n_k = spec.q_width, spec.kv_width
+        for matrix, bias, start, size in (
+            (w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k)
+        ):  # fmt: skip
+            to = flat[start : start + size]
+            self._calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=matrix is w.v)
+        q, k = self._qkv[: spec.n_heads], self._qkv[spec.n_heads : spec.n_heads + spec.n_kv_heads]
+        if spec.qk_norm:
+            rms = (config.norm, config.norm_eps)
+            self._calls += norm_calls(q, q, w.q_norm, None, *rms, stage="attention", barrier=False)
+            self._calls += norm_calls(k, k, w.k_norm, None, *rms, stage="attention")
+        angles = self._angles[spec.angles][:, : spec.rotated // 2]
+        row = self._rows[layer]
+        assert row is not None, "the layer's keys and values are in the cache"
+        in_pairs = spec.rope_order == "interleaved"
+        self._calls += rotate_and_store_calls(self._qkv, angles, self._place, row, spec.n_heads, in_pairs)
+        mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
+        self._calls += attention_calls(
+            q[None], mixed, self._place, row, self._buffers, spec.scale, spec.softcap, spec.window
+        )
+        self._mixed.renew()
+        self._calls += self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
+        self._add(self._attended, layer, step.after)
+
+    def ffn(self, layer: int, step: Ffn) -> None:
+        x = self._read(step.reads)
+        self._calls += self.ffn_plan.of_layer(layer, x, self._stream, self._added, self.counts[layer])
+        self._add(self._added, layer, step.after)
+
+    def _read(self, value: Value) -> Vector:
+        if value == "stream":
+            self._calls += self._flush()
+        return self._values[value]
+
+    def _add(self, result: F32, layer: int, after: str | None) -> None:
+        """A block's result, through a norm of its own where the layer has one, on its way into the stream."""
+        self._pending.append(result)
+        if after is not None:
+            weight = getattr(self._weights.layers[layer], after)
+            self._calls += norm_calls(result, result, weight, None, self._config.norm, self._config.norm_eps)
 
     # -------------------------------------------------------------- pieces
 
@@ -189,51 +219,18 @@ class DecodeCalls:
             self._pending.append(place)
         return calls
 
-    def _angles(self) -> list[Call]:
-        """Cosines and sines for the layers that see everything, and for those that see a window."""
-        config = self._config
-        half = config.rotated // 2 if config.positions == "rope" else 0
-        self._everywhere: F32 = aligned_empty((2, half))
-        self._within: F32 = self._everywhere
-        if not half:
-            return []
-        calls = angle_calls(self.state, self._frequencies, self._everywhere, self._angle_scale)
-        if config.rope_theta_local is not None:
-            self._within = aligned_empty((2, half))
-            local = frequencies(Rotation(config.rope_theta_local), config.rotated)
-            calls += angle_calls(self.state, local, self._within, np.ones(1, np.float32))
+    def _angle_calls(self) -> list[Call]:
+        """Cosines and sines of the token's position, of each table."""
+        self._angles, calls = [], []
+        for table in self._graph.angles:
+            angles: F32 = aligned_empty((2, table.rotated // 2))
+            self._angles.append(angles)
+            if table.rotated and table.scaled:
+                calls += angle_calls(self.state, self._frequencies, angles, self._angle_scale)
+            elif table.rotated:
+                own = frequencies(Rotation(table.theta), table.rotated)
+                calls += angle_calls(self.state, own, angles, np.ones(1, np.float32))
         return calls
-
-    def _attention(self, i: int, w: LayerWeights, x: Vector) -> list[Call]:
-        config = self._config
-        n_q, n_k = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
-        flat = self._qkv.reshape(-1)
-        calls: list[Call] = []
-        parts = ((w.q, w.q_bias, 0, n_q), (w.k, w.k_bias, n_q, n_k), (w.v, w.v_bias, n_q + n_k, n_k))
-        for matrix, bias, start, size in parts:
-            to = flat[start : start + size]
-            calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=matrix is w.v)
-        if config.qk_norm:
-            q, k = self._qkv[: config.n_heads], self._qkv[config.n_heads : config.n_heads + config.n_kv_heads]
-            calls += norm_calls(q, q, w.q_norm, None, config.norm, config.norm_eps, stage="attention", barrier=False)
-            calls += norm_calls(k, k, w.k_norm, None, config.norm, config.norm_eps, stage="attention")
-        window = config.window(i)
-        angles = self._everywhere if window is None else self._within
-        if i in config.unrotated:
-            angles = angles[:, :0]
-        in_pairs = config.rope_order == "interleaved"
-        row = self._rows[i]
-        assert row is not None, "the layer's keys and values are in the cache"
-        calls += rotate_and_store_calls(self._qkv, angles, self._place, row, config.n_heads, in_pairs)
-        q, mixed = self._qkv[None, : config.n_heads], self._mixed.values.reshape(1, config.n_heads, config.head_dim)
-        calls += attention_calls(
-            q, mixed, self._place, row, self._buffers, config.attention_scale, config.attention_softcap, window
-        )
-        self._mixed.renew()
-        return calls + self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
-
-    def _ffn(self, i: int, x: Vector) -> list[Call]:
-        return self.ffn.of_layer(i, x, self._stream, self._added, self.counts[i])
 
     def logits_of(self, hidden: Vector) -> list[Call]:
         """The logits of what the head reads."""
@@ -257,13 +254,6 @@ class DecodeCalls:
         return calls + norm_calls(
             self._x, out.values, weight, bias, self._config.norm, self._config.norm_eps, added=added
         )  # fmt: skip
-
-    def _norm_result(self, values: F32, weight: F32 | None) -> list[Call]:
-        """A block's result, through a norm of its own where the family has one, on its way into the stream."""
-        self._pending.append(values)
-        if weight is None:
-            return []
-        return norm_calls(values, values, weight, None, self._config.norm, self._config.norm_eps)
 
     def _flush(self, keep: int = 0) -> list[Call]:
         """What is pending into the stream, but for the last `keep`."""

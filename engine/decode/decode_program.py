@@ -131,11 +131,11 @@ class DecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         calls.turn(cache.length + 1)
         calls.counts.fill(0)
-        calls.ffn.tallies.point_to(self._counters.per_neuron)
+        calls.ffn_plan.tallies.point_to(self._counters.per_neuron)
         if not self._pool.run(program, cancelled, self._timed):
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
         cache.advance(1)
-        self._counters.add_decoded(calls.ffn.totals(calls.counts))
+        self._counters.add_decoded(calls.ffn_plan.totals(calls.counts))
         logits: F32 = calls.logits.copy()
         return logits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
 from engine.executor.counters import FfnCounters
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from engine.model.kv_cache import KVCache
-from engine.model.rope import RotaryPositions
+from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix
@@ -24,7 +25,7 @@ Logits = F32  # [V]
 Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
 # (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> what each query makes of the values it may see,
 # [T, H, head_dim]. Who gives it decides what lies before these positions, and keeps k and v.
-Attend = Callable[[int, F32, F32, F32], F32]
+AttendCached = Callable[[int, F32, F32, F32], F32]
 PIECE_TOKENS = 256  # of what is computed again
 
 
@@ -75,7 +76,7 @@ class Decoder(Protocol):
 class Transformer:
     """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.
 
-    Families differ in fields of the ModelConfig and in which weights there are; the graph below is all of them.
+    What a layer does is in engine/model/graph.py; here its steps are computed at once.
     first_piece: how many tokens of a prompt go through `prefill` first, before it is known how long they take.
     """
 
@@ -90,6 +91,7 @@ class Transformer:
         decoder: Decoder | None = None,
     ) -> None:
         self.config = config
+        self.graph = graph_of(config)
         self.weights = weights
         self.executor = executor
         self.operators = operators
@@ -147,28 +149,23 @@ class Transformer:
         cache.advance(len(tokens))
         return self.last_norm(x)
 
-    def layer(self, i: int, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
-        """The residual stream x [T, D] before layer i -> behind it."""
-        block = self._block
-        if self.config.norms == "post":
-            block = self._post_norm_block
-        elif self.config.parallel:
-            block = self._parallel_block
-        return block(i, self.weights.layers[i], x, angles, attend)
+    def layer(self, i: int, x: F32, angles: Sequence[Angles], attend: AttendCached) -> F32:
+        """The residual stream x [T, D] before layer i -> behind it. angles: as `angles` gives them."""
+        run = EagerLayer(self, x, angles, attend)
+        emit(i, self.graph.layers[i], run)
+        return run.stream
 
     def attend(self, layer: int, q: F32, k: F32, v: F32, blocks: U8, layout: KvLayout, position: int) -> F32:
         """Attention of one sequence's next positions, as the layer sees them; blocks and shapes as `cached_attention`.
 
         Keys and values are kept in the blocks, behind the `position` positions that they hold.
         """
-        config = self.config
-        return self.operators.cached_attention(
-            q, k, v, blocks, layout, position, config.attention_scale, config.attention_softcap, config.window(layer)
-        )
+        spec = self.graph.attention(layer)
+        return self.operators.cached_attention(q, k, v, blocks, layout, position, spec.scale, spec.softcap, spec.window)
 
     def last_norm(self, x: F32) -> F32:
         """The residual stream behind the last layer [T, D] -> what the head reads, [T, D]."""
-        return self._norm(x, self.weights.final_norm, self.weights.final_norm_bias)
+        return self.norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
     def logits(self, hidden: F32) -> F32:
         """Hidden states [T, D] -> logits [T, V]."""
@@ -177,31 +174,6 @@ class Transformer:
         logits = self.operators.matmul(hidden, self.weights.head)
         cap = self.config.logit_softcap
         return logits if cap is None else self.operators.softcap(logits, cap)
-
-    def _block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
-        """Attention, then FFN, each behind a norm; Gemma has one after each as well."""
-        early = self._route(w, x) if self.config.early_router else None
-        mixed = self._attention(i, w, self._norm(x, w.attention_norm, w.attention_norm_bias), angles, attend)
-        x = x + self._norm(mixed, w.post_attention_norm)
-        normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
-        added = self.executor.ffn(i, normed, x, early or self._route(w, normed))
-        return x + self._norm(added, w.post_ffn_norm)
-
-    def _parallel_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
-        """Attention and FFN side by side, both of the layer's input, behind one norm or one each: Falcon."""
-        normed = self._norm(x, w.attention_norm, w.attention_norm_bias)
-        mixed = self._attention(i, w, normed, angles, attend)
-        if not self.config.shared_norm:
-            normed = self._norm(x, w.ffn_norm, w.ffn_norm_bias)
-        return x + mixed + self.executor.ffn(i, normed, x)
-
-    def _post_norm_block(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
-        """Attention, then FFN, each before a norm of the sum: OPT-350M."""
-        x = self._norm(x + self._attention(i, w, x, angles, attend), w.attention_norm, w.attention_norm_bias)
-        return self._norm(x + self.executor.ffn(i, x, x), w.ffn_norm, w.ffn_norm_bias)
-
-    def _route(self, w: LayerWeights, x: F32) -> Routing | None:
-        return None if w.router is None else route(self.config, w.router, x, self.operators, w.shared_gate)
 
     def embed(self, tokens: I64, positions: I64) -> F32:
         """Tokens [T] at positions [T] of their sequences -> the residual stream before the first layer, [T, D]."""
@@ -215,43 +187,31 @@ class Transformer:
             x = x + ops.rows(weights.positions, positions + config.position_offset)
         return x
 
-    def angles(self, positions: I64, length: int) -> tuple[Angles, Angles]:
-        """Cosines and sines for the layers that see everything, and for those that see a window.
+    def angles(self, positions: I64, length: int) -> tuple[Angles, ...]:
+        """Cosines and sines of each of the graph's tables of angles.
 
         length: of the sequence that the positions are of, as far as it is known.
         """
-        config, ops = self.config, self.operators
-        if config.positions != "rope":
-            nothing = np.zeros((len(positions), 0), np.float32)
-            return (nothing, nothing), (nothing, nothing)
-        rotation = self._rotary.rotation(length)
-        everywhere = ops.rope_angles(positions, config.rotated, rotation.theta, rotation.factors)
-        if rotation.scale != 1.0:
-            scale = np.float32(rotation.scale)
-            everywhere = everywhere[0] * scale, everywhere[1] * scale
-        if config.rope_theta_local is None:
-            return everywhere, everywhere
-        return everywhere, ops.rope_angles(positions, config.rotated, config.rope_theta_local)
+        found = []
+        for table in self.graph.angles:
+            if not table.rotated:
+                nothing = np.zeros((len(positions), 0), np.float32)
+                found.append((nothing, nothing))
+                continue
+            rotation = self._rotary.rotation(length) if table.scaled else Rotation(table.theta)
+            pair = self.operators.rope_angles(positions, table.rotated, rotation.theta, rotation.factors)
+            if rotation.scale != 1.0:
+                scale = np.float32(rotation.scale)
+                pair = pair[0] * scale, pair[1] * scale
+            found.append(pair)
+        return tuple(found)
 
-    def _attention(self, i: int, w: LayerWeights, x: F32, angles: tuple[Angles, Angles], attend: Attend) -> F32:
-        config, ops, n_tokens = self.config, self.operators, x.shape[0]
-        q = self._linear(x, w.q, w.q_bias).reshape(n_tokens, config.n_heads, config.head_dim)
-        k = self._linear(x, w.k, w.k_bias).reshape(n_tokens, config.n_kv_heads, config.head_dim)
-        v = self._linear(x, w.v, w.v_bias).reshape(n_tokens, config.n_kv_heads, config.head_dim)
-        if config.qk_norm:
-            q, k = self._norm(q, w.q_norm), self._norm(k, w.k_norm)
-        window = config.window(i)
-        if config.positions == "rope" and i not in config.unrotated:
-            cos, sin = angles[0 if window is None else 1]
-            q, k = ops.rope(q, cos, sin, config.rope_order), ops.rope(k, cos, sin, config.rope_order)
-        mixed = attend(i, q, k, v)
-        return self._linear(mixed.reshape(n_tokens, config.n_heads * config.head_dim), w.o, w.o_bias)
-
-    def _linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
+    def linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
+        """x [T, C] -> [T, R] for a matrix [R, C]."""
         out = self.operators.matmul(x, w)
         return out if bias is None else out + bias
 
-    def _norm(self, x: F32, weight: F32 | None, bias: F32 | None = None) -> F32:
+    def norm(self, x: F32, weight: F32 | None, bias: F32 | None = None) -> F32:
         """The model's norm over the last axis; x itself where the family has no norm at this place."""
         if weight is None:
             return x
@@ -260,6 +220,63 @@ class Transformer:
         return self.operators.layer_norm(
             x, weight, np.zeros_like(weight) if bias is None else bias, self.config.norm_eps
         )
+
+
+def joined_angles(each: Sequence[Sequence[Angles]]) -> tuple[Angles, ...]:
+    """Angles of several runs of positions, as Transformer.angles gives each -> those of all positions in a row."""
+    return tuple(
+        (np.concatenate([cos for cos, _ in table]), np.concatenate([sin for _, sin in table]))
+        for table in zip(*each, strict=True)
+    )
+
+
+class EagerLayer:
+    """Computes a layer's steps at once, over x [T, D]. stream: the residual stream as it is now."""
+
+    def __init__(self, model: Transformer, x: F32, angles: Sequence[Angles], attend: AttendCached) -> None:
+        self._model, self._angles, self._attend = model, angles, attend
+        self._values: dict[Value, F32] = {"stream": x}
+        self._normed_from: dict[Value, F32] = {}  # the stream that a norm read to make the value
+        self._routing: Routing | None = None
+
+    @property
+    def stream(self) -> F32:
+        return self._values["stream"]
+
+    def norm(self, layer: int, step: Norm) -> None:
+        w = self._model.weights.layers[layer]
+        bias = w.attention_norm_bias if step.weight == "attention_norm" else w.ffn_norm_bias
+        if step.to != "stream":
+            self._normed_from[step.to] = self.stream
+        self._values[step.to] = self._model.norm(self.stream, getattr(w, step.weight), bias)
+
+    def select(self, layer: int, step: Select) -> None:
+        model, w = self._model, self._model.weights.layers[layer]
+        if w.router is not None:
+            self._routing = route(model.config, w.router, self._values[step.reads], model.operators, w.shared_gate)
+
+    def attend(self, layer: int, step: Attend) -> None:
+        model, ops, spec = self._model, self._model.operators, step.spec
+        w, x = model.weights.layers[layer], self._values[step.reads]
+        q = model.linear(x, w.q, w.q_bias).reshape(len(x), spec.n_heads, spec.head_dim)
+        k = model.linear(x, w.k, w.k_bias).reshape(len(x), spec.n_kv_heads, spec.head_dim)
+        v = model.linear(x, w.v, w.v_bias).reshape(len(x), spec.n_kv_heads, spec.head_dim)
+        if spec.qk_norm:
+            q, k = model.norm(q, w.q_norm), model.norm(k, w.k_norm)
+        if spec.rotated:
+            cos, sin = self._angles[spec.angles]
+            q, k = ops.rope(q, cos, sin, spec.rope_order), ops.rope(k, cos, sin, spec.rope_order)
+        mixed = self._attend(layer, q, k, v)
+        self._add(model.linear(mixed.reshape(len(x), spec.q_width), w.o, w.o_bias), w, step.after)
+
+    def ffn(self, layer: int, step: Ffn) -> None:
+        x = self._values[step.reads]
+        residual = self._normed_from.get(step.reads, self.stream)
+        added = self._model.executor.ffn(layer, x, residual, self._routing)
+        self._add(added, self._model.weights.layers[layer], step.after)
+
+    def _add(self, result: F32, w: LayerWeights, after: str | None) -> None:
+        self._values["stream"] = self.stream + self._model.norm(result, getattr(w, after) if after else None)
 
 
 def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:

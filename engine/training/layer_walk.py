@@ -22,7 +22,7 @@ from engine.executor.counters import FfnCounters
 from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, first_values
 from engine.model.router import Routing
-from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence
+from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.training.residual_stream import ResidualStream
 from native_kernels import kv_blocks
@@ -259,15 +259,9 @@ class _Walk:
                 progress(layer * n_positions + rows.all.stop, n_layers * n_positions)
         return WalkedStream(self._graph, self._stream)
 
-    def _angles(self, rows: _Rows) -> tuple[Angles, Angles]:
-        """As the positions of each sequence turn: in some models by how long it is."""
-        found = [self._graph.angles(rows.position[one.rows], one.length) for one in rows.segments]
-
-        def joined(which: int) -> Angles:
-            cosines, sines = zip(*(angles[which] for angles in found), strict=True)
-            return np.concatenate(cosines), np.concatenate(sines)
-
-        return joined(0), joined(1)
+    def _angles(self, rows: _Rows) -> tuple[Angles, ...]:
+        """Those of each sequence: in some models they depend on its length."""
+        return joined_angles([self._graph.angles(rows.position[one.rows], one.length) for one in rows.segments])
 
     def _attend(self, layer: int, q: F32, k: F32, v: F32) -> F32:
         """Each sequence by itself. One at a time is kept: the one that goes on in the next batch is this one's last."""

@@ -87,7 +87,7 @@ class CardBatch:
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
         self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
-        self._angles: tuple[Angles, Angles] | None = None  # of the step that runs
+        self._angles: tuple[Angles, ...] | None = None  # of the step that runs
         self._caches: Sequence[CardCache] = ()
         self._runner = BatchRunner(card, operators.pool, self._memory, self._parts(), PATIENCE_S)
 
@@ -160,8 +160,8 @@ class CardBatch:
         memory.host_states.array[0] = positions
         memory.host_states.array[1] = positions + self._slot * np.arange(self.batch)
         self._angles, self._caches = angles_of(self._cpu, positions), caches
-        for i in range(4):
-            memory.host_angles.array[i] = self._angles[i // 2][i % 2]
+        for i, angles in enumerate(self._angles):
+            memory.host_angles.array[2 * i : 2 * i + 2] = angles
         x = self._runner.run(self._cpu.embed(tokens, positions))
         self._card.synchronize()
         self._count()
@@ -243,9 +243,8 @@ class CardBatch:
     def _whole(self, i: int, x: F32) -> F32:
         memory = self._memory
         normed, residual = memory.host_x.array.copy(), memory.host_stream.array.copy()
-        memory.host_cold.array[:] = self._executor.ffn(
-            i, normed, normed if self._config.norms == "post" else residual
-        )  # fmt: skip
+        reads_stream = self._cpu.graph.ffn(i).reads == "stream"
+        memory.host_cold.array[:] = self._executor.ffn(i, normed, normed if reads_stream else residual)
         return x
 
     def _with_bias(self, bias: F32, x: F32) -> F32:

@@ -128,11 +128,11 @@ class BatchMemory:
         self.status: I64 = line[32:33]
         self.flag_address = self._pinned.device_address + there["words"]
 
-    def angles(self, kind: int) -> tuple[int, int]:
-        """Cosines and sines of layers that see everything (0), or a window (1): f32 [B, R / 2] each."""
+    def angles(self, table: int) -> tuple[int, int]:
+        """Cosines and sines of one of the graph's tables of angles: f32 [B, R / 2] each."""
         array: F32 = self.host_angles.array
         one = array[0].nbytes
-        return self.host_angles.address + 2 * kind * one, self.host_angles.address + (2 * kind + 1) * one
+        return self.host_angles.address + 2 * table * one, self.host_angles.address + (2 * table + 1) * one
 
     def counts_of(self, layer: int, batch: int) -> int:
         """u32 [B, 2] of a layer: passed and fired; behind them the rest, as `counts_words` has it."""

@@ -1,6 +1,6 @@
-"""What the card does for a step of a batch, layer by layer, as operators asked for one after another.
+"""What the GPU does for a step of a batch, over one position of each sequence: an emitter of engine/model/graph.py.
 
-The same graph as prefill.py, over one position of each sequence. It runs nothing of the processor's.
+It runs nothing of the CPU's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from engine.config import ModelConfig
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
 from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import CardBatchOps
 from native_kernels.cuda.card import Activation, Card, CardBlock, CardMatrix, CardNorm
@@ -29,11 +30,14 @@ class BatchSteps:
         slot: int, mode: str, by_processor: Set[int],
     ) -> None:  # fmt: skip
         self._card, self._config, self._model, self._ops, self._memory = card, config, model, ops, memory
+        self._graph = graph_of(config)
         self._n, self._slot, self._mode = batch, slot, mode
         self._width = config.d_model
         self._activation = cast(Activation, config.activation.removesuffix("-glu"))
         self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.by_processor = by_processor
+        self._ffn_in = memory.ffn_in
+        self._words = 0  # address of which neurons the layer needs; 0: all
         self._pieces: dict[int, list[Piece]] = {
             i: pieces_of(layer.reached, memory.halves, memory.half_bytes)
             for i, layer in enumerate(model.layers)
@@ -96,106 +100,108 @@ class BatchSteps:
     # -------------------------------------------------------------- a layer
 
     def layer(self, i: int, layer: CardLayer) -> None:
-        """All of the layer but what the processor adds, which `take_cold` fetches."""
-        memory, config = self._memory, self._config
-        if config.norms == "post":
-            self._round(memory.attention_in, None)
-            self._attention(i, layer, memory.attention_in)
-            self._round(memory.ffn_in, layer.attention_norm, memory.stream)
-            self._ffn(i, layer)
-            return
-        self._round(memory.attention_in, layer.attention_norm)
-        if config.parallel:
-            if not config.shared_norm:
-                self._round(memory.ffn_in, layer.ffn_norm, memory.normed)
-            else:
-                self._round(memory.ffn_in, layer.attention_norm, memory.normed)
-            words = self._exchange(i, layer)
-            self._attention(i, layer, memory.attention_in)
-            self._hot(i, layer, words)
-            return
-        self._attention(i, layer, memory.attention_in)
-        self._round(memory.ffn_in, layer.ffn_norm, memory.normed)
-        self._ffn(i, layer)
+        """All of the layer; where the CPU adds something, `take_cold` fetches that and does what is behind it."""
+        self._words = 0
+        behind = len(self._graph.steps_after_ffn(i)) if layer.has_cold else 0
+        steps = self._graph.layers[i]
+        emit(i, steps[: len(steps) - behind], self)
 
     def take_cold(self, i: int, layer: CardLayer) -> None:
-        """The processor's sums, into what the layer's feed-forward block adds to."""
-        cold = self._memory.host_cold.pinned
-        self._card.advance(self._target(layer).address, self._n * self._width, others=(cold,))
-        self._close(layer)
+        """The CPU's sums, into what the layer's feed-forward block adds to, and the rest of the layer."""
+        step = self._graph.ffn(i)
+        self._card.advance(self._target(step).address, self._n * self._width, others=(self._memory.host_cold.pinned,))
+        self._add_apart(i, step.after)
+        emit(i, self._graph.steps_after_ffn(i), self)
 
-    def _ffn(self, i: int, layer: CardLayer) -> None:
-        words = self._exchange(i, layer)
-        self._hot(i, layer, words)
+    def norm(self, layer: int, step: Norm) -> None:
+        """Also as it was before it was rounded: the CPU reads that."""
+        memory, weight = self._memory, getattr(self._layer(layer), step.weight)
+        if step.to == "attention_in" and self._graph.ffn(layer).reads != "attention_in":
+            self._round(memory.attention_in, weight)
+        else:
+            out = memory.stream if step.to == "stream" else memory.normed
+            self._round(self._rounded(step.to), weight, out)
 
-    def _target(self, layer: CardLayer) -> Rows:
-        return self._memory.stream if layer.post_ffn_norm is None else self._memory.apart
-
-    def _close(self, layer: CardLayer) -> None:
-        """Behind all that a feed-forward block adds."""
-        if layer.post_ffn_norm is not None:
-            memory = self._memory
-            self._ops.round(memory.apart, self._n, self._width, None, layer.post_ffn_norm, memory.stream, adds=True)
-        if self._config.norms == "post":
-            self._round(None, layer.ffn_norm, self._memory.stream)
-
-    def _attention(self, i: int, layer: CardLayer, x: RoundedRows) -> None:
-        memory, config, ops, n = self._memory, self._config, self._ops, self._n
-        heads, kv = config.n_heads, layer.kv
-        step = memory.qkv.step
-        keys = Rows(memory.qkv.address + 4 * layer.q.n_rows, step)
-        values = Rows(keys.address + 4 * layer.k.n_rows, step)
-        biases = (layer.q_bias, layer.k_bias, layer.v_bias)
-        ops.multiply_three((layer.q, layer.k, layer.v), x, n, (memory.qkv, keys, values), memory.tile, biases)
-        window = config.window(i)
-        turned = config.positions == "rope" and i not in config.unrotated
-        cosines, sines = memory.angles(0 if window is None else 1)
-        states = memory.host_states.address
-        ops.place_heads(
-            memory.qkv, n, heads, kv, 0, cosines, sines, config.rotated // 2 if turned else 0, config.rope_order,
-            layer.q_norm, layer.k_norm, states + 4 * n,
-        )  # fmt: skip
-        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
-        ops.attend_each(
-            memory.qkv, n, heads, kv, self._slot, states, memory.mixed, scale, config.attention_softcap, window
-        )
-        ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
-        if layer.post_attention_norm is None:
-            ops.multiply(layer.o, memory.mixed_in, n, memory.stream, memory.tile, layer.o_bias, True)
-            return
-        ops.multiply(layer.o, memory.mixed_in, n, memory.apart, memory.tile, layer.o_bias)
-        ops.round(memory.apart, n, self._width, None, layer.post_attention_norm, memory.stream, adds=True)
-
-    # -------------------------------------------------------------- neurons
-
-    def _exchange(self, i: int, layer: CardLayer) -> int:
-        """Which neurons are needed, and what the processor reads to it; the address of the words, 0: all are."""
-        memory, config = self._memory, self._config
-        words = self._predict(layer) if self.predicts(i) and layer.whole is None else 0
-        if layer.has_cold:
-            source = memory.stream.address if config.norms == "post" else memory.normed.address
-            size = self._n * self._width
-            if i in self.by_processor:
+    def select(self, layer: int, step: Select) -> None:
+        """Which neurons are needed, and what the CPU reads to it."""
+        one, memory = self._layer(layer), self._memory
+        if self.predicts(layer) and one.whole is None:
+            self._words = self._predict(one, step.reads)
+        if one.has_cold:
+            source = memory.stream.address if step.reads == "stream" else memory.normed.address
+            size, words = self._n * self._width, self._words
+            if layer in self.by_processor:
                 self._card.copy(memory.stream.address, memory.host_stream.pinned, size)
             cold = memory.host_cold_words
             self._card.publish(
                 memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
-                cold.pinned if words else 0, config.d_ff if words else 0,
+                cold.pinned if words else 0, self._config.d_ff if words else 0,
             )  # fmt: skip
-        pieces = self._pieces.get(i, [])[: len(memory.halves)]
+        pieces = self._pieces.get(layer, [])[: len(memory.halves)]
         if pieces:
             self._ops.hold_staging()
         for piece in pieces:  # on their way from here on, beside all that comes before they are computed
-            self._stage(i, piece, words)
-        return words
+            self._stage(layer, piece, self._words)
 
-    def _predict(self, layer: CardLayer) -> int:
+    def attend(self, layer: int, step: Attend) -> None:
+        one, memory, ops, n, spec = self._layer(layer), self._memory, self._ops, self._n, step.spec
+        if step.reads == "stream":
+            self._round(memory.attention_in, None)
+        kv, qkv = one.kv, memory.qkv
+        keys = Rows(qkv.address + 4 * spec.q_width, qkv.step)
+        values = Rows(keys.address + 4 * spec.kv_width, qkv.step)
+        biases = (one.q_bias, one.k_bias, one.v_bias)
+        ops.multiply_three((one.q, one.k, one.v), memory.attention_in, n, (qkv, keys, values), memory.tile, biases)
+        cosines, sines = memory.angles(spec.angles)
+        states = memory.host_states.address
+        ops.place_heads(
+            qkv, n, spec.n_heads, kv, 0, cosines, sines, spec.rotated // 2, spec.rope_order, one.q_norm, one.k_norm,
+            states + 4 * n,
+        )  # fmt: skip
+        ops.attend_each(
+            qkv, n, spec.n_heads, kv, self._slot, states, memory.mixed, spec.scale, spec.softcap, spec.window
+        )
+        ops.round(memory.mixed, n, memory.mixed.step, memory.mixed_in)
+        target = self._target(step)
+        ops.multiply(one.o, memory.mixed_in, n, target, memory.tile, one.o_bias, step.after is None)
+        self._add_apart(layer, step.after)
+
+    def ffn(self, layer: int, step: Ffn) -> None:
+        one, target = self._layer(layer), self._target(step)
+        self._ffn_in = self._rounded(step.reads)
+        if step.after is not None:
+            self._card.fill(target.address, 0, 4 * self._n * self._width)
+        self._hot(layer, one, self._words, target)
+        if not one.has_cold:
+            self._add_apart(layer, step.after)
+
+    def _layer(self, i: int) -> CardLayer:
+        layer = self._model.layers[i]
+        assert layer is not None, "the layer is on the GPU"
+        return layer
+
+    def _rounded(self, value: Value) -> RoundedRows:
+        """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
+        return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
+
+    def _target(self, step: Attend | Ffn) -> Rows:
+        return self._memory.stream if step.after is None else self._memory.apart
+
+    def _add_apart(self, layer: int, after: str | None) -> None:
+        """A block's result that is apart, through its norm into the stream."""
+        if after is not None:
+            memory, weight = self._memory, getattr(self._layer(layer), after)
+            self._ops.round(memory.apart, self._n, self._width, None, weight, memory.stream, adds=True)
+
+    # -------------------------------------------------------------- neurons
+
+    def _predict(self, layer: CardLayer, reads: Value) -> int:
         memory, ops, n, predictor = self._memory, self._ops, self._n, layer.predictor
         assert predictor is not None, "who asks has looked"
         part = predictor.low_rank
         assert part is not None, "so it has"
-        x = memory.ffn_in
-        if predictor.reads_residual and self._config.norms != "post":
+        x = self._rounded(reads)
+        if predictor.reads_residual and reads != "stream":
             ops.round(memory.stream, n, self._width, memory.stream_in)
             x = memory.stream_in
         inner = memory.inner
@@ -208,10 +214,7 @@ class BatchSteps:
         )  # fmt: skip
         return memory.words
 
-    def _hot(self, i: int, layer: CardLayer, words: int) -> None:
-        target = self._target(layer)
-        if layer.post_ffn_norm is not None:
-            self._card.fill(target.address, 0, 4 * self._n * self._width)
+    def _hot(self, i: int, layer: CardLayer, words: int, target: Rows) -> None:
         bias = layer.down_bias
         if layer.block is not None:
             self._block(i, layer.block, words, target, bias)
@@ -223,8 +226,6 @@ class BatchSteps:
             self._ops.multiply_columns(
                 layer.whole.down, memory.hidden_in, self._n, target, memory.tile, layer.down_bias, True
             )
-        if not layer.has_cold:
-            self._close(layer)
 
     def _reached(self, i: int, words: int, target: Rows, bias: int) -> None:
         """The neurons whose rows are brought from the host's memory; the first pieces are on their way already."""
@@ -255,10 +256,10 @@ class BatchSteps:
         """What goes into down, rounded."""
         memory, ops, n = self._memory, self._ops, self._n
         if gate is None:
-            ops.multiply(up, memory.ffn_in, n, memory.first, memory.tile, up_bias)
+            ops.multiply(up, self._ffn_in, n, memory.first, memory.tile, up_bias)
         else:
             both = (memory.first, memory.up)
-            ops.multiply_two((gate, up), memory.ffn_in, n, both, memory.tile, (gate_bias, up_bias))
+            ops.multiply_two((gate, up), self._ffn_in, n, both, memory.tile, (gate_bias, up_bias))
         counts = memory.counts_of(i, n)
         if words:
             ops.keep(memory.first, n, up.n_rows, slots, words, counts + 8 * n)

@@ -1,4 +1,5 @@
-"""Prompts on the card: many positions at once through every layer, the neurons that are not there streamed to it.
+"""Prompts on the GPU: many positions at once through every layer, the neurons that are not there streamed to it. An
+emitter of engine/model/graph.py.
 
 A layer at home on the card runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
 come through a ring of buffers, all added into the stream in this order. A layer at home on the processor runs
@@ -19,6 +20,7 @@ from engine.executor.counters import FfnCounters
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
@@ -163,7 +165,7 @@ class CardPrefill:
             if not on_card:
                 memory.upload(x)
             on_card = True
-            _LayerPass(self, i, layer, len(tokens), start).run()
+            emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start))
         x = memory.download(len(tokens), unwanted) if on_card else x[unwanted:]
         self._count(len(tokens))
         return x
@@ -173,7 +175,7 @@ class CardPrefill:
         return [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
 
     def _on_processor(
-        self, i: int, x: F32, angles: tuple[Angles, Angles], cache: PromptCache, start: int
+        self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int
     ) -> tuple[F32, bool]:
         row = cache.region.rows[i]
         assert row is not None, "a layer at home on the processor has blocks"
@@ -209,79 +211,67 @@ class CardPrefill:
                 self.counters.per_neuron[i] += fired[i]
 
 
-class _LayerPass:
+class LayerPass:
     """One piece of a prompt through one layer on the card."""
 
-    def __init__(self, owner: CardPrefill, i: int, layer: CardLayer, n_tokens: int, start: int) -> None:
-        self._owner, self._i, self._layer, self._n, self._start = owner, i, layer, n_tokens, start
-        self._config, self._ops, self._memory = owner._config, owner._ops, owner._memory
-        self._width = self._config.d_model
+    def __init__(self, owner: CardPrefill, layer: CardLayer, n_tokens: int, start: int) -> None:
+        self._owner, self._layer, self._n, self._start = owner, layer, n_tokens, start
+        self._ops, self._memory = owner._ops, owner._memory
+        self._width = owner._config.d_model
         self._stream = Rows(self._memory.stream, self._width)
 
-    def run(self) -> None:
-        """The families' blocks are Transformer's: _block, _parallel_block, _post_norm_block."""
-        layer, memory, config = self._layer, self._memory, self._config
-        if config.norms == "post":
-            self._round(memory.attention_in, None)
-            self._attention(memory.attention_in)
-            self._round(memory.ffn_in, layer.attention_norm, out=self._stream)
-            self._ffn(memory.ffn_in)
-            self._round(None, layer.ffn_norm, out=self._stream)
-            return
-        self._round(memory.attention_in, layer.attention_norm)
-        if config.parallel:
-            ffn_in = memory.attention_in
-            if not config.shared_norm:
-                ffn_in = memory.ffn_in
-                self._round(ffn_in, layer.ffn_norm)
-            self._attention(memory.attention_in)
-            self._ffn(ffn_in)
-            return
-        self._attention(memory.attention_in)
-        self._round(memory.ffn_in, layer.ffn_norm)
-        self._ffn(memory.ffn_in)
+    def norm(self, layer: int, step: Norm) -> None:
+        out = self._stream if step.to == "stream" else None
+        self._round(self._rounded(step.to), getattr(self._layer, step.weight), out)
+
+    def select(self, layer: int, step: Select) -> None:
+        """Nothing: among many positions every neuron is needed."""
+
+    def attend(self, layer: int, step: Attend) -> None:
+        one, memory, ops, spec, n = self._layer, self._memory, self._ops, step.spec, self._n
+        x = memory.attention_in
+        if step.reads == "stream":
+            self._round(x, None)
+        kv, at, width = one.kv, memory.qkv, spec.q_width + 2 * spec.kv_width
+        qkv, mixed = Rows(at, width), Rows(memory.mixed, spec.q_width)
+        ops.multiply(one.q, x, n, qkv, memory.tile, one.q_bias)
+        keys = Rows(at + 4 * spec.q_width, width)
+        values = Rows(keys.address + 4 * spec.kv_width, width)
+        ops.multiply_two((one.k, one.v), x, n, (keys, values), memory.tile, (one.k_bias, one.v_bias))
+        cosines, sines = memory.angles[spec.angles]
+        ops.place_heads(
+            qkv, n, spec.n_heads, kv, self._start, cosines, sines, spec.rotated // 2, spec.rope_order, one.q_norm,
+            one.k_norm,
+        )  # fmt: skip
+        ops.attend(qkv, n, spec.n_heads, kv, self._start, mixed, spec.scale, spec.softcap, spec.window)
+        ops.round(mixed, n, mixed.step, memory.mixed_in)
+        self._add(
+            step.after,
+            lambda out, adds: ops.multiply(one.o, memory.mixed_in, n, out, memory.tile, one.o_bias, adds),
+        )
+
+    def ffn(self, layer: int, step: Ffn) -> None:
+        x = self._rounded(step.reads)
+        self._add(step.after, lambda out, adds: FfnPass(self._owner, layer, self._n, x, out, adds).run())
+
+    def _rounded(self, value: Value) -> RoundedRows:
+        """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
+        return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
 
     def _round(self, to: RoundedRows | None, norm: CardNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._stream, self._n, self._width, to, norm, out)
 
-    def _attention(self, x: RoundedRows) -> None:
-        layer, memory, config, ops = self._layer, self._memory, self._config, self._ops
-        heads, kv, n = config.n_heads, layer.kv, self._n
-        at, step = memory.qkv, (heads + 2 * kv.n_kv_heads) * kv.head_dim
-        ops.multiply(layer.q, x, n, Rows(at, step), memory.tile, layer.q_bias)
-        keys = Rows(at + 4 * layer.q.n_rows, step)
-        values = Rows(keys.address + 4 * layer.k.n_rows, step)
-        ops.multiply_two((layer.k, layer.v), x, n, (keys, values), memory.tile, (layer.k_bias, layer.v_bias))
-        window = config.window(self._i)
-        turned = config.positions == "rope" and self._i not in config.unrotated
-        cosines, sines = memory.angles[0 if window is None else 1]
-        qkv, mixed = Rows(memory.qkv, step), Rows(memory.mixed, heads * kv.head_dim)
-        ops.place_heads(
-            qkv, n, heads, kv, self._start, cosines, sines, config.rotated // 2 if turned else 0, config.rope_order,
-            layer.q_norm, layer.k_norm,
-        )  # fmt: skip
-        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
-        ops.attend(qkv, n, heads, kv, self._start, mixed, scale, config.attention_softcap, window)
-        ops.round(mixed, n, mixed.step, memory.mixed_in)
-        self._add(
-            layer.post_attention_norm,
-            lambda out, adds: ops.multiply(layer.o, memory.mixed_in, n, out, memory.tile, layer.o_bias, adds),
-        )
-
-    def _add(self, norm: CardNorm | None, product: Callable[[Rows, bool], None]) -> None:
+    def _add(self, after: str | None, product: Callable[[Rows, bool], None]) -> None:
         """What `product` leaves in rows, or adds to them, goes into the stream, through the norm if there is one."""
-        if norm is None:
+        if after is None:
             product(self._stream, True)
             return
         apart = Rows(self._memory.apart, self._width)
         product(apart, False)
-        self._ops.round(apart, self._n, self._width, None, norm, self._stream, adds=True)
-
-    def _ffn(self, x: RoundedRows) -> None:
-        self._add(self._layer.post_ffn_norm, lambda out, adds: _Ffn(self._owner, self._i, self._n, x, out, adds).run())
+        self._ops.round(apart, self._n, self._width, None, getattr(self._layer, after), self._stream, adds=True)
 
 
-class _Ffn:
+class FfnPass:
     """The feed-forward part of one layer, for one piece of a prompt: hot neurons, then cold ones."""
 
     def __init__(self, owner: CardPrefill, i: int, n_tokens: int, x: RoundedRows, out: Rows, adds: bool) -> None:

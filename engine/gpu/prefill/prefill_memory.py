@@ -157,12 +157,12 @@ class PrefillMemory:
         self.angles = ((places[0], places[1]), (places[2], places[3]))
         self._keep: list[F32] = []
 
-    def begin(self, angles: tuple[Angles, Angles], n_layers: int, counts_neurons: bool) -> None:
+    def begin(self, angles: Sequence[Angles], n_layers: int, counts_neurons: bool) -> None:
         """A new piece: its angles, and nothing counted or gathered."""
         self.settle()
         self._ops.gather_nothing()
         self._keep.clear()
-        for places, pair in zip(self.angles, angles, strict=True):
+        for places, pair in zip(self.angles, angles, strict=False):
             for place, values in zip(places, pair, strict=True):
                 kept = np.ascontiguousarray(values, np.float32)
                 self._keep.append(kept)

@@ -26,6 +26,7 @@ from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
 from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
 from engine.gpu.weights.cache import CardCache, KvRegion
 from engine.gpu.weights.layers import CardModel
+from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.transformer import check_tokens
@@ -315,17 +316,18 @@ class CardDecodeProgram:
         return TokenRunner(card, self._pool, plans, places, shared, self._execution, self._patience_s)
 
     def _turn(self, length: int) -> None:
-        """Lets the next token's position turn on the card as in a sequence of so many tokens."""
+        """Sets the rotary frequencies on the GPU for a sequence of this length."""
         rotation, config = self._rotary.rotation(length), self._config
         if config.positions != "rope" or rotation is self._rotation:
             return
         if self._rotation is not None and rotation.scale != self._rotation.scale:
             self._runner.close()
             self._runner = self._laid_out(rotation.scale)
-        everywhere, local = self._memory.places.frequencies
-        self._upload(everywhere, rotation)
-        if self._rotation is None and config.rope_theta_local is not None:
-            self._upload(local, Rotation(config.rope_theta_local))
+        for table, to in zip(graph_of(config).angles, self._memory.places.frequencies, strict=False):
+            if table.scaled:
+                self._upload(to, rotation)
+            elif self._rotation is None:
+                self._upload(to, Rotation(table.theta))
         self._rotation = rotation
 
     def _upload(self, to: int, rotation: Rotation) -> None:

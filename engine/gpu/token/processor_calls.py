@@ -17,6 +17,7 @@ from engine.decode.ffn_calls import FUSED_ACTIVATIONS, FfnCalls
 from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
 from engine.gpu.weights.layers import CardModel
+from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I64
@@ -88,7 +89,7 @@ class ProcessorCalls:
         self._x.renew()
         self._residual.renew()
         if i in self.by_processor:
-            residual = self._x if self._config.norms == "post" else self._residual
+            residual = self._x if graph_of(self._config).ffn(i).reads == "stream" else self._residual
             return self.ffn.of_layer(i, self._x, residual, shared.cold.array, counts)
         w = self._weights.layers[i].ffns[0]
         rounding: list[Call] = []

@@ -50,8 +50,8 @@ class TokenPlaces:
 
     state: int
     stream: CardVector  # [D], the residual stream
-    normed: CardVector  # [D]
-    also_normed: CardVector  # [D], where attention and FFN stand side by side
+    attention_in: CardVector  # [D], as engine/model/graph.py names it
+    ffn_in: CardVector  # [D]
     qkv: int  # [H + 2 H_kv, head_dim]
     mixed: CardVector  # [H * head_dim]
     attended: int  # [D]
@@ -70,8 +70,8 @@ class TokenPlaces:
     narrow: CardVector  # [E], or in front of it OPT-350M's projection
     logits: int
     counts: int
-    angles: tuple[int, int]  # [R / 2, 2] each: of layers that see everything, and of those that see a window
-    frequencies: tuple[int, int]  # f64 [R / 2]
+    angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
+    frequencies: tuple[int, int]  # f64 [R / 2], of each table
     epoch: int  # i64: how often the card has told the processor, and the other way round
     seen: int
 
@@ -184,8 +184,8 @@ def _lay_out(
         counts=places.take(4 * COUNTS * config.n_layers),
         logits=logits,
         stream=stream,
-        normed=places.vector(d, rounds),
-        also_normed=places.vector(d, rounds),
+        attention_in=places.vector(d, rounds),
+        ffn_in=places.vector(d, rounds),
         qkv=places.take(4 * (config.n_heads + 2 * config.n_kv_heads) * config.head_dim),
         mixed=places.vector(config.n_heads * config.head_dim, rounds_o),
         attended=places.take(4 * d),

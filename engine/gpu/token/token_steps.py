@@ -1,7 +1,7 @@
-"""What the card does for one token, as a list of its operators in their order; it runs nothing and keeps no numbers.
+"""What the GPU does for one token, as a list of its operators in their order; it runs nothing and keeps no numbers.
 
-The same graph as engine/model/transformer.py. A value that is added to the residual stream is not added at once: the
-step that reads the stream next takes it along, also what the processor has added up meanwhile.
+An emitter of engine/model/graph.py. A value that is added to the residual stream is not added at once: the step that
+reads the stream next takes it along, also what the processor has added up meanwhile.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
 
 Step = partial[None]  # one operator with its operands
@@ -56,6 +57,7 @@ class TokenSteps:
         processor computes."""
         self._card = card
         self._config = config
+        self._graph = graph_of(config)
         self._model = model
         self._mode = mode
         self._places = places
@@ -63,12 +65,14 @@ class TokenSteps:
         self._by_processor = by_processor
         self._activation = ACTIVATIONS[config.activation.removesuffix("-glu")]
         self._steps: list[Step] = []
+        self._stage = ""
         self._pending = _Pending()
         self._has_angles = False
+        self._bits = 0  # address of the neurons that the layer's predictor expects; 0: all
 
     def take(self) -> list[Step]:
         """The steps since this was last asked."""
-        steps, self._steps = self._steps, []
+        steps, self._steps, self._stage = self._steps, [], ""
         return steps
 
     # -------------------------------------------------------------- between the two
@@ -79,15 +83,15 @@ class TokenSteps:
         words = STATE_WORDS + config.d_model
         self._begin("other")
         self._do(partial(self._card.copy, self._shared.state.address, places.state, words))
-        if config.norms == "post" and places.stream.bytes:
+        if self._reads_stream() and places.stream.bytes:
             self._do(partial(self._card.quantise, places.stream))
-        if config.positions != "rope" or self._has_angles:
+        if self._has_angles:
             return
         self._has_angles = True
-        half = config.rotated // 2
-        scales = (angle_scale,) if config.rope_theta_local is None else (angle_scale, 1.0)
-        for scale, frequencies, to in zip(scales, places.frequencies, places.angles, strict=False):
-            self._do(partial(self._card.angles, places.state, frequencies, scale, half, to))
+        for table, frequencies, to in zip(self._graph.angles, places.frequencies, places.angles, strict=False):
+            if table.rotated:
+                scale = angle_scale if table.scaled else 1.0
+                self._do(partial(self._card.angles, places.state, frequencies, scale, table.rotated // 2, to))
 
     def leave(self) -> None:
         """The whole stream to the processor, and what was counted."""
@@ -102,83 +106,75 @@ class TokenSteps:
         """Layer i. Where it has cold neurons, the processor is told once it can begin with them; the next step takes
         its sum along."""
         self._begin("attention")
-        if self._config.norms == "post":
-            self._post_norm_block(i, layer)
-        elif self._config.parallel:
-            self._parallel_block(i, layer)
+        self._bits = 0
+        emit(i, self._graph.layers[i], self)
+
+    def norm(self, layer: int, step: Norm) -> None:
+        weight = getattr(self._layer(layer), step.weight)
+        if step.to == "stream":  # what the CPU adds meanwhile comes first
+            self._pending.closing = weight
         else:
-            self._block(i, layer)
+            self._advance(weight, self._vector(step.to))
 
-    def _block(self, i: int, layer: CardLayer) -> None:
-        places = self._places
-        self._advance(layer.attention_norm, places.normed)
-        self._attention(i, layer, places.normed)
-        if layer.post_attention_norm is not None:
-            attended = CardVector(self._config.d_model, places.attended)
-            self._do(partial(self._card.norm, places.attended, layer.post_attention_norm, attended))
-        self._pending.others.append(places.attended)
-        self._advance(layer.ffn_norm, places.normed)
-        bits = self._exchange(i, layer, places.normed)
-        self._hot(i, layer, places.normed, bits)
-        self._pending.through = layer.post_ffn_norm
+    def select(self, layer: int, step: Select) -> None:
+        """Which neurons are expected, and the CPU's share of the work to it."""
+        one, places, shared = self._layer(layer), self._places, self._shared
+        x = self._read(step.reads)
+        if one.whole is None and layer not in self._by_processor:
+            self._bits = self._predict(layer, one, x)
+        if not one.has_cold:
+            return
+        if layer in self._by_processor:
+            self._do(partial(self._card.copy, places.stream.values, shared.residual.address, self._config.d_model))
+        self._publish(x.values, shared.x.address, self._bits, one.hot_bits)
+        self._pending.others.append(shared.cold.address)
 
-    def _parallel_block(self, i: int, layer: CardLayer) -> None:
-        places = self._places
-        self._advance(layer.attention_norm, places.normed)
-        x = places.normed
-        if not self._config.shared_norm:
-            assert layer.ffn_norm is not None, "the family has two norms"
-            x = places.also_normed
-            self._do(partial(self._card.norm, places.stream.values, layer.ffn_norm, x))
-        bits = self._exchange(i, layer, x)
+    def attend(self, layer: int, step: Attend) -> None:
+        one, places, card, spec = self._layer(layer), self._places, self._card, step.spec
+        x = self._read(step.reads)
         self._begin("attention")
-        self._attention(i, layer, places.normed)
-        self._hot(i, layer, x, bits)
-        self._pending.others.insert(0, places.attended)
-
-    def _post_norm_block(self, i: int, layer: CardLayer) -> None:
-        places = self._places
-        self._advance()
-        self._attention(i, layer, places.stream)
-        self._pending.others.append(places.attended)
-        self._advance(layer.attention_norm, places.stream)
-        bits = self._exchange(i, layer, places.stream)
-        self._hot(i, layer, places.stream, bits)
-        self._pending.closing = layer.ffn_norm
-
-    def _attention(self, i: int, layer: CardLayer, x: CardVector) -> None:
-        config, places, card = self._config, self._places, self._card
-        n_q, n_k = config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim
+        n_q, n_k = spec.q_width, spec.kv_width
         outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
-        biases = (layer.q_bias, layer.k_bias, layer.v_bias)
-        self._do(partial(card.multiply, (layer.q, layer.k, layer.v), x, outs, biases))
-        window = config.window(i)
-        turns = config.positions == "rope" and i not in config.unrotated
-        local = window is not None and config.rope_theta_local is not None
+        biases = (one.q_bias, one.k_bias, one.v_bias)
+        self._do(partial(card.multiply, (one.q, one.k, one.v), x, outs, biases))
         self._do(partial(
-            card.rotate_and_store, places.qkv, config.n_heads, layer.kv, places.state, places.angles[local],
-            config.rotated // 2 if turns else 0, config.rope_order, layer.q_norm, layer.k_norm,
+            card.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state, places.angles[spec.angles],
+            spec.rotated // 2, spec.rope_order, one.q_norm, one.k_norm,
         ))  # fmt: skip
-        scale = config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale
         self._do(partial(
-            card.attend, places.qkv, config.n_heads, layer.kv, places.state, places.mixed, scale,
-            config.attention_softcap, window,
+            card.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed, spec.scale, spec.softcap,
+            spec.window,
         ))  # fmt: skip
-        self._do(partial(card.multiply, (layer.o,), places.mixed, (places.attended,), (layer.o_bias,)))
+        self._do(partial(card.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
+        if step.after is not None:
+            attended = CardVector(self._config.d_model, places.attended)
+            self._do(partial(card.norm, places.attended, getattr(one, step.after), attended))
+        self._pending.others.insert(0, places.attended)  # before what the CPU adds, as everywhere
+
+    def ffn(self, layer: int, step: Ffn) -> None:
+        one = self._layer(layer)
+        self._hot(layer, one, self._vector(step.reads), self._bits)  # `select` has brought the stream up to date
+        self._pending.through = None if step.after is None else getattr(one, step.after)
+
+    def _layer(self, i: int) -> CardLayer:
+        layer = self._model.layers[i]
+        assert layer is not None, "the layer is on the GPU"
+        return layer
+
+    def _reads_stream(self) -> bool:
+        """Whether layers begin with the stream as it is, not with a norm of it."""
+        return not isinstance(self._graph.layers[0][0], Norm)
+
+    def _vector(self, value: Value) -> CardVector:
+        places = self._places
+        return {"stream": places.stream, "attention_in": places.attention_in, "ffn_in": places.ffn_in}[value]
+
+    def _read(self, value: Value) -> CardVector:
+        if value == "stream":
+            self._advance()
+        return self._vector(value)
 
     # -------------------------------------------------------------- neurons
-
-    def _exchange(self, i: int, layer: CardLayer, x: CardVector) -> int:
-        """Which neurons are expected, and the processor's share of the work to it; the address of the bits, 0: all."""
-        places, shared = self._places, self._shared
-        bits = 0 if layer.whole is not None or i in self._by_processor else self._predict(i, layer, x)
-        if not layer.has_cold:
-            return bits
-        if i in self._by_processor:
-            self._do(partial(self._card.copy, places.stream.values, shared.residual.address, self._config.d_model))
-        self._publish(x.values, shared.x.address, bits, layer.hot_bits)
-        self._pending.others.append(shared.cold.address)
-        return bits
 
     def _predict(self, i: int, layer: CardLayer, x: CardVector) -> int:
         places, card, predictor = self._places, self._card, layer.predictor
@@ -298,7 +294,9 @@ class TokenSteps:
     # -------------------------------------------------------------- pieces
 
     def _begin(self, stage: str) -> None:
-        self._do(partial(stage_begins, stage))
+        if stage != self._stage:
+            self._do(partial(stage_begins, stage))
+        self._stage = stage
 
     def _do(self, step: Step) -> None:
         self._steps.append(step)

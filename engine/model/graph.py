@@ -1,0 +1,207 @@
+"""What each layer of a model does, as data: the one description of its graph. It computes nothing.
+
+A layer is a list of steps over named values. Each way to run a model walks the same list with an emitter of its own:
+
+- transformer.py computes at once; with the reference operators it is the specification of all others;
+- engine/decode/decode_calls.py lays out one token as calls of CPU kernels;
+- engine/gpu/token/token_steps.py lays out one token on the GPU, engine/gpu/batch/batch_steps.py one of each sequence;
+- engine/gpu/prefill/prefill.py runs many positions of a prompt on the GPU.
+
+A new step is a dataclass here, a line in `emit`, and one method in each emitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Protocol, assert_never
+
+from engine.config import ModelConfig
+from native_kernels.backend import RopeOrder
+
+# "stream" is the residual stream; the others are what a norm makes of it.
+Value = Literal["stream", "attention_in", "ffn_in"]
+
+
+@dataclass(frozen=True)
+class Angles:
+    """One table of rotary angles, position x theta ^ (-2i / rotated); a model has one or two.
+
+    scaled: the model's rope_scaling, divisors and scale apply to it (engine/model/rope.py).
+    """
+
+    rotated: int  # how many of a head's values are rotated; 0: positions are not rotary
+    theta: float
+    scaled: bool
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """One layer's attention.
+
+    Shapes: q [T, n_heads, head_dim], k and v [T, n_kv_heads, head_dim].
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    scale: float  # of the products of queries and keys
+    softcap: float | None  # None: those products are not capped
+    window: int | None  # how many positions a query sees, itself included; None: all before it
+    rotated: int  # how many values of each head are rotated; 0: none
+    rope_order: RopeOrder
+    angles: int  # which of Graph.angles it rotates by
+    qk_norm: bool  # an RMS norm over each head of q and k, before the rotation
+
+    @property
+    def q_width(self) -> int:
+        """Values of all query heads of a position, and of what attention makes of them."""
+        return self.n_heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Values of all key heads of a position; value heads have as many."""
+        return self.n_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class Norm:
+    """`to` = the model's norm of the stream, by the layer's weight (and bias) of this name."""
+
+    weight: Literal["attention_norm", "ffn_norm"]
+    to: Value
+
+
+@dataclass(frozen=True)
+class Select:
+    """Which units the FFN needs: experts by the router, neurons by the predictor, from the value `reads`.
+
+    It stands as early as its input is known: whoever computes some of the units elsewhere can begin there.
+    """
+
+    reads: Value
+
+
+@dataclass(frozen=True)
+class Attend:
+    """The stream += attention of `reads`, through the norm `after` where the layer has one."""
+
+    spec: AttentionSpec
+    reads: Value
+    after: Literal["post_attention_norm"] | None = None
+
+
+@dataclass(frozen=True)
+class Ffn:
+    """The stream += the feed-forward block of `reads`, through the norm `after` where the layer has one."""
+
+    reads: Value
+    after: Literal["post_ffn_norm"] | None = None
+
+
+Step = Norm | Select | Attend | Ffn
+
+
+@dataclass(frozen=True)
+class Graph:
+    """layers: the steps of each. angles: the tables that their attention rotates by."""
+
+    layers: tuple[tuple[Step, ...], ...]
+    angles: tuple[Angles, ...]
+
+    def attention(self, layer: int) -> AttentionSpec:
+        """How the layer attends."""
+        return next(step.spec for step in self.layers[layer] if isinstance(step, Attend))
+
+    def ffn(self, layer: int) -> Ffn:
+        """The layer's feed-forward step."""
+        return next(step for step in self.layers[layer] if isinstance(step, Ffn))
+
+    def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
+        """The layer's steps that follow its feed-forward step."""
+        steps = self.layers[layer]
+        return steps[steps.index(self.ffn(layer)) + 1 :]
+
+
+class Emitter(Protocol):
+    """Runs or lays out the steps of layers, one after another."""
+
+    def norm(self, layer: int, step: Norm) -> None: ...
+
+    def select(self, layer: int, step: Select) -> None: ...
+
+    def attend(self, layer: int, step: Attend) -> None: ...
+
+    def ffn(self, layer: int, step: Ffn) -> None: ...
+
+
+def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
+    """Has the emitter do the layer's steps in their order."""
+    for step in steps:
+        match step:
+            case Norm():
+                emitter.norm(layer, step)
+            case Select():
+                emitter.select(layer, step)
+            case Attend():
+                emitter.attend(layer, step)
+            case Ffn():
+                emitter.ffn(layer, step)
+            case _:
+                assert_never(step)
+
+
+@lru_cache(maxsize=16)
+def graph_of(config: ModelConfig) -> Graph:
+    """The graph of a model of this shape."""
+    return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config))
+
+
+def _angles(config: ModelConfig) -> tuple[Angles, ...]:
+    rotated = config.rotated if config.positions == "rope" else 0
+    everywhere = Angles(rotated, config.rope_theta, scaled=True)
+    if config.rope_theta_local is None or not rotated:
+        return (everywhere,)
+    return everywhere, Angles(rotated, config.rope_theta_local, scaled=False)
+
+
+def _attention(config: ModelConfig, i: int) -> AttentionSpec:
+    window = config.window(i)
+    rotates = config.positions == "rope" and i not in config.unrotated
+    return AttentionSpec(
+        n_heads=config.n_heads,
+        n_kv_heads=config.n_kv_heads,
+        head_dim=config.head_dim,
+        scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
+        softcap=config.attention_softcap,
+        window=window,
+        rotated=config.rotated if rotates else 0,
+        rope_order=config.rope_order,
+        angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,
+        qk_norm=config.qk_norm,
+    )
+
+
+def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
+    spec = _attention(config, i)
+    if config.norms == "post":  # each block reads the stream, and a norm of the sum stands behind it: OPT-350M
+        return (
+            Attend(spec, "stream"),
+            Norm("attention_norm", "stream"),
+            Select("stream"),
+            Ffn("stream"),
+            Norm("ffn_norm", "stream"),
+        )
+    norm = Norm("attention_norm", "attention_in")
+    if config.parallel:  # both blocks read the layer's input, behind one norm or one each: Falcon
+        if config.shared_norm:
+            return norm, Select("attention_in"), Attend(spec, "attention_in"), Ffn("attention_in")
+        own = Norm("ffn_norm", "ffn_in")
+        return norm, own, Select("ffn_in"), Attend(spec, "attention_in"), Ffn("ffn_in")
+    both = config.norms == "both"
+    attend = Attend(spec, "attention_in", "post_attention_norm" if both else None)
+    ffn = Ffn("ffn_in", "post_ffn_norm" if both else None)
+    if config.early_router:
+        return Select("stream"), norm, attend, Norm("ffn_norm", "ffn_in"), ffn
+    return norm, attend, Norm("ffn_norm", "ffn_in"), Select("ffn_in"), ffn

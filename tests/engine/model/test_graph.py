@@ -1,0 +1,105 @@
+"""The graph as data: what it says of each kind of model, and that every emitter knows every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from engine.config import ModelConfig
+from engine.decode.decode_calls import DecodeCalls
+from engine.gpu.batch.batch_steps import BatchSteps
+from engine.gpu.prefill.prefill import LayerPass
+from engine.gpu.token.token_steps import TokenSteps
+from engine.model.graph import Attend, Ffn, Norm, Select, Step, emit, graph_of
+from engine.model.transformer import EagerLayer
+
+EMITTERS = (EagerLayer, DecodeCalls, TokenSteps, BatchSteps, LayerPass)
+
+CONFIG = ModelConfig(
+    family="llama", n_layers=3, d_model=64, d_ff=96, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=100,
+    rope_theta=1e4, norm_eps=1e-6, activation="relu-glu", max_context=64, tied_embeddings=False, bos_token_id=None,
+    eos_token_ids=(),
+)  # fmt: skip
+
+
+class Recorder:
+    """Writes down what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda layer, step: self.asked.append((f"{name} {type(step).__name__}", layer))
+
+
+@pytest.mark.parametrize("emitter", EMITTERS, ids=lambda emitter: emitter.__name__)
+@pytest.mark.parametrize("step", get_args(Step), ids=lambda step: step.__name__)
+def test_every_emitter_knows_every_step(emitter: type, step: type) -> None:
+    assert callable(getattr(emitter, step.__name__.lower(), None))
+
+
+def test_each_step_is_asked_for_under_its_own_name() -> None:
+    spec = graph_of(CONFIG).attention(0)
+    asked = Recorder()
+    steps = [Norm("ffn_norm", "ffn_in"), Select("ffn_in"), Attend(spec, "stream"), Ffn("ffn_in")]
+    assert {type(step) for step in steps} == set(get_args(Step))
+    emit(2, steps, asked)
+    assert asked.asked == [("norm Norm", 2), ("select Select", 2), ("attend Attend", 2), ("ffn Ffn", 2)]
+
+
+def kinds(config: ModelConfig) -> list[tuple[str, str]]:
+    """The first layer's steps, each with the value that it reads or, of a norm, makes."""
+    return [
+        (type(step).__name__, step.to if isinstance(step, Norm) else step.reads)
+        for step in graph_of(config).layers[0]
+    ]
+
+
+def test_where_norms_stand() -> None:
+    before = [("Norm", "attention_in"), ("Attend", "attention_in"), ("Norm", "ffn_in"), ("Select", "ffn_in")]
+    assert kinds(CONFIG) == kinds(replace(CONFIG, norms="both")) == [*before, ("Ffn", "ffn_in")]
+    assert kinds(replace(CONFIG, norms="post")) == [
+        ("Attend", "stream"), ("Norm", "stream"), ("Select", "stream"), ("Ffn", "stream"), ("Norm", "stream")
+    ]  # fmt: skip
+    afters = [
+        [step.after for step in graph_of(replace(CONFIG, norms=norms)).layers[0] if isinstance(step, Attend | Ffn)]
+        for norms in ("pre", "both")
+    ]
+    assert afters == [[None, None], ["post_attention_norm", "post_ffn_norm"]]
+
+
+def test_a_parallel_block_reads_what_attention_reads_and_selects_before_it() -> None:
+    one = replace(CONFIG, parallel=True, shared_norm=True)
+    assert kinds(one) == [
+        ("Norm", "attention_in"), ("Select", "attention_in"), ("Attend", "attention_in"), ("Ffn", "attention_in")
+    ]  # fmt: skip
+    assert kinds(replace(one, shared_norm=False)) == [
+        ("Norm", "attention_in"), ("Norm", "ffn_in"), ("Select", "ffn_in"), ("Attend", "attention_in"),
+        ("Ffn", "ffn_in"),
+    ]  # fmt: skip
+
+
+def test_an_early_router_reads_the_layers_input() -> None:
+    config = replace(CONFIG, n_experts=4, n_experts_used=2, early_router=True)
+    assert kinds(config)[0] == ("Select", "stream")
+    assert sum(kind == "Select" for kind, _ in kinds(config)) == 1
+
+
+def test_attention_of_each_layer() -> None:
+    config = replace(CONFIG, windows=(8, 0, 8), rope_theta_local=500.0, unrotated=(2,), attention_softcap=30.0)
+    graph = graph_of(config)
+    specs = [graph.attention(i) for i in range(3)]
+    assert [spec.window for spec in specs] == [8, None, 8]
+    assert [spec.rotated for spec in specs] == [16, 16, 0]
+    assert [(table.theta, table.scaled) for table in graph.angles] == [(1e4, True), (500.0, False)]
+    assert [graph.angles[spec.angles].theta for spec in specs[:2]] == [500.0, 1e4]
+    assert {(spec.scale, spec.softcap, spec.q_width, spec.kv_width) for spec in specs} == {(0.25, 30.0, 64, 32)}
+    assert graph_of(replace(config, attention_scale=0.5)).attention(0).scale == 0.5
+
+
+def test_learned_positions_have_no_angles() -> None:
+    graph = graph_of(replace(CONFIG, positions="learned", rope_theta_local=500.0))
+    assert [table.rotated for table in graph.angles] == [0]
+    assert graph.attention(0).rotated == graph.attention(0).angles == 0
