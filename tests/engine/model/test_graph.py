@@ -52,8 +52,7 @@ def test_each_step_is_asked_for_under_its_own_name() -> None:
 def kinds(config: ModelConfig) -> list[tuple[str, str]]:
     """The first layer's steps, each with the value that it reads or, of a norm, makes."""
     return [
-        (type(step).__name__, step.to if isinstance(step, Norm) else step.reads)
-        for step in graph_of(config).layers[0]
+        (type(step).__name__, step.to if isinstance(step, Norm) else step.reads) for step in graph_of(config).layers[0]
     ]
 
 
