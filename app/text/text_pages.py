@@ -23,7 +23,8 @@ def page_end(text: str, start: int, characters: int, lines: int) -> int:
     if most == len(text):
         return most
     middle = start + characters // 2
-    return max(text.rfind("\n", middle, most), text.rfind(" ", middle, most)) + 1 or most
+    end = text.rfind("\n", middle, most) + 1 or text.rfind(" ", middle, most) + 1 or most
+    return end - 1 if text[end - 1 : end + 1] == "\r\n" else end  # the two are one line end
 
 
 def pages(text: str, characters: int, lines: int) -> Iterator[str]:
@@ -33,6 +34,23 @@ def pages(text: str, characters: int, lines: int) -> Iterator[str]:
     while end < len(text):
         start, end = end, page_end(text, end, characters, lines)
         yield text[start:end]
+
+
+def page_start(text: str, least: int, characters: int, lines: int) -> int:
+    """Return where the last page of a text starts, from `least` on: with a line end or a word where there is one."""
+    first = max(least, len(text) - characters)
+    start = len(text)
+    for _ in range(lines):
+        start = text.rfind("\n", first, start)
+        if start < 0:
+            if first == 0:
+                return 0
+            middle = (first + len(text)) // 2
+            start = text.find("\n", first, middle)
+            if start < 0:
+                return text.find(" ", first, middle) + 1 or first
+            break
+    return start - 1 if start > least and text[start - 1 : start + 1] == "\r\n" else start
 
 
 def broken(text: str) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from PySide6.QtCore import QCoreApplication, QEvent
+from PySide6.QtCore import QCoreApplication, QEvent, QMimeData
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
+from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.prose import Prose
 from app.ui.transcript.transcript import Transcript
@@ -149,6 +150,35 @@ def test_no_streamed_answer_holds_the_window(transcript: Transcript, name: str) 
         turns = [longest_turn(transcript, more(text[at : at + 8000])) for at in range(0, len(text), 8000)]
         done = Message(Role.ASSISTANT, text, id=message.id)
         return max(*turns, longest_turn(transcript, lambda: transcript.finish_message(done)))
+
+    assert not holds_the_window(transcript, longest)
+
+
+GIANTS = {
+    "one word": "x" * 1_000_000,
+    "one line": "word " * 200_000,
+    "lines": "hello\n" * 166_000,
+    "nothing": "\n" * 1_000_000,
+    "joined emoji": "👩\u200d" * 500_000,
+    "both directions": "\u202e\u202d\u2067" * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_no_change_of_a_giant_message_holds_the_window(transcript: Transcript, name: str) -> None:
+    """To open the editor, type a letter, take it back, paste another 1 MB, and show more of it."""
+
+    def longest() -> float:
+        longest_turn(transcript, showing(transcript, Role.USER, GIANTS[name]))
+        open_editor = longest_turn(transcript, transcript.edit_last)
+        field = transcript.findChildren(MessageField)[-1]
+        pasted = QMimeData()
+        pasted.setText(GIANTS[name])
+        acts = (
+            partial(field.insertPlainText, "a"), field.undo, partial(field.insertFromMimeData, pasted), field.undo,
+            partial(field._folded.open, field.document().find("\ufffc").selectionStart()), field.selectAll, field.cut,
+        )  # fmt: skip
+        return max(open_editor, *(longest_turn(transcript, act) for act in acts))
 
     assert not holds_the_window(transcript, longest)
 

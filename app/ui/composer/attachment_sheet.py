@@ -8,13 +8,14 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QWidget
 
 from app.chat.conversation import Attachment
+from app.text.text_pages import broken, page_end
 from app.translation import tr
 from app.ui.composer.attachment_chip import size_of
 from app.ui.look import theme
 from app.ui.widgets.controls import Button
 from app.ui.widgets.sheet import Sheet
 
-MOST_SHOWN_CHARS = 200_000
+MOST_SHOWN, MOST_LINES = 100_000, 5000  # characters and lines
 ROWS = 18
 
 
@@ -30,8 +31,9 @@ class AttachmentSheet(Sheet):
         self.text.setFrameShape(QFrame.Shape.NoFrame)
         self.text.setFont(theme.font("code"))
         self.text.setAccessibleName(tr("Text of {name}", name=attachment.name))
-        shown = attachment.text[:MOST_SHOWN_CHARS]
-        self.text.setPlainText(shown if len(shown) == len(attachment.text) else f"{shown}\n…")
+        end = page_end(attachment.text, 0, MOST_SHOWN, MOST_LINES)
+        shown = broken(attachment.text[:end])
+        self.text.setPlainText(shown if end == len(attachment.text) else f"{shown}\n…")
         self.text.document().setDocumentMargin(0)
         self.text.setFixedHeight(ROWS * theme.line_height("small"))
         self.body.addWidget(self.text)

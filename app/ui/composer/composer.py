@@ -242,7 +242,7 @@ class Composer(QFrame):
 
         def put_back() -> None:
             self.draft.remove(item_id)
-            self.field.insertPlainText(text)
+            self.field.insert(text)
 
         AttachmentSheet(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
 

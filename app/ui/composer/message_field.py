@@ -12,23 +12,27 @@ from pathlib import Path
 from PySide6.QtCore import QEvent, QMimeData, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
+    QHelpEvent,
     QInputMethodEvent,
     QKeyEvent,
     QKeySequence,
+    QMouseEvent,
     QPainter,
     QPaintEvent,
     QTextBlockFormat,
     QTextCursor,
 )
-from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QWidget
+from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QToolTip, QWidget
 
 from app.chat.attachments import PASTE_FROM_CHARS
 from app.clients.engine_status import EngineStatus
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr
+from app.ui.composer.folded_text import FoldedText
 from app.ui.look import theme
 
 MAX_LINES = 8
+FOLDED = noted("Folded because the text is very long. It is sent whole. Click to show more of it.")
 PLACEHOLDER = noted("Write a message")
 BASE = noted("Write the beginning of a text; this base model continues it")
 
@@ -41,7 +45,10 @@ def files_in(source: QMimeData) -> list[Path]:
 
 
 class MessageField(QTextEdit):
-    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line."""
+    """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line.
+
+    Of a giant text it shows the beginning and the end, and folds the rest: no letter that is typed takes long.
+    """
 
     send_requested = Signal()
     focus_changed = Signal(bool)
@@ -50,6 +57,9 @@ class MessageField(QTextEdit):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._composing = False
+        self._folded = FoldedText(self)
+        self._text: str | None = ""  # what stands in it; None: that is to be found out
+        self.document().contentsChange.connect(self._forget_text)
         self.take_paste: Callable[[str], bool] = lambda text: False  # whether a paste went elsewhere
         # Opens an editor for the message before this one; arrow up in an empty field asks for it. False: there is none.
         self.edit_last: Callable[[], bool] = lambda: False
@@ -58,6 +68,7 @@ class MessageField(QTextEdit):
         self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
         self._draft = ""  # that, while something older is shown
+        self._recalled = ""  # what was shown then, as long as nobody changes it
         self._placeholder = tr(PLACEHOLDER)
         self.setAccessibleName(tr("Message"))
         self.setAccessibleDescription(tr("Enter sends, Shift and Enter break the line"))
@@ -87,17 +98,26 @@ class MessageField(QTextEdit):
         self.update()
 
     def text(self) -> str:
-        """What stands in it, as plain text."""
-        return self.toPlainText()
+        """What stands in it, as plain text, with what is folded. Cost: linear once after a change."""
+        if self._text is None:
+            self._text = self._folded.text()
+        return self._text
+
+    def _forget_text(self) -> None:
+        self._text = None
 
     def set_text(self, text: str) -> None:
         """Put this in, the cursor behind it."""
         self._back = 0
         self._show(text)
 
+    def insert(self, text: str) -> None:
+        """Put this in the place of what is selected."""
+        self._folded.insert(text)
+        self.ensureCursorVisible()
+
     def _show(self, text: str) -> None:
-        self.setPlainText(displayable(text))
-        self._set_line_height()
+        self._folded.show(text)
         self.moveCursor(QTextCursor.MoveOperation.End)
 
     def _restyle(self) -> None:
@@ -133,11 +153,35 @@ class MessageField(QTextEdit):
         if paths := files_in(source):
             self.files_given.emit(paths)
         elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self.take_paste(source.text())):
-            self.insertPlainText(displayable(source.text()))
-            self.ensureCursorVisible()
+            self.insert(displayable(source.text()))
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
         return source.hasText() or bool(files_in(source))
+
+    def createMimeDataFromSelection(self) -> QMimeData:
+        """What is copied, cut or dragged: plain text, with what is folded."""
+        cursor, data = self.textCursor(), QMimeData()
+        data.setText(self._folded.text(cursor.selectionStart(), cursor.selectionEnd()))
+        return data
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        super().mouseReleaseEvent(event)
+        selected = self.textCursor().selectionEnd() - self.textCursor().selectionStart()
+        place = self._folded.mark_at(event.position().toPoint())
+        if event.button() == Qt.MouseButton.LeftButton and place >= 0 and selected <= 1:
+            self._folded.open(place)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        super().mouseMoveEvent(event)
+        on_mark = not event.buttons() and self._folded.mark_at(event.position().toPoint()) >= 0
+        self.viewport().setCursor(Qt.CursorShape.PointingHandCursor if on_mark else Qt.CursorShape.IBeamCursor)
+
+    def viewportEvent(self, event: QEvent) -> bool:
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            on_mark = self._folded.mark_at(event.pos()) >= 0
+            QToolTip.showText(event.globalPos(), tr(FOLDED) if on_mark else self.toolTip(), self)
+            return True
+        return super().viewportEvent(event)
 
     def inputMethodEvent(self, event: QInputMethodEvent) -> None:
         self._composing = bool(event.preeditString())
@@ -174,7 +218,7 @@ class MessageField(QTextEdit):
 
     def _walks(self, is_up: bool) -> bool:
         """Whether the arrow goes through the history: from an empty field, or where nothing was changed since."""
-        if self._back and self.text() != displayable(self._history[-self._back]):
+        if self._back and self.text() != self._recalled:
             return False
         if is_up:
             if not self._back and not self.text():
@@ -191,6 +235,7 @@ class MessageField(QTextEdit):
             self._draft = self.text()
         self._back += step
         self._show(self._history[-self._back] if self._back else self._draft)
+        self._recalled = self.text()
         if step > 0:  # so that the next press goes on, also from a message of several lines
             self.moveCursor(QTextCursor.MoveOperation.Start)
 

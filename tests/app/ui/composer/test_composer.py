@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pdf_files import pdf_with
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent
+from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent, QTextCursor
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
@@ -233,6 +233,107 @@ def test_a_new_chat_goes_back_through_what_was_said_last(composer: Composer, qtb
     composer.set_text("in another chat")
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert press(composer, qtbot, Qt.Key.Key_Up) == "in another chat"
+
+
+# ------------------------------------------------------------------ giant texts
+
+GIANTS = {
+    "a word": "x" * 1_000_000,
+    "a line": "word\u00a0and word " * 60_000,
+    "lines": "".join(f"line {index}\n" for index in range(100_000)),
+    "blank lines": "\n" * 100_000,
+    "ideographs": "漢字" * 300_000,
+    "joined emoji": "👩\u200d" * 200_000,
+}
+
+
+def mark(composer: Composer, behind: int = 0) -> QTextCursor:
+    """What stands for the folded part of the text."""
+    return composer.field.document().find("\ufffc", behind)
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_a_giant_text_is_folded_and_keeps_every_character(composer: Composer, qtbot: QtBot, name: str) -> None:
+    text = GIANTS[name]
+    composer.set_text(text)
+    shown = composer.field.toPlainText()
+    assert len(shown) < 20_000
+    assert shown.count("\n") < 1000
+    assert composer.text() == text
+    qtbot.keyClicks(composer.field, "ab")
+    assert composer.text() == text + "ab"
+    composer.field.undo()
+    assert composer.text() == text
+
+
+@pytest.mark.parametrize("name", GIANTS)
+def test_every_part_of_a_giant_text_can_be_opened_and_changed(composer: Composer, name: str) -> None:
+    text = GIANTS[name]
+    composer.set_text(text)
+    for step in range(12):  # on from the beginning, then back from the end
+        place = mark(composer, 3).selectionStart() if step < 6 else mark(composer).selectionStart()
+        composer.field._folded.open(place)
+        assert composer.text() == text
+        assert composer.field.document().characterCount() < 30_000
+        assert composer.field.document().blockCount() <= 1000
+    before = composer.field._folded.text(0, composer.field.textCursor().position())
+    composer.field.insertPlainText("!")
+    assert composer.text() == f"{before}!{text[len(before) :]}"
+    while composer.field.document().isUndoAvailable():
+        composer.field.undo()
+    assert composer.text() == text
+
+
+def test_a_click_on_the_mark_opens_it_and_one_beside_it_does_not(composer: Composer, qtbot: QtBot) -> None:
+    composer.set_text(GIANTS["lines"])
+    place = mark(composer).selectionStart()
+    at_mark = mark(composer)
+    at_mark.setPosition(place)
+    composer.field.setTextCursor(at_mark)
+    composer.field.ensureCursorVisible()
+    corner = composer.field.cursorRect().center()
+    folded = len(composer.text()) - len(composer.field.toPlainText())
+    qtbot.mouseClick(composer.field.viewport(), Qt.MouseButton.LeftButton, pos=corner + QPoint(300, 0))
+    assert len(composer.text()) - len(composer.field.toPlainText()) == folded
+    qtbot.mouseClick(composer.field.viewport(), Qt.MouseButton.LeftButton, pos=corner + QPoint(20, 0))
+    assert len(composer.text()) - len(composer.field.toPlainText()) < folded
+    assert composer.text() == GIANTS["lines"]
+
+
+def test_what_is_folded_is_copied_cut_and_pasted_whole(composer: Composer) -> None:
+    text = "Before\n" + GIANTS["lines"] + "behind"
+    composer.set_text(text)
+    composer.field.selectAll()
+    copied = composer.field.createMimeDataFromSelection()
+    assert copied.text() == text
+    composer.field.take_paste = lambda words: False
+    composer.field.insertFromMimeData(copied)
+    assert composer.text() == text
+    for _ in range(4):
+        composer.field.moveCursor(QTextCursor.MoveOperation.End)
+        composer.field.insertFromMimeData(copied)
+    assert composer.text() == text * 5
+    assert composer.field.document().characterCount() < 30_000
+    mark(composer).removeSelectedText()
+    assert 4 * len(text) < len(composer.text()) < 5 * len(text)
+
+
+def test_arrows_walk_through_giant_texts(composer: Composer, qtbot: QtBot) -> None:
+    composer.said_here = lambda: [GIANTS["a word"], "\r\n".join(GIANTS["lines"].splitlines())]
+    assert len(press(composer, qtbot, Qt.Key.Key_Up)) > 1_000_000
+    assert press(composer, qtbot, Qt.Key.Key_Up) == GIANTS["a word"]
+    presses = 0
+    while press(composer, qtbot, Qt.Key.Key_Down) == GIANTS["a word"] and presses < 500:
+        presses += 1
+    assert composer.text().startswith("line 0")
+
+
+def test_an_attachment_of_one_giant_word_is_shown_in_lines_that_a_layout_takes(composer: Composer) -> None:
+    sheet = AttachmentSheet(composer, Attachment("words.txt", GIANTS["a word"], "text"))
+    shown = sheet.text.toPlainText()
+    assert max(map(len, shown.splitlines())) <= 2000
+    assert shown.endswith("\n…")
+    sheet.deleteLater()
 
 
 # ------------------------------------------------------------------ what goes along
