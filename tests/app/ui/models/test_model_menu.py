@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 from fake_library import PIP, FakeLibrary, estimate, installed
-from PySide6.QtCore import QObject, QPoint, Qt, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPoint, Qt, Signal
 from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
@@ -97,7 +97,7 @@ MakeScene = Callable[..., Scene]
 
 
 @pytest.fixture
-def scene(qtbot: QtBot, qapp: QApplication) -> MakeScene:
+def scene(qtbot: QtBot, qapp: QApplication) -> Iterator[MakeScene]:
     if (theme.current().choice, theme.current().zoom) != ("light", 1.0):
         theme.apply(qapp, "light", 1.0)
 
@@ -127,9 +127,15 @@ def scene(qtbot: QtBot, qapp: QApplication) -> MakeScene:
         if known:
             controller.refresh()
             qtbot.waitUntil(lambda: bool(controller.rows))
-        return Scene(window, page, sidebar, chat, library, controller, parts)
+        made.append(Scene(window, page, sidebar, chat, library, controller, parts))
+        return made[-1]
 
-    return make
+    made: list[Scene] = []
+    yield make
+    for one in made:  # here, and not by Python's collector in the middle of an event of the next test
+        one.window.close()
+        one.window.deleteLater()
+        QCoreApplication.sendPostedEvents(one.window, QEvent.Type.DeferredDelete.value)
 
 
 def press(key: Qt.Key, modifier: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier) -> None:
