@@ -372,7 +372,7 @@ class ChatController(QObject):
         was_open = conversation_id in (self._open, self._wanted)
         self._memory.delete(conversation_id)
         self.problems.forget_chat(conversation_id)
-        if was_open:
+        if was_open and self.open_conversation is not None:
             self.new_chat()
         self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))
 
@@ -508,6 +508,10 @@ class ChatController(QObject):
     # -------------------------------------------------------------- what happens
 
     def _tell_conversations(self) -> None:
+        if self._open is not None and self._memory.conversation(self._open) is None:  # an import was undone
+            if (answer := self._answers.of(self._open)) is not None:
+                self._answers.stop(answer)
+            self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
 
     def _tell_status(self) -> None:

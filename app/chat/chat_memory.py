@@ -276,6 +276,7 @@ class ChatMemory(QObject):
         def store(chats: list[WholeChat]) -> None:
             def taken(added: list[Conversation]) -> None:
                 self._conversations |= {c.id: c for c in added}
+                self._erased.difference_update(c.id for c in added)
                 if added:
                     self.changed.emit()
                     self._index_timer.start(INDEX_AFTER_MS)

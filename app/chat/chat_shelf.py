@@ -118,13 +118,16 @@ class ChatShelf(QObject):
         words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
         if known:
             words += ", " + tr_n("{n} was here already", "{n} were here already", known)
-        self.toast.emit(words, partial(self._delete, [chat.id for chat in added]))
+        self.toast.emit(words, partial(self._undo_import, added))
 
-    def _delete(self, conversation_ids: Sequence[str]) -> None:
+    def _undo_import(self, added: Sequence[Conversation]) -> None:
+        """Remove chats that came from a file, which still holds them. One that has changed since goes into the bin."""
+        unchanged = [chat.id for chat in added if self._memory.conversation(chat.id) == chat]
         with QSignalBlocker(self._memory):  # the list is told once, not for each of thousands
-            for conversation_id in conversation_ids:
-                if self._memory.conversation(conversation_id) is not None:
-                    self._memory.delete(conversation_id)
+            for chat in added:
+                if self._memory.conversation(chat.id) is not None:
+                    self._memory.delete(chat.id)
+        self._memory.erase(unchanged)
         self._memory.changed.emit()
 
     def _not_done(self, during: str, error: BaseException) -> None:

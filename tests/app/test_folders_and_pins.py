@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from person import Arrive
@@ -284,3 +285,25 @@ def test_the_first_mark_is_in_sight_whatever_stands_before_it(qapp: QApplication
     cut, marks = in_sight(words, [(start, start + 6)], font, room)
     assert QFontMetricsF(font).horizontalAdvance(cut) <= room
     assert cut[slice(*marks[0])] == "needle"
+
+
+def test_undoing_an_import_leaves_the_chat_that_is_gone(arrive: Arrive, tmp_path: Path) -> None:
+    person = arrive()
+    person.wait_ready()
+    person.ask("hello")
+    path, shelf, controller = tmp_path / "all.json", person.hearth.shelf, person.hearth.controller
+    said: list[tuple[str, Any]] = []
+    shelf.toast.connect(lambda words, undo: said.append((words, undo)))
+    person.saved()
+    shelf.export_chats(path)
+    person.wait(lambda: said)
+    chat = person.hearth.memory.conversations()[0].id
+    controller.delete(chat)
+    person.hearth.memory.erase([chat])
+    shelf.import_chats(path)
+    person.wait(lambda: len(said) == 2)
+    controller.open(chat)
+    person.wait(lambda: controller.open_conversation == chat)
+    said[-1][1]()
+    assert controller.open_conversation is None
+    assert person.page.is_empty

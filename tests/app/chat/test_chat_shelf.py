@@ -151,7 +151,27 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     fresh.said[-1][1]()
     assert fresh.memory.conversations() == []
     assert fresh.changes == before + 1
+    fresh.shelf.import_chats(path)
+    fresh.wait(lambda: len(fresh.said) == 2)
+    assert fresh.said[-1][0] == "2 chats imported", "the same file again"
+    assert {c.id for c in fresh.memory.conversations()} == {chat.id for chat in chats}, "themselves, not copies of them"
+    heron = chats[0].id
+    fresh.memory.read(heron, lambda: None)
+    fresh.wait(lambda: fresh.memory.messages(heron))
+    fresh.memory.append(heron, Message(Role.USER, "and what else?"))
+    fresh.said[-1][1]()
+    assert fresh.memory.conversations() == []
+    binned: list[str] = []
+    fresh.shelf.read_bin(lambda found: binned.extend(one.conversation.id for one in found))
+    fresh.wait(lambda: binned)
+    assert binned == [heron], "what was said in it since is not lost"
     fresh.end()
+    again = Room(room.qtbot, tmp_path / "other.db")
+    assert again.memory.conversations() == []
+    again.shelf.import_chats(path)
+    again.wait(lambda: again.said)
+    assert len(again.memory.conversations()) == 2
+    again.end()
 
 
 @pytest.mark.parametrize(
