@@ -131,8 +131,7 @@ class Backend:
             matrices += [one for layer in predictor.layers for one in layer.matrices]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *kernels.kernels(codecs), *kernels.attention_kernels(layout)]
-        activation = config.activation.removesuffix("-glu").replace("drelu", "relu")
-        return wanted + kernels.vector_kernels(activation, rotates=config.positions == "rope")
+        return wanted + kernels.vector_kernels(config.kernel_activation, rotates=config.positions == "rope")
 
     def prepare(
         self,

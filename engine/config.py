@@ -6,9 +6,10 @@ Nothing here reads files or devices. Dimension letters: L layers, T tokens, D d_
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from engine.errors import InvalidRequestError, ModelFormatError
+from native_kernels.backend import Activation as KernelActivation
 
 # "-glu": the activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x where it exceeds a threshold.
 # gelu is the exact one by the error function, gelu-tanh its common approximation.
@@ -245,6 +246,11 @@ class ModelConfig:
     def gated(self) -> bool:
         """Whether the FFN has a gate matrix beside up."""
         return self.activation.endswith("-glu")
+
+    @property
+    def kernel_activation(self) -> KernelActivation:
+        """The activation of the FFN's first matrix, as the kernels name it; drelu is one of up as well."""
+        return cast(KernelActivation, self.activation.removesuffix("-glu"))
 
     @property
     def n_neurons(self) -> int:

@@ -16,6 +16,10 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
+# Of a feed-forward block's first matrix. drelu: ReLU, and ReLU on up as well. fatrelu: x where it exceeds a threshold.
+# gelu is the exact one by the error function, gelu-tanh its common approximation.
+Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"]
+
 # Which of a head's R rotated values turn together: (i, i + R / 2), or (2i, 2i + 1).
 RopeOrder = Literal["halves", "interleaved"]
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from stand_in_rows import from_planes, to_planes
 
 from native_kernels import reference
-from native_kernels.backend import RopeOrder
+from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
-from native_kernels.cuda.card import Activation, CardBlock, CardKv, CardMatrix, CardNorm, CardVector
+from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm, CardVector
 from native_kernels.cuda.layouts import plane_row_bytes
 
 F32 = NDArray[np.float32]

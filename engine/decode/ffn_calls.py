@@ -19,22 +19,13 @@ from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
-from native_kernels.cpu.ffn.elementwise import Activation, activation_calls, bias_calls
-from native_kernels.cpu.ffn.sparse_ffn import Activation as FusedActivation
+from native_kernels.cpu.ffn.elementwise import activation_calls, bias_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, axpy_calls, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
-
-_ACTIVATIONS: dict[str, Activation] = {
-    "relu": "relu", "drelu": "relu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
-}  # fmt: skip
-
-FUSED_ACTIVATIONS: dict[str, FusedActivation] = {
-    "relu": "relu", "drelu": "drelu", "fatrelu": "relu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu_tanh",
-}  # fmt: skip
 
 # Words of a worker's counts in a layer: what elementwise counts, what is listed, and of what a copy was read; the last
 # two in the first worker's alone. sparse_ffn counts into the first three words of a layer.
@@ -65,7 +56,7 @@ class FfnCalls:
         self._config = config
         self._layers = [layer.ffns[0] for layer in weights.layers]  # experts have no program
         self._products = products
-        self._activation = _ACTIVATIONS[config.activation.removesuffix("-glu")]
+        self._activation = config.kernel_activation
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
         self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in the order of the list
@@ -130,7 +121,7 @@ class FfnCalls:
             calls += more
         return calls + ffn_calls(
             w.gate, w.up, w.down_t, forms, out,
-            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
+            self._config.kernel_activation, self._buffers,
             threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
             up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
         )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.decode.ffn_calls import COPIED, FUSED_ACTIVATIONS
+from engine.decode.ffn_calls import COPIED
 from engine.decode.predictor_calls import PredictorCalls
 from engine.executor.hot_side import HotRows
 from engine.executor.slots import SlotTable
@@ -128,7 +128,7 @@ class HybridCalls:
         assert w.down_t is not None, "what can be parted is neuron-major"
         ids, n_ids = listed
         return ffn_calls(
-            w.gate, w.up, w.down_t, forms, out, FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")],
+            w.gate, w.up, w.down_t, forms, out, self._config.kernel_activation,
             buffers, threshold=self._config.activation_threshold, ids=ids, n_ids=n_ids, gate_bias=w.gate_bias,
             up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=tally,
         )  # fmt: skip

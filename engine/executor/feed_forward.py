@@ -34,7 +34,7 @@ def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) 
 
 def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
     """The model's activation of what goes into it, elementwise."""
-    match config.activation.removesuffix("-glu"):
+    match config.kernel_activation:
         case "relu" | "drelu":
             return operators.relu(values)
         case "fatrelu":

@@ -6,8 +6,6 @@ device. Paper: PowerInfer, section 8.3 (batches).
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +15,6 @@ from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, Operators
-from native_kernels.cpu.ffn.sparse_ffn import Activation
 from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Words, Workspace, row_room, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime.call import aligned_empty
@@ -90,18 +87,12 @@ class UnionExecutor:
         if key not in self._programs:
             config = self._config
             calls = union_calls(
-                w.gate, w.up, w.down_t, self._x, self._tokens, self._out, kernel_activation(config), self.work,
+                w.gate, w.up, w.down_t, self._x, self._tokens, self._out, config.kernel_activation, self.work,
                 threshold=config.activation_threshold, words=self._words if listed else None, gate_bias=w.gate_bias,
                 up_bias=w.up_bias, counts=self._counts,
             )  # fmt: skip
             self._programs[key] = Program(calls)
         return self._programs[key]
-
-
-def kernel_activation(config: ModelConfig) -> Activation:
-    """What the kernels call the model's activation."""
-    name = config.activation.removesuffix("-glu")
-    return cast(Activation, {"fatrelu": "relu", "gelu-tanh": "gelu_tanh"}.get(name, name))
 
 
 def needed_words(expected: NDArray[np.bool_], words: Words) -> None:

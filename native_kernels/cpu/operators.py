@@ -8,17 +8,17 @@ model are unpacked before it comes to that (engine/backends.py asks).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
+from native_kernels.backend import F32, I32, I64, U8, Activation, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.attention.norms import Norm, norm_calls
 from native_kernels.cpu.attention.rope import rope_calls
-from native_kernels.cpu.ffn.elementwise import Activation, activation_calls, softcap_calls
+from native_kernels.cpu.ffn.elementwise import activation_calls, softcap_calls
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernel
@@ -86,10 +86,10 @@ class CpuOperators:
         buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
         return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
 
-    def vector_kernels(self, activation: str, rotates: bool) -> list[Kernel]:
+    def vector_kernels(self, activation: Activation, rotates: bool) -> list[Kernel]:
         """What a prompt needs beside products and attention."""
         x = np.zeros((1, 1, 2), np.float32)
-        calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(cast(Activation, activation), x, x)
+        calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(activation, x, x)
         if rotates:
             calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
         return [call.kernel for call in calls]

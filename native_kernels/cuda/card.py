@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from native_kernels.backend import RopeOrder
+from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.layouts import n_card_bytes
 
-Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"]
 Norm = Literal["rms", "layer"]
 KvCodec = Literal["f32", "f16", "q8_0"]
 
@@ -285,6 +284,6 @@ class Card(Protocol):
 
 
 __all__ = [
-    "Activation", "Card", "CardBlock", "CardKv", "CardMatrix", "CardNorm", "CardVector", "HostMemory", "KvCodec",
+    "Card", "CardBlock", "CardKv", "CardMatrix", "CardNorm", "CardVector", "HostMemory", "KvCodec",
     "Memory", "Norm", "Work",
 ]  # fmt: skip

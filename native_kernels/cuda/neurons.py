@@ -10,7 +10,8 @@ from __future__ import annotations
 from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
-from native_kernels.cuda.card import Activation, CardBlock, CardMatrix, CardVector
+from native_kernels.backend import Activation
+from native_kernels.cuda.card import CardBlock, CardMatrix, CardVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 

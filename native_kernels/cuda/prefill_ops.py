@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 
-from native_kernels.backend import RopeOrder
-from native_kernels.cuda.card import Activation, CardKv, CardMatrix, CardNorm, KvCodec
+from native_kernels.backend import Activation, RopeOrder
+from native_kernels.cuda.card import CardKv, CardMatrix, CardNorm, KvCodec
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError

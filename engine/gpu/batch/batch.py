@@ -20,7 +20,7 @@ from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryE
 from engine.executor.counters import FfnCounters
 from engine.executor.dense import DenseExecutor
 from engine.executor.slots import SlotTable
-from engine.executor.union import UnionExecutor, kernel_activation
+from engine.executor.union import UnionExecutor
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Part
 from engine.gpu.batch.batch_steps import BatchSteps
@@ -232,7 +232,7 @@ class CardBatch:
         self._union.work.buffers.tally[0] = 0
         calls = union_calls(
             w.gate, w.up, w.down_t, memory.host_x.array, self._tokens, memory.host_cold.array,
-            kernel_activation(config), self._union.work, threshold=config.activation_threshold, words=words,
+            config.kernel_activation, self._union.work, threshold=config.activation_threshold, words=words,
             listed=None if words is not None else (table.cold_room, table.n_cold), gate_bias=w.gate_bias,
             up_bias=w.up_bias, counts=self._steps.host_counts[i],
         )  # fmt: skip

@@ -6,7 +6,6 @@ It runs nothing of the CPU's.
 from __future__ import annotations
 
 from collections.abc import Set
-from typing import cast
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from engine.gpu.weights.layers import CardLayer, CardModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
 from native_kernels.cuda.batch_ops import CardBatchOps
-from native_kernels.cuda.card import Activation, Card, CardBlock, CardMatrix, CardNorm
+from native_kernels.cuda.card import Card, CardBlock, CardMatrix, CardNorm
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
@@ -33,7 +32,7 @@ class BatchSteps:
         self._graph = graph_of(config)
         self._n, self._slot, self._mode = batch, slot, mode
         self._width = config.d_model
-        self._activation = cast(Activation, config.activation.removesuffix("-glu"))
+        self._activation = config.kernel_activation
         self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
         self.by_processor = by_processor
         self._ffn_in = memory.ffn_in

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import Activation, CardBlock, CardNorm
+from native_kernels.cuda.card import CardBlock, CardNorm
 from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
@@ -90,7 +90,7 @@ class CardPrefill:
         """
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
-        self._activation = cast(Activation, cpu.config.activation.removesuffix("-glu"))
+        self._activation = cpu.config.kernel_activation
         self._memory = PrefillMemory(ops, sizes)
         self._cold = ColdStream(self._memory.ring, pool, ops, reach)
         self._missing: list[I32] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls
-from engine.decode.ffn_calls import FUSED_ACTIVATIONS, FfnCalls
+from engine.decode.ffn_calls import FfnCalls
 from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
 from engine.gpu.weights.layers import CardModel
@@ -107,7 +107,7 @@ class ProcessorCalls:
                 listing = [replace(call, barrier=False) for call in listing]
         computing = rounding + ffn_calls(
             w.gate, w.up, w.down_t, forms, shared.cold.array,
-            FUSED_ACTIVATIONS[self._config.activation.removesuffix("-glu")], self._buffers,
+            self._config.kernel_activation, self._buffers,
             threshold=self._config.activation_threshold, ids=ids, n_ids=n_ids, gate_bias=w.gate_bias,
             up_bias=w.up_bias, counts=counts.reshape(-1), tally=Tally(self.ffn.tallies, i * self._config.d_ff),
         )  # fmt: skip

@@ -14,14 +14,10 @@ from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
 from engine.gpu.weights.layers import CardLayer, CardModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.cuda.card import Activation, Card, CardNorm, CardVector
+from native_kernels.cuda.card import Card, CardNorm, CardVector
 
 Step = partial[None]  # one operator with its operands
 REACHED = "reached"  # the stage of neurons that are read over the bus
-
-ACTIVATIONS: dict[str, Activation] = {
-    "relu": "relu", "drelu": "drelu", "fatrelu": "fatrelu", "silu": "silu", "gelu": "gelu", "gelu-tanh": "gelu-tanh",
-}  # fmt: skip
 
 
 def stage_begins(stage: str) -> None:
@@ -63,7 +59,7 @@ class TokenSteps:
         self._places = places
         self._shared = shared
         self._by_processor = by_processor
-        self._activation = ACTIVATIONS[config.activation.removesuffix("-glu")]
+        self._activation = config.kernel_activation
         self._steps: list[Step] = []
         self._stage = ""
         self._pending = _Pending()

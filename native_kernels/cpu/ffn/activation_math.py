@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from native_kernels.backend import Activation
 from native_kernels.cpu.products.vector_math import erf, logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.jit import inline
 from native_kernels.cpu.runtime.simd import LANES, add, fma, mul, spread, zero, zero_up_to
 
-NUMBERS: dict[str, int] = {"relu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # of `activate`
+# Of `activate`.
+NUMBERS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
 
 
 @inline

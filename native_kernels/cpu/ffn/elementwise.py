@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, Activation
 from native_kernels.cpu.ffn.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
 from native_kernels.cpu.products.vector_math import (
     count_other_than_zero,
@@ -32,7 +32,6 @@ from native_kernels.cpu.runtime.simd import (
     where_above_zero,
 )
 
-Activation = Literal["relu", "fatrelu", "silu", "gelu", "gelu-tanh"]
 GRAIN = 256
 COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
 
@@ -44,6 +43,8 @@ _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
 
 @cache
 def _activation_kernel(activation: Activation) -> Kernel:
+    if activation == "drelu":  # its gate is a ReLU's
+        return _activation_kernel("relu")
     function = _FUNCTIONS[activation]
 
     def activate(args: int, lo: int, hi: int, worker: int) -> None:

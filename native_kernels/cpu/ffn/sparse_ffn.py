@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I32, I64, Activation, PackedMatrix
 from native_kernels.cpu.ffn import down_parts, neuron_runs
 from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
 from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
@@ -51,7 +51,6 @@ from native_kernels.cpu.runtime.simd import (
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
 
 U8 = NDArray[np.uint8]
-Activation = Literal["relu", "drelu", "silu", "gelu", "gelu_tanh"]
 
 
 @inline
@@ -303,7 +302,7 @@ def ffn_calls(
     """out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) where there is no gate.
 
     x: the input in every format that gate and up are multiplied with.
-    threshold: relu and drelu are 0 for what does not exceed it.
+    threshold: relu, drelu and fatrelu are 0 for what does not exceed it.
     predicted, or ids [F] of which n_ids [1] count: only these neurons, ascending; else all.
     counts: int64 [3], to which are added the neurons computed, those whose first row fired, those that went into down.
     tally: where each neuron that went into down is counted by itself.

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I32, I64, Activation, PackedMatrix
 from native_kernels.cpu.ffn import needed_down, needed_ffn
 from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
 from native_kernels.cpu.ffn.needed_down import DownBuffers
 from native_kernels.cpu.ffn.needed_ffn import NeededBuffers, Vectors
-from native_kernels.cpu.ffn.sparse_ffn import Activation
 from native_kernels.cpu.gemm.gemm import (
     Firing,
     Form,

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from native_kernels.cuda.card import Activation, CardBlock, CardMatrix, CardVector
+from native_kernels.backend import Activation
+from native_kernels.cuda.card import CardBlock, CardMatrix, CardVector
 from native_kernels.cuda.neurons import CardNeurons, parts_of, split_of, tiles_of
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, source_of
