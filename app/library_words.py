@@ -85,8 +85,8 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         noted("{fact} Close other programs."), noted("There is not enough free memory. Close other programs."), _AGAIN,
     ),
     "DeviceMemoryError": (
-        noted("{fact} Close programs that use the graphics card."),
-        noted("There is not enough free memory on the graphics card. Close programs that use it."), _AGAIN,
+        noted("{fact} Close programs that use the GPU."),
+        noted("There is not enough free memory on the GPU. Close programs that use it."), _AGAIN,
     ),
     "ModelNotFoundError": ("{fact}", noted("It is no longer where it was."), _AGAIN),
     "ModelFormatError": (

@@ -42,7 +42,7 @@ class Action(StrEnum):
     ANSWER_HERE = "answer-here"  # have this PC answer a chat that was sent to a server elsewhere
     ENTER_KEY = "enter-key"  # of the server that the chat is sent to
     USE_CPU = "use-cpu"  # keep to the processor from now on
-    USE_ANY = "use-any"  # let the engine choose between graphics card and processor
+    USE_ANY = "use-any"  # let the engine choose between GPU and CPU
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
     OPEN_MODELS = ModelAction.OPEN_MODELS.value
@@ -160,18 +160,18 @@ _ENGINE_WORDS: dict[str, _Words] = {
     ),
     "LibraryError": _Words("{fact}", noted("The list of models on this PC cannot be used."), remedies=_OTHER_MODEL),
     "DeviceMemoryError": _Words(
-        noted("{fact} Close programs that use the graphics card."),
-        noted("There is not enough free memory on the graphics card. Close programs that use it."),
+        noted("{fact} Close programs that use the GPU."),
+        noted("There is not enough free memory on the GPU. Close programs that use it."),
         title=noted("{model} does not fit right now"), remedies=(Action.RETRY_LOAD, Action.USE_CPU),
     ),
     "DeviceUnavailableError": _Words(
-        "{fact}", noted("The graphics card cannot be used on this PC."),
+        "{fact}", noted("The GPU cannot be used on this PC."),
         remedies=(Action.USE_ANY, Action.RETRY_LOAD),
     ),
     "DeviceFailedError": _Words(
         noted("{fact} What was written until then is kept, and the model is being loaded again."),
         noted(
-            "The graphics card stopped working. What was written until then is kept, and the model is being loaded "
+            "The GPU stopped working. What was written until then is kept, and the model is being loaded "
             "again."
         ),
         during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),

@@ -138,7 +138,7 @@ class LibraryError(EngineError):
 class DeviceMemoryError(EngineError):
     """Not enough VRAM for what was asked."""
 
-    hint = "Close programs that use the graphics card, or choose a smaller model."
+    hint = "Close programs that use the GPU, or choose a smaller model."
 
 
 class DeviceUnavailableError(EngineError):
@@ -148,7 +148,7 @@ class DeviceUnavailableError(EngineError):
 
 
 class DeviceFailedError(EngineError):
-    """The graphics card failed or stopped answering while it computed."""
+    """The GPU failed or stopped answering while it computed."""
 
     hint = "Load the model again; if it happens again, use --device cpu."
 

@@ -171,15 +171,13 @@ def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: A
         (
             errors.DeviceMemoryError("The model needs 11.4 GiB of free VRAM; 8.0 GiB are free."),
             "Pip does not fit right now",
-            "The model needs 12.2\u202fGB of free VRAM; 8.6\u202fGB are free. "
-            "Close programs that use the graphics card.",
+            "The model needs 12.2\u202fGB of free VRAM; 8.6\u202fGB are free. Close programs that use the GPU.",
             ("retry-load", "use-cpu"),
         ),
         (
             errors.DeviceFailedError("cuGraphLaunch failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)."),
             "The answer was not finished",
-            "The graphics card stopped working. What was written until then is kept, and the model is being loaded "
-            "again.",
+            "The GPU stopped working. What was written until then is kept, and the model is being loaded again.",
             ("send-again", "use-cpu"),
         ),
     ],
