@@ -83,12 +83,16 @@ def estimated(tok_s: float) -> str:
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a model writes on this PC, in tokens/s. low, high: the range of an estimate, where there is one."""
+    """How fast a model writes on this PC, in tokens/s. low, high: the range of an estimate, where there is one.
+
+    once_prepared: an estimate for the model as preparing makes it, not for its files as they are.
+    """
 
     tok_s: float
     low: float | None = None
     high: float | None = None
     is_measured: bool = False
+    once_prepared: bool = False
 
     def changed(self, before_tok_s: float | None, after_tok_s: float | None) -> Rate | None:
         """Return the rate after a change that the solver predicts to lead from one rate to another.
@@ -106,7 +110,8 @@ def rate_of(estimate: Estimate | None, measured_tok_s: float | None = None) -> R
         return Rate(measured_tok_s, is_measured=True)
     if estimate is None or estimate.fits == "no" or estimate.predicted_tok_s is None:
         return None
-    return Rate(estimate.predicted_tok_s, estimate.low_tok_s, estimate.high_tok_s)
+    low, high, prepared = estimate.low_tok_s, estimate.high_tok_s, estimate.once_prepared
+    return Rate(estimate.predicted_tok_s, low, high, once_prepared=prepared)
 
 
 def rate_words(found: Rate) -> tuple[str, str]:
@@ -114,11 +119,14 @@ def rate_words(found: Rate) -> tuple[str, str]:
     if found.is_measured:
         return rate(found.tok_s), tr("measured here")
     words = f"≈{NARROW}{estimated(found.tok_s)}{NARROW}tok/s"
-    if found.low is None or found.high is None:
-        return words, tr(ESTIMATED)
     digits = 0 if found.tok_s >= 9.95 else 1  # as the rate above it has them
-    least, most = (figure(end, f",.{digits}f") for end in (found.low, found.high))
-    return words, tr("{least} to {most}", least=least, most=most) if least != most else tr(ESTIMATED)
+    ends = {figure(end, f",.{digits}f"): None for end in (found.low, found.high) if end is not None}
+    if len(ends) < 2:
+        return words, tr("once prepared") if found.once_prepared else tr(ESTIMATED)
+    least, most = ends
+    if found.once_prepared:
+        return words, tr("{least} to {most} once prepared", least=least, most=most)
+    return words, tr("{least} to {most}", least=least, most=most)
 
 
 def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:

@@ -63,6 +63,8 @@ def _fields(one: Estimated) -> dict[str, Any]:
         "gpu_neuron_load": estimate.gpu_neuron_load,
         "context": estimate.context,
         "notes": list(estimate.notes),
+        "once_prepared": estimate.once_prepared,
+        "research": entry.research,
     }
 
 
@@ -77,7 +79,7 @@ def _line(one: Estimated) -> str:
 
 
 def _conclusion(n: int, reason: str, measured: bool) -> str:
-    rates = "" if measured else " Nothing was measured here yet: rates are those that such machines reach."
+    rates = "" if measured else " Memory speed not measured yet; rates are estimated from similar PCs."
     return f"{n} models. {reason}{rates}"
 
 

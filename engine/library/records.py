@@ -121,6 +121,9 @@ class Estimate:
     short_bytes: int = 0
     hot_share: float | None = None  # share of all neurons that lie on the card
     notes: tuple[str, ...] = ()
+    once_prepared: bool = (
+        False  # it holds for the model that preparing makes of the files, not for the files as they are
+    )
 
 
 @dataclass(frozen=True)

@@ -192,12 +192,12 @@ class ModelCard(CardFrame):
         return "\n".join(words for words, cut in ((self.row.name, name), (sentence, long)) if cut)
 
     def by_line(self) -> str:
-        """Maker, kind and licence."""
+        """Maker, that it is a base model if so, and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
         here = row.installed is not None  # else the summary tells more, and the line is full
         base = tr("base model, continues text") if here else tr("base model")
-        kind = base if row.kind == "base" else row.kind
+        kind = base if row.kind == "base" else ""  # a chat model is what one expects here
         return " · ".join(part for part in (row.maker, kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:

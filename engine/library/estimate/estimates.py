@@ -239,7 +239,7 @@ def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -
     room = found.vram_budget_bytes + found.ram_budget_bytes
     if found.fits != "no" and bytes_of(shape, codec, layout).model.total > room:
         words += " It has to be prepared first: as it is downloaded it does not fit."
-    return replace(found, notes=(words, *found.notes))
+    return replace(found, notes=(words, *found.notes), once_prepared=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,6 +55,12 @@ def test_an_estimate_carries_its_range(known: Estimate | None, words: tuple[str,
     assert (plain(rate), span) == words
 
 
+def test_a_rate_of_the_model_as_preparing_makes_it_says_so() -> None:
+    known = replace(estimate("hybrid", 24.2, low_tok_s=20.1, high_tok_s=27.4), once_prepared=True)
+    assert model_words.speed(known)[1] == "20 to 27 once prepared", "the files as they are have another rate"
+    assert model_words.speed(replace(known, high_tok_s=20.1))[1] == "once prepared"
+
+
 def test_what_was_measured_here_carries_neither_sign_nor_range() -> None:
     rate, span = model_words.speed(estimate("hybrid", 24.0), 39.12)
     assert (plain(rate), span) == ("39.1 tok/s", "measured here")

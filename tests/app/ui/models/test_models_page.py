@@ -308,6 +308,7 @@ def test_a_base_model_says_so_on_its_card(enter: Enter) -> None:
     room.page.show_here()
     assert "continues text" in room.page.cards["local/found"].by_line()
     assert "continues text" not in room.page.cards[PIP.id].by_line()
+    assert "chat" not in room.page.cards[PIP.id].by_line()
 
 
 def test_only_the_newest_search_counts(enter: Enter) -> None:

@@ -360,6 +360,9 @@ def test_the_command_prints_an_object_a_line(capsys: pytest.CaptureFixture[str])
     assert by_id["qwen2.5-7b-instruct"]["active_share"] is None
     assert by_id["relullama-7b"]["predicted_from"] == "published"
     assert by_id["opt-66b"]["predicted_tok_s"] is None
+    assert by_id["opt-125m"]["research"] is True
+    assert by_id["qwen3-0.6b"]["research"] is False
+    assert all(isinstance(entry["once_prepared"], bool) for entry in values)
 
 
 def test_the_command_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
