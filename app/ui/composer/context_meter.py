@@ -155,7 +155,12 @@ class ContextPopup(Popover):
         self.set_policy("roll")
 
     def width_px(self) -> int:
-        return 356
+        return 388  # three choices side by side, in German too
+
+    def place(self) -> None:
+        if hasattr(self, "policy"):  # not yet: while the popover itself is being made
+            self.policy.fit(min(theme.px(self.width_px()), self.window().width() - 2 * theme.px(12)) - 2 * theme.px(16))
+        super().place()
 
     def set_policy(self, policy: str) -> None:
         """What counts for this chat."""

@@ -7,7 +7,17 @@ from typing import Any
 
 from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QMouseEvent, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QCheckBox, QFrame, QHBoxLayout, QRadioButton, QSizePolicy, QSlider, QStyle, QWidget
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QCheckBox,
+    QFrame,
+    QHBoxLayout,
+    QRadioButton,
+    QSizePolicy,
+    QSlider,
+    QStyle,
+    QWidget,
+)
 
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block
@@ -89,7 +99,7 @@ class Segments(QFrame):
         super().__init__(parent)
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
-        row = QHBoxLayout(self)
+        row = self._row = QHBoxLayout(self)
         row.setContentsMargins(2, 2, 2, 2)
         row.setSpacing(0)
         self.buttons: dict[Any, _Segment] = {}
@@ -112,8 +122,16 @@ class Segments(QFrame):
         if value in self.buttons:
             self.buttons[value].setChecked(True)
 
+    def fit(self, width: int) -> None:
+        """Stand one below the other where they have not that much room side by side: no word is cut."""
+        wanted = sum(button.sizeHint().width() for button in self.buttons.values()) + 4
+        ways = QBoxLayout.Direction
+        self._row.setDirection(ways.LeftToRight if wanted <= width else ways.TopToBottom)
+        self._restyle()
+
     def _restyle(self) -> None:
-        self.setFixedHeight(theme.px(28) + 4)
+        rows = 1 if self._row.direction() == QBoxLayout.Direction.LeftToRight else len(self.buttons)
+        self.setFixedHeight(rows * theme.px(28) + 4)
         for button in self.buttons.values():
             button.setFixedHeight(theme.px(28))
             button.updateGeometry()

@@ -337,6 +337,28 @@ def test_the_ring_is_clipped_to_what_scrolls(qtbot: QtBot) -> None:
     assert ring._clip.top() >= area.viewport().mapTo(window, QPoint(0, 0)).y() - 4
 
 
+@pytest.mark.parametrize("zoom", [0.8, 1.0, 1.6])
+@pytest.mark.parametrize("words", [
+    ["Drop oldest", "Keep the beginning", "Stop"], ["Älteste weglassen", "Anfang behalten", "Anhalten"],
+    ["移除最早的", "保留开头", "停止"],
+])  # fmt: skip
+def test_segments_stand_one_below_the_other_where_they_do_not_fit(
+    page: QFrame, qapp: QApplication, zoom: float, words: list[str]
+) -> None:
+    theme.apply(qapp, "light", zoom)
+    segments = Segments(list(enumerate(words)), 0, "When full")
+    put(page, segments)
+    page.resize(2000, 400)
+    for width in (theme.px(324), 2000):
+        segments.fit(width)
+        segments.setFixedWidth(min(width, segments.sizeHint().width()))
+        QApplication.processEvents()
+        for button in segments.buttons.values():
+            assert button.width() >= button.sizeHint().width(), f"{button.text()} is cut"
+            assert segments.rect().contains(button.geometry())
+    assert segments.height() == theme.px(28) + 4, "side by side where there is room"
+
+
 # ------------------------------------------------------------------ what floats
 
 
