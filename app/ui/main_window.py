@@ -29,7 +29,8 @@ from app.ui.keyboard.finder import Finder
 from app.ui.keyboard.typing_focus import TypingFocus
 from app.ui.look import theme
 from app.ui.sidebar.sidebar import Sidebar
-from app.ui.widgets.floating import Toast
+from app.ui.widgets.field_menu import FieldMenus
+from app.ui.widgets.floating import DimWhileBlocked, Toast
 from app.user_messages import Action, UserMessage, plain_figures
 from engine.machine.monitor import MachineSample
 from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
@@ -110,6 +111,8 @@ class MainWindow(QMainWindow):
             focus_ring.install(self),
             lambda: self.page.composer.field if self.pages.currentWidget() is self.page else None,
         )
+        DimWhileBlocked(self)
+        FieldMenus(self)
         self.sidebar.set_collapsed(not settings.sidebar_open)
         self.sidebar.collapsed_changed.connect(lambda collapsed: self._set(sidebar_open=not collapsed))
         folders = self.sidebar.panel.list
@@ -400,9 +403,9 @@ class MainWindow(QMainWindow):
             self._chat.problems.tell("models", message)
 
     def _show_models_work(self, rows: list[ModelRow]) -> None:
-        from app.models.model_selection import work_figure
+        from app.models.model_selection import is_working, work_figure
 
-        self.sidebar.set_models_work(work_figure(rows))
+        self.sidebar.set_models_work(work_figure(rows), is_working(rows))
 
     # -------------------------------------------------------------- what is shown
 
@@ -486,6 +489,7 @@ class MainWindow(QMainWindow):
         if self.answer_menus is not None:
             self.answer_menus.add_to(dialog)
         if self.own_server is not None:
+            self._tell_own_server()
             dialog.add_own_server(self.own_server)
         dialog.act_wanted.connect(self.commands.run)
         dialog.data_folder.line = str(self._paths.data)

@@ -133,6 +133,9 @@ def the_models_page_lists_servers_apart(room: Room) -> None:
     page = room.window.models_page
     assert page is not None
     assert page.servers.isVisible()
+    rows = page.servers.findChildren(Chip)
+    acts_of(room).servers.changed.emit()
+    assert page.servers.findChildren(Chip) == rows, "what says the same is not made anew"
     page.servers.chosen.emit(place)
     assert room.window.pages.currentWidget() is room.page
     assert room.hearth.controller.place == place

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.clients.servers import Place, Server
 from app.translation import tr
@@ -42,18 +42,27 @@ class ServerShelf(QFrame):
         self._restyle()
 
     def set_servers(self, servers: Sequence[Server]) -> None:
-        """Those that there are now."""
-        self._servers = list(servers)
-        focused = self.isAncestorOf(self.focusWidget() or self)
+        """Those that there are now. Rows that say the same stay as they are, and so does the focus."""
+        if list(servers) != self._servers:
+            self._servers = list(servers)
+            self._build()
+
+    def _build(self) -> None:
+        focus = QApplication.focusWidget()
+        focused = focus is not None and self.isAncestorOf(focus)
+        held = focus.accessibleName() if focus is not None else ""
         while (item := self._rows.takeAt(0)) is not None:
             if (gone := item.widget()) is not None:
                 gone.hide()
                 gone.deleteLater()
-        rows = [self._row(server, model, n) for server in servers for n, model in enumerate(server.models or ("",))]
+        rows = [
+            self._row(server, model, n) for server in self._servers for n, model in enumerate(server.models or ("",))
+        ]
         if rows:
             self._rows.addWidget(card_of_rows(rows))
         if focused:
-            self.add.setFocus(Qt.FocusReason.OtherFocusReason)
+            again = (button for row in rows for button in row.findChildren(Button) if button.accessibleName() == held)
+            next(again, self.add).setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _row(self, server: Server, model: str, number: int) -> QFrame:
         px = theme.px
@@ -86,4 +95,4 @@ class ServerShelf(QFrame):
         self._column.setContentsMargins(0, px(16), 0, 0)
         self._column.setSpacing(px(10))
         self._head.setSpacing(px(8))
-        self.set_servers(self._servers)
+        self._build()

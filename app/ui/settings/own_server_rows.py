@@ -118,12 +118,13 @@ class OwnServerRows:
 
 
 def state_words(server: OwnServer) -> str:
-    """What has become of the switch, in a sentence; empty while it is off."""
+    """What has become of the switch, in a sentence. There is always one: the rows below must not move when it is
+    switched under the pointer."""
     if server.trouble is not None:
         return server.trouble.sentence
     state = server.state
     if not server.is_wanted:
-        return ""
+        return tr("Off. No other program can use a model here.")
     if not state.on:
         return tr("It is being switched on.")
     parts = [tr("On, answered by {model}.", model=state.model) if state.model else

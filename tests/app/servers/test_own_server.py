@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from fake_library import FakeLibrary
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QPoint, Signal
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.chat_controller import STARTER
@@ -79,6 +80,27 @@ def test_switched_off_nothing_is_asked_of_anybody(make: Make, qtbot: QtBot) -> N
     qtbot.addWidget(dialog)
     dialog.add_own_server(server)
     assert library.asked == [], "looking at the settings asks no keyring"
+
+
+def test_the_rows_stay_where_they_are_when_the_server_is_switched(make: Make, qtbot: QtBot) -> None:
+    server, engine, _ = make(AppSettings(), key="k")
+    dialog = SettingsDialog(AppSettings(), notes={"serve": state_words(server)})
+    qtbot.addWidget(dialog)
+    dialog.add_own_server(server)
+    dialog.show()
+    rows: OwnServerRows = dialog._own_server
+    QApplication.processEvents()
+    before = rows.key.mapTo(dialog, QPoint(0, 0))
+    engine.come_up()
+    server.take_settings(ON)
+    dialog.show_model({}, {"serve": state_words(server)})
+    QApplication.processEvents()
+    assert "being switched on" in state_words(server)
+    assert rows.key.mapTo(dialog, QPoint(0, 0)) == before
+    server._take(ServerState(on=True, address="http://127.0.0.1:1", model="Pip"))
+    dialog.show_model({}, {"serve": state_words(server)})
+    QApplication.processEvents()
+    assert rows.key.mapTo(dialog, QPoint(0, 0)) == before
 
 
 def test_every_new_engine_is_told_once_it_has_come_up(make: Make, qtbot: QtBot) -> None:
