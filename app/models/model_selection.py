@@ -168,6 +168,14 @@ def work_figure(rows: Iterable[ModelRow]) -> str:
     return ""
 
 
+def is_working(rows: Iterable[ModelRow]) -> bool:
+    """Whether something is being done about a model, so that it does not only wait for the network or its turn."""
+    return any(
+        row.preparing is not None or (row.download is not None and row.download.state in {"downloading", "checking"})
+        for row in rows
+    )
+
+
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,95})"
 _ADDRESS = re.compile(rf"https?://[^/\s]+/(?:models/)?({_PART}/{_PART})(?:[/?#].*)?")
 _REPO = re.compile(rf"{_PART}/{_PART}")

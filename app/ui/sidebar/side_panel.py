@@ -48,7 +48,7 @@ class NavButton(Button):
     """A row of the sidebar that leads somewhere: icon and words from the left, no border."""
 
     def __init__(self, words: str, glyph: str, shortcut: str = "", parent: QWidget | None = None) -> None:
-        self.selected, self.figure = False, ""
+        self.selected, self.figure, self.working = False, "", True
         super().__init__(words, "quiet", glyph, parent=parent)
         self.height_px, self.align_left = 34, True
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -61,10 +61,10 @@ class NavButton(Button):
             self.selected = selected
             self._restyle()
 
-    def set_figure(self, figure: str) -> None:
-        """A figure at its end: how far the work on its page is. Empty: none."""
-        if figure != self.figure:
-            self.figure = figure
+    def set_figure(self, figure: str, working: bool = True) -> None:
+        """A figure at its end: how far the work on its page is. Empty: none. working: it goes on, and does not wait."""
+        if (figure, working) != (self.figure, self.working):
+            self.figure, self.working = figure, working
             self.setAccessibleName(f"{self.text()}, {figure}" if figure else self.text())
             self.update()
 
@@ -96,7 +96,8 @@ class NavButton(Button):
             words.moveLeft(pad)
             sign.moveLeft(pad + wide + theme.px(5))
         painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute, self.figure)
-        paint_dot(painter, sign, theme.colour("hot_fill"), True)
+        if self.working:
+            paint_dot(painter, sign, theme.colour("hot_fill"), True)
 
 
 class RailButton(IconButton):

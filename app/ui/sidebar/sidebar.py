@@ -18,6 +18,7 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.sidebar.side_panel import Rail, SidePanel
 from app.ui.widgets.engine_card import dot_token, state_line
+from app.ui.widgets.floating import Scrim
 from engine.machine.monitor import MachineSample
 
 PANEL_PX, RAIL_PX = 256, 56
@@ -25,8 +26,8 @@ NARROW_BELOW_PX = 1080
 SLIDE_MS = 160
 
 
-class _Veil(QWidget):
-    """Lies over the page while the panel is open over it; a click on it closes the panel."""
+class _Veil(Scrim):
+    """Dims the page while the panel is open over it; a click on it closes the panel."""
 
     pressed = Signal()
 
@@ -109,10 +110,10 @@ class Sidebar(QFrame):
             part.live.set_selected(page == "live")
         self.rail.chat.set_selected(page == "chat")
 
-    def set_models_work(self, figure: str) -> None:
-        """How far downloads and preparing are, "44%"; empty while there is nothing."""
-        self.panel.models.set_figure(figure)
-        self.rail.models.set_working(bool(figure))
+    def set_models_work(self, figure: str, working: bool = True) -> None:
+        """How far downloads and preparing are, "44%"; empty while there is nothing. working: not only waiting."""
+        self.panel.models.set_figure(figure, working)
+        self.rail.models.set_working(bool(figure) and working)
         self.rail.models.set_words(tr("Models, {figure}", figure=figure) if figure else tr("Models"))
 
     def set_running(self, conversation_id: str | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEasingCurve, QEvent, QObject, QPoint, QPropertyAnimation, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QEnterEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QAction, QEnterEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.translation import tr
@@ -47,6 +47,37 @@ def resize_within_screen(dialog: QWidget, width: int, height: int) -> None:
     dialog.resize(QSize(width, height).boundedTo(dialog.screen().availableSize() * 0.9))
 
 
+class Scrim(QWidget):
+    """Dims a window behind what has to be answered or closed first."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        QPainter(self).fillRect(self.rect(), theme.alpha("#000000", 0.45 if theme.current().is_dark else 0.22))
+
+
+class DimWhileBlocked(QObject):
+    """Dims a window as long as a dialog in front of it has to be answered or closed."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        self._window = window
+        self._scrim: Scrim | None = None
+        window.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        kind = event.type()
+        if kind == QEvent.Type.WindowBlocked and self._scrim is None:
+            self._scrim = Scrim(self._window)
+            self._scrim.setGeometry(self._window.rect())
+            self._scrim.show()
+        elif kind == QEvent.Type.WindowUnblocked and self._scrim is not None:
+            self._scrim.hide()
+            self._scrim.deleteLater()
+            self._scrim = None
+        elif kind == QEvent.Type.Resize and self._scrim is not None:
+            self._scrim.setGeometry(self._window.rect())
+        return False
+
+
 class Menu(QMenu):
     """A menu in the product's look: rounded, with its own border instead of the desktop's frame."""
 
@@ -62,10 +93,11 @@ class Menu(QMenu):
         self.setFont(theme.font("row"))
         self.setToolTipsVisible(True)
 
-    def add(self, words: str, glyph: str, act: Callable[[], None], shortcut: str = "", token: str = "ink2") -> None:
-        """Add a row; a shortcut is shown at its right but bound by whoever owns it."""
+    def add(self, words: str, glyph: str, act: Callable[[], None], shortcut: str = "", token: str = "ink2") -> QAction:
+        """Add a row and return it; a shortcut is shown at its right but bound by whoever owns it."""
         action = self.addAction(icons.icon(glyph, token, 16), f"{words}\t{shortcut}" if shortcut else words)
         action.triggered.connect(lambda _=False: act())
+        return action
 
 
 class Toast(QFrame):

@@ -8,7 +8,7 @@ import pytest
 from fake_library import GB, PIP, entry, estimate, installed, shelf
 
 from app.models.model_rows import ModelRow, Preparing, rows_of
-from app.models.model_selection import Choice, families, repository, select, what_would_fit, work_figure
+from app.models.model_selection import Choice, families, is_working, repository, select, what_would_fit, work_figure
 from engine.library.records import Download
 
 MINE = installed("ProSparse 13B", id="SparseLLM/p", catalogue_id="prosparse-13b", measured_tok_s=99.0)
@@ -130,3 +130,12 @@ def test_the_figure_in_the_sidebar() -> None:
     stopped = [replace(get, state="paused") for get in gets]
     assert work_figure(rows_of(shelf(), [MINE], stopped, None)) == ""
     assert work_figure(rows_of(shelf(), [MINE], stopped, Preparing("SparseLLM/p", "train", 25, 40))) == "62%"
+
+
+def test_nothing_works_while_everything_waits_for_the_network() -> None:
+    get = Download("d", "o/1", "n", "o/1", "downloading", 0, 4 * GB)
+    waiting = [replace(get, state="waiting"), replace(get, id="e", model="o/2", state="queued")]
+    assert work_figure(rows_of(shelf(), [MINE], waiting, None)) == "0%"
+    assert not is_working(rows_of(shelf(), [MINE], waiting, None)), "so nothing burns"
+    assert is_working(rows_of(shelf(), [MINE], [get], None))
+    assert is_working(rows_of(shelf(), [MINE], [], Preparing("SparseLLM/p", "train", 25, 40)))

@@ -467,3 +467,16 @@ def test_switching_theme_and_zoom_keeps_the_sidebar_whole(sidebar: Sidebar, qapp
     sidebar.window().resize(1900, 900)
     theme.apply(qapp, "dark", 1.5)
     assert sidebar.width() == 384
+
+
+def test_nothing_burns_beside_a_figure_that_waits(sidebar: Sidebar) -> None:
+    def burns() -> bool:
+        image = sidebar.panel.models.grab().toImage()
+        ember = theme.colour("hot_fill")
+        return any(image.pixelColor(x, y) == ember for x in range(image.width()) for y in range(image.height()))
+
+    sidebar.set_models_work("12%", working=True)
+    assert burns()
+    sidebar.set_models_work("12%", working=False)
+    assert not burns()
+    assert sidebar.panel.models.figure == "12%"
