@@ -14,7 +14,7 @@ from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Label
 from app.ui.widgets.sheet import Sheet
 
-WIDE_PX, CAP_PX, PLUS_GAP = 620, 24, 4
+WIDE_PX, CAP_PX, PLUS_GAP = 700, 24, 4
 SHOWN = {
     "Return": noted("Enter"),
     "PgUp": noted("Page up"),
@@ -74,8 +74,9 @@ class ShortcutsSheet(Sheet):
             if command.keys and (command.where or commands.knows(command.act)):
                 groups.setdefault(command.group, []).append(command)
         halves: tuple[list[str], list[str]] = ([], [])
-        for group in sorted(groups, key=lambda name: -len(groups[name])):  # the longest first, into the shorter half
-            sums = [sum(len(groups[name]) + 1 for name in half) for half in halves]
+        high = {name: 1.0 + sum(1.3 if one.where else 1.0 for one in found) for name, found in groups.items()}  # rows
+        for group in sorted(groups, key=lambda name: -high[name]):  # the longest first, into the shorter half
+            sums = [sum(high[name] for name in half) for half in halves]
             halves[sums.index(min(sums))].append(group)
         row = QHBoxLayout()
         row.setSpacing(theme.px(32))
@@ -98,9 +99,9 @@ class ShortcutsSheet(Sheet):
         line.setSpacing(theme.px(10))
         words = QVBoxLayout()
         words.setSpacing(0)
-        words.addWidget(Label(tr(command.words), "small", "ink", elide=True))
+        words.addWidget(Label(tr(command.words), "small", "ink", wrap=True))
         if command.where:
-            words.addWidget(Label(tr(command.where), "meta", elide=True))
+            words.addWidget(Label(tr(command.where), "meta", wrap=True))
         line.addLayout(words, 1)
         line.addWidget(Keys(command.keys[0]), 0, Qt.AlignmentFlag.AlignVCenter)
         return line

@@ -20,6 +20,7 @@ from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.keyboard.palette_entries import of_chats, of_settings
 from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
 from app.ui.look import theme
+from app.ui.widgets.controls import Label
 
 pytestmark = pytest.mark.gui
 
@@ -222,4 +223,7 @@ def test_everything_is_found_from_the_keyboard_in_the_real_window(arrive: Arrive
     QTest.keySequence(window, QKeySequence("F1"))
     sheet = window.findChild(ShortcutsSheet)
     assert sheet is not None
+    QApplication.processEvents()
+    for label in sheet.findChildren(Label):
+        assert not label.elides, label.text()
     sheet.reject()
