@@ -397,7 +397,7 @@ class ChatController(QObject):
 
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
-        """Sampling counts from the next answer on; what concerns the engine loads the model again."""
+        """Apply changed settings: sampling to the next answer; settings of the engine load the model again."""
         before, self._settings = self._settings, settings
         self.switch.settings = settings
         is_off = self._engine.status.phase is Phase.OFF
@@ -409,7 +409,7 @@ class ChatController(QObject):
             else:
                 self.load_model()
         elif is_off:
-            pass  # it counts from the next load on
+            pass  # the next load takes it
         elif settings.device != before.device:
             self.load_model()
         elif settings.engine() != before.engine():

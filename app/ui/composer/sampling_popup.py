@@ -1,4 +1,4 @@
-"""How words are chosen in this chat: every change counts from the next answer on. What was chosen is a signal."""
+"""Sampling for this chat. A change takes effect with the next answer, and is told by a signal."""
 
 from __future__ import annotations
 

@@ -44,8 +44,10 @@ class AwayMark(QFrame):
         self._where = Label("", "chip", "away")
         self._host = Label("", "meta", "away", elide=True)
         self._leaves = False
-        self.back = Button(tr("Answer on this PC"), "quiet", tooltip=tr("From the next message on, nothing is sent"))
-        self.back.height_px = 26
+        self.back = Button(
+            tr("Answer on this PC"), "secondary", tooltip=tr("From the next message on, nothing is sent")
+        )
+        self.back.height_px, self.back.padding_px = 26, 10
         self.back.setVisible(with_way_back)
         self.back.clicked.connect(self.back_asked)
         self._row = QHBoxLayout(self)

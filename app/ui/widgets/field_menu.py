@@ -1,0 +1,93 @@
+"""The context menu of text fields and of labels whose text can be selected, in place of Qt's own.
+
+Only the widget that has the focus is watched: a filter on the whole application would cost every event. The messages of
+a chat have a menu of their own (app/ui/transcript/selection.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QContextMenuEvent, QGuiApplication
+from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QLabel, QLineEdit, QPlainTextEdit, QTextEdit, QWidget
+from shiboken6 import isValid
+
+from app.shortcuts import shown
+from app.translation import tr
+from app.ui.widgets.floating import Menu
+
+Field = QLineEdit | QTextEdit | QPlainTextEdit
+_SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse
+
+
+class FieldMenus(QObject):
+    """One per main window, for its dialogs too."""
+
+    def __init__(self, window: QWidget) -> None:
+        super().__init__(window)
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        self._watched: list[QWidget] = []
+        app.focusChanged.connect(self._focus_moved)
+
+    def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
+        for part in self._watched:
+            if isValid(part):
+                part.removeEventFilter(self)
+        self._watched = []
+        if isinstance(now, Field | QLabel):
+            self._watched = [now, now.viewport()] if isinstance(now, QAbstractScrollArea) else [now]
+            for part in self._watched:
+                part.installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ContextMenu and isinstance(event, QContextMenuEvent) and self._watched:
+            menu = menu_of(self._watched[0])
+            if menu is not None:
+                menu.popup(event.globalPos())
+                return True
+        return False
+
+
+def menu_of(widget: QWidget) -> Menu | None:
+    """Return the menu for the text of a widget; None where there is nothing to do with it."""
+    menu = Menu(tr("Text"), widget)
+    menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    if isinstance(widget, QLabel):
+        if not widget.textInteractionFlags() & _SELECTABLE:
+            return None
+        clipboard = QGuiApplication.clipboard()
+        _add(menu, "Copy", lambda: clipboard.setText(widget.selectedText()), widget.hasSelectedText())
+        _add(menu, "Select all", lambda: widget.setSelection(0, len(widget.text())), bool(widget.text()))
+        return menu
+    assert isinstance(widget, Field)
+    marked = widget.hasSelectedText() if isinstance(widget, QLineEdit) else widget.textCursor().hasSelection()
+    is_open = not isinstance(widget, QLineEdit) or widget.echoMode() == QLineEdit.EchoMode.Normal
+    if not widget.isReadOnly():
+        history = widget if isinstance(widget, QLineEdit) else widget.document()
+        pastes = bool(QGuiApplication.clipboard().text()) if isinstance(widget, QLineEdit) else widget.canPaste()
+        _add(menu, "Undo", widget.undo, history.isUndoAvailable())
+        _add(menu, "Redo", widget.redo, history.isRedoAvailable())
+        menu.addSeparator()
+        _add(menu, "Cut", widget.cut, marked and is_open)
+        _add(menu, "Copy", widget.copy, marked and is_open)
+        _add(menu, "Paste", widget.paste, pastes)
+    else:
+        _add(menu, "Copy", widget.copy, marked)
+    menu.addSeparator()
+    filled = bool(widget.text()) if isinstance(widget, QLineEdit) else not widget.document().isEmpty()
+    _add(menu, "Select all", widget.selectAll, filled)
+    return menu
+
+
+def _add(menu: Menu, name: str, act: Callable[[], None], enabled: bool) -> None:
+    words, glyph, keys = {
+        "Undo": (tr("Undo"), "back", "Ctrl+Z"),
+        "Redo": (tr("Redo"), "forth", "Ctrl+Shift+Z"),
+        "Cut": (tr("Cut"), "cut", "Ctrl+X"),
+        "Copy": (tr("Copy"), "copy", "Ctrl+C"),
+        "Paste": (tr("Paste"), "paste", "Ctrl+V"),
+        "Select all": (tr("Select all"), "lines", "Ctrl+A"),
+    }[name]
+    menu.add(words, glyph, act, shown(keys)).setEnabled(enabled)
