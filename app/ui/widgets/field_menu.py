@@ -58,8 +58,22 @@ def menu_of(widget: QWidget) -> Menu | None:
         if not widget.textInteractionFlags() & _SELECTABLE:
             return None
         clipboard = QGuiApplication.clipboard()
-        _add(menu, "Copy", lambda: clipboard.setText(widget.selectedText()), widget.hasSelectedText())
-        _add(menu, "Select all", lambda: widget.setSelection(0, len(widget.text())), bool(widget.text()))
+        _add(
+            menu,
+            tr("Copy"),
+            "copy",
+            "Ctrl+C",
+            lambda: clipboard.setText(widget.selectedText()),
+            widget.hasSelectedText(),
+        )
+        _add(
+            menu,
+            tr("Select all"),
+            "lines",
+            "Ctrl+A",
+            lambda: widget.setSelection(0, len(widget.text())),
+            bool(widget.text()),
+        )
         return menu
     assert isinstance(widget, Field)
     marked = widget.hasSelectedText() if isinstance(widget, QLineEdit) else widget.textCursor().hasSelection()
@@ -67,27 +81,19 @@ def menu_of(widget: QWidget) -> Menu | None:
     if not widget.isReadOnly():
         history = widget if isinstance(widget, QLineEdit) else widget.document()
         pastes = bool(QGuiApplication.clipboard().text()) if isinstance(widget, QLineEdit) else widget.canPaste()
-        _add(menu, "Undo", widget.undo, history.isUndoAvailable())
-        _add(menu, "Redo", widget.redo, history.isRedoAvailable())
+        _add(menu, tr("Undo"), "back", "Ctrl+Z", widget.undo, history.isUndoAvailable())
+        _add(menu, tr("Redo"), "forth", "Ctrl+Shift+Z", widget.redo, history.isRedoAvailable())
         menu.addSeparator()
-        _add(menu, "Cut", widget.cut, marked and is_open)
-        _add(menu, "Copy", widget.copy, marked and is_open)
-        _add(menu, "Paste", widget.paste, pastes)
+        _add(menu, tr("Cut"), "cut", "Ctrl+X", widget.cut, marked and is_open)
+        _add(menu, tr("Copy"), "copy", "Ctrl+C", widget.copy, marked and is_open)
+        _add(menu, tr("Paste"), "paste", "Ctrl+V", widget.paste, pastes)
     else:
-        _add(menu, "Copy", widget.copy, marked)
+        _add(menu, tr("Copy"), "copy", "Ctrl+C", widget.copy, marked)
     menu.addSeparator()
     filled = bool(widget.text()) if isinstance(widget, QLineEdit) else not widget.document().isEmpty()
-    _add(menu, "Select all", widget.selectAll, filled)
+    _add(menu, tr("Select all"), "lines", "Ctrl+A", widget.selectAll, filled)
     return menu
 
 
-def _add(menu: Menu, name: str, act: Callable[[], None], enabled: bool) -> None:
-    words, glyph, keys = {
-        "Undo": (tr("Undo"), "back", "Ctrl+Z"),
-        "Redo": (tr("Redo"), "forth", "Ctrl+Shift+Z"),
-        "Cut": (tr("Cut"), "cut", "Ctrl+X"),
-        "Copy": (tr("Copy"), "copy", "Ctrl+C"),
-        "Paste": (tr("Paste"), "paste", "Ctrl+V"),
-        "Select all": (tr("Select all"), "lines", "Ctrl+A"),
-    }[name]
+def _add(menu: Menu, words: str, glyph: str, keys: str, act: Callable[[], None], enabled: bool) -> None:
     menu.add(words, glyph, act, shown(keys)).setEnabled(enabled)
