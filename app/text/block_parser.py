@@ -363,8 +363,8 @@ class _OpenTable:
 
 def _weight(block: Block) -> int:
     if isinstance(block, CodeBlock):
-        return 400 + min(len(block.code), 4000)  # its rest is folded
-    return 40 + len(block.html)
+        return 800 + min(len(block.code), 4000)  # its rest is folded
+    return (400 if isinstance(block, TableBlock) else 40) + len(block.html)
 
 
 def _nth_line_end(text: str, count: int) -> int:

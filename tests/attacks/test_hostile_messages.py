@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QMimeData
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
@@ -183,13 +183,52 @@ def test_no_change_of_a_giant_message_holds_the_window(transcript: Transcript, n
     assert not holds_the_window(transcript, longest)
 
 
-@pytest.mark.parametrize("name", ["joined emoji", "nested quotes", "short items", "one fence"])
+OF_MANY_PARTS = ["fences in a list", "open formulas", "tables"]
+
+
+@pytest.mark.parametrize(
+    "name", ["joined emoji", "nested quotes", "stairs of quotes", "short items", "one fence", *OF_MANY_PARTS]
+)
 def test_no_step_of_the_zoom_holds_the_window(transcript: Transcript, qapp: QApplication, name: str) -> None:
     def longest() -> float:
         longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES[name]))
         return max(longest_turn(transcript, partial(theme.apply, qapp, "light", zoom)) for zoom in (1.2, 1.0))
 
     assert not holds_the_window(transcript, longest)
+
+
+@pytest.mark.parametrize("name", ["stairs of quotes", "quotes and lists", *OF_MANY_PARTS])
+def test_no_new_width_and_no_other_chat_holds_the_window(transcript: Transcript, name: str) -> None:
+    def longest() -> float:
+        longest_turn(transcript, showing(transcript, Role.ASSISTANT, MESSAGES[name]))
+        acts = [partial(transcript.resize, width, 600) for width in (800, 700, 900)]
+        acts += [partial(transcript.show_messages, []), showing(transcript, Role.ASSISTANT, MESSAGES[name])]
+        return max(longest_turn(transcript, act) for act in acts)
+
+    assert not holds_the_window(transcript, longest)
+
+
+def test_what_is_in_view_waits_when_a_turn_has_worked_long_enough(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = QWidget()
+    qtbot.addWidget(page)
+    parts = [QWidget(page) for _ in range(4)]
+    page.show()
+    now, done = [100.0], []
+
+    def step(part: QWidget) -> bool:
+        now[0] += 0.03
+        done.append(parts.index(part))
+        return False
+
+    monkeypatch.setattr(slices.time, "perf_counter", lambda: now[0])
+    for part in parts:
+        slices.soon(part, partial(step, part))
+    assert done == [0, 1]
+    qtbot.waitUntil(lambda: done == [0, 1, 2, 3])
+    slices.soon(parts[0], partial(step, parts[0]))
+    assert done[-1] == 0, "the next turn works at once again"
 
 
 def test_what_is_out_of_view_is_laid_out_for_the_last_of_several_zoom_steps(

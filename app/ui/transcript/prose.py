@@ -35,7 +35,7 @@ from app.ui.look.painting import block
 from app.ui.transcript import formulas
 from app.ui.transcript.copied_text import running_text, table_in, table_text
 from app.ui.transcript.selectable import SelectableText
-from app.ui.widgets.slices import later
+from app.ui.widgets.slices import soon
 
 LIST_INDENT = 28
 # Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
@@ -234,6 +234,8 @@ class Prose(TextView):
         self._sources: list[str] = []  # of its formulas
         self._objects: formulas.FormulaObject | None = None  # paints them
         self._bullets: list[int] = []  # positions of list items that have one
+        self._outdated = False  # whether another theme is in force than the one that is shown
+        theme.current().changing.connect(self._set_outdated)
         self._style()
 
     def show_html(self, html: str) -> None:
@@ -254,21 +256,35 @@ class Prose(TextView):
         self.document().setIndentWidth(theme.px(LIST_INDENT))
         self.document().setDefaultStyleSheet(style_sheet())
 
+    def set_width(self, width: int) -> None:
+        if self._outdated:  # it is laid out when it takes up the theme
+            self._has_width = True
+            self.resize(width, self.height())
+            self.viewport().resize(width, self.viewport().height())
+        else:
+            super().set_width(width)
+
+    def _set_outdated(self) -> None:
+        self._outdated = True
+
     def _restyle(self) -> None:
         """Take up the theme at once; where it is scrolled out of view in a slice, once for all changes until then."""
-        if self.isVisible() and self.visibleRegion().isEmpty():
-            later(self, self._restyle_now)
-        else:
-            self._restyle_now()
+        soon(self, self._restyle_now)
 
     def _restyle_now(self) -> bool:
+        cursor, self._outdated = self.textCursor(), False
+        place = cursor.anchor(), cursor.position()
+        self.document().clear()  # else it is laid out in the old width and in every new font
+        if self._has_width:
+            self.document().setTextWidth(self.viewport().width())
         self._style()
-        self._render()
+        self._render(place)
         return False
 
-    def _render(self) -> None:
+    def _render(self, place: tuple[int, int] | None = None) -> None:
+        """Lay the text out. place: anchor and position of the cursor, where they are not those of now."""
         before = self.textCursor()
-        anchor, position = before.anchor(), before.position()
+        anchor, position = place or (before.anchor(), before.position())
         self._take_up_formulas()
         whole = QTextCursor(self.document())
         whole.beginEditBlock()  # else every change below lays all of it out once more
@@ -420,8 +436,8 @@ class Table(Prose):
                 shape.setLineHeight(0, 1)  # fixed
                 cursor.setBlockFormat(shape)
 
-    def _render(self) -> None:
-        super()._render()
+    def _render(self, place: tuple[int, int] | None = None) -> None:
+        super()._render(place)
         self._take_columns()  # a table knows its columns once the edit is over
 
     def _take_columns(self) -> None:
@@ -485,9 +501,10 @@ class PlainText(TextView):
         return min(most, math.ceil(self.document().idealWidth()) + 1)
 
     def _restyle(self) -> None:
+        self.document().clear()  # so that it is laid out once
         self.document().setDefaultFont(theme.font("body"))
-        self.setPlainText(self._text)
         set_line_height(self, "body")
+        QTextCursor(self.document()).insertText(self._text)
 
 
 def set_line_height(view: QTextEdit, role: str) -> None:

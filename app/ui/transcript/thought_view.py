@@ -87,11 +87,11 @@ class _Words(TextView):
         self.grown.emit()
 
     def _restyle(self) -> None:
+        self.clear()  # so that it is laid out once
         self.document().setDefaultFont(theme.font("small"))
         colours = self.palette()
         colours.setColor(colours.ColorRole.Text, theme.colour("ink2"))
         self.setPalette(colours)
-        self.clear()
         set_line_height(self, "small")
         self._end = self._lines = self._line = 0
         self._insert("".join(self._pieces))

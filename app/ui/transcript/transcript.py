@@ -73,6 +73,7 @@ class Transcript(QScrollArea):
         self._following = True
         self._moving = False
         self._last_value = 0
+        self._is_changing = False  # another theme is being taken up
         self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
         self._above = self._below = 0  # messages to be built before and behind the built ones
         self.setWidget(self._turns)
@@ -94,7 +95,7 @@ class Transcript(QScrollArea):
         bar.valueChanged.connect(self._on_scroll)
         bar.rangeChanged.connect(self._on_range)
         theme.current().changing.connect(self._shed)
-        theme.current().changed.connect(self._lay_out)
+        theme.current().changed.connect(self._take_up_theme)
 
     def _timer(self, then: Callable[[], None]) -> QTimer:
         timer = QTimer(self)
@@ -361,6 +362,7 @@ class Transcript(QScrollArea):
 
         A new style sheet is laid on every widget there is, at 0.35 ms each: with 60 messages that takes half a second.
         """
+        self._is_changing = True
         turns = self._turns
         top = self.verticalScrollBar().value()
         seen = range(turns.first_visible(top), turns.first_visible(top + self.viewport().height()) + 1)
@@ -528,7 +530,13 @@ class Transcript(QScrollArea):
         super().resizeEvent(event)
         self._lay_out()
 
+    def _take_up_theme(self) -> None:
+        self._is_changing = False
+        self._lay_out()
+
     def _lay_out(self) -> None:
+        if self._is_changing:  # widths on the way to another theme are none to lay out for
+            return
         left, width = text_column(self.width())
         # Measured on the whole width, so that the column stays put when the scroll bar comes and goes.
         right = max(self.viewport().width() - left - width, 0)

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from shiboken6 import isValid
 
 SLICE_S = 0.008
+AT_ONCE_S = 0.05  # for what is in view, before the window is painted again
 
 
 class _Slices(QObject):
@@ -18,10 +19,14 @@ class _Slices(QObject):
     def __init__(self, parent: QObject | None) -> None:
         super().__init__(parent)
         self.work: dict[QWidget, Callable[[], bool]] = {}
+        self.at_once_until = (
+            0.0  # time.perf_counter() until which this turn of the event loop works at once; 0: a new one
+        )
         self.timer = QTimer(self, singleShot=True, interval=0)
         self.timer.timeout.connect(self._run)
 
     def _run(self) -> None:
+        self.at_once_until = 0.0
         until = time.perf_counter() + SLICE_S
         self.work = {widget: step for widget, step in self.work.items() if isValid(widget)}
         in_view = (w for w in self.work if w.isVisible() and not w.visibleRegion().isEmpty())
@@ -37,13 +42,32 @@ class _Slices(QObject):
 _slices: _Slices | None = None
 
 
-def later(widget: QWidget, step: Callable[[], bool]) -> None:
-    """Call `step` in idle moments until it returns False or the widget is gone. A widget has one such work."""
+def _current() -> _Slices:
     global _slices
     if _slices is None or not isValid(_slices):
         _slices = _Slices(QApplication.instance())
-    _slices.work[widget] = step
-    _slices.timer.start()
+    return _slices
+
+
+def later(widget: QWidget, step: Callable[[], bool]) -> None:
+    """Call `step` in idle moments until it returns False or the widget is gone. A widget has one such work."""
+    slices = _current()
+    slices.work[widget] = step
+    slices.timer.start()
+
+
+def soon(widget: QWidget, step: Callable[[], bool]) -> None:
+    """Call `step` now, unless the widget is scrolled out of view or others have taken the time of this turn; then
+    later."""
+    slices, now = _current(), time.perf_counter()
+    if widget.isVisible() and (widget.visibleRegion().isEmpty() or now > (slices.at_once_until or now)):
+        later(widget, step)
+        return
+    slices.work.pop(widget, None)
+    slices.at_once_until = slices.at_once_until or now + AT_ONCE_S
+    slices.timer.start()
+    if step():
+        later(widget, step)
 
 
 def is_working() -> bool:
