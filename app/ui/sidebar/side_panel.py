@@ -1,4 +1,4 @@
-"""The two forms of the sidebar: the panel of 256 with its search and list, and the rail of 56 with icons only.
+"""The two forms of the sidebar: the panel of 256 with its search and list, and the narrow rail of icons.
 
 They lay out and search; which of them is seen, and where, is the sidebar's business.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QPaintEvent
+from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from app.chat.conversation import Conversation, SearchHit
@@ -16,7 +16,7 @@ from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.icons import Glyph
-from app.ui.look.painting import antialiased
+from app.ui.look.painting import antialiased, block
 from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_rows import SCROLL_BAR
 from app.ui.widgets.controls import Button, Dot, IconButton, Label
@@ -24,6 +24,7 @@ from app.ui.widgets.engine_card import EngineCard
 from app.ui.widgets.signs import paint_dot
 
 SEARCH_DELAY_MS = 120
+RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of one of its buttons with a name
 
 
 class BrandButton(Button):
@@ -101,11 +102,17 @@ class NavButton(Button):
 
 
 class RailButton(IconButton):
-    """An icon of the rail that leads to a page, with a dot while something on that page works."""
+    """An icon of the rail that leads somewhere, its name below it where the rail is high enough, and a dot while
+    something on its page works."""
 
     def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
-        self.selected, self.working = False, False
+        self.selected, self.working, self.labelled = False, False, False
+        self.label = tooltip
         super().__init__(glyph, tooltip, shortcut, parent)
+
+    def label_width(self) -> int:
+        """How wide the name is, px."""
+        return QFontMetrics(theme.font("axis")).horizontalAdvance(self.label)
 
     def set_selected(self, selected: bool) -> None:
         """Whether its page is the one that is shown."""
@@ -124,7 +131,16 @@ class RailButton(IconButton):
         return ground, border, ink
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
+        if self.labelled:
+            painter, (ground, _, ink), side = antialiased(self), self.colours(), theme.px(self.glyph_px)
+            block(painter, QRectF(self.rect()), ground, theme.px(self.radius_px))
+            icons.paint(painter, self.glyph, QRectF((self.width() - side) / 2, theme.px(5), side, side), ink)
+            painter.setFont(theme.font("axis"))
+            painter.setPen(ink)
+            below = QRectF(0, theme.px(5) + side, self.width(), self.height() - theme.px(8) - side)
+            painter.drawText(below, Qt.AlignmentFlag.AlignCenter, self.label)
+        else:
+            super().paintEvent(event)
         if self.working:
             side = theme.px(12)
             sign = QRectF(self.width() - side - theme.px(3), theme.px(3), side, side)
@@ -365,7 +381,7 @@ class SidePanel(QFrame):
 
 
 class Rail(QFrame):
-    """The closed sidebar, 56 wide: icons only, each named by its tooltip."""
+    """The closed sidebar: icons with their names below them, or 56 wide without names where the window is low."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -374,13 +390,15 @@ class Rail(QFrame):
         self.brand = IconButton("mark", tr("About Hearth"))
         self.brand.glyph_px = 26
         self.open_button = IconButton("panel", tr("Open the sidebar"), keys("sidebar"))
-        self.new_chat = IconButton("plus", tr("New chat"), keys("new_chat"))
-        self.search = IconButton("search", tr("Search"), keys("search_chats"))
+        self.new_chat = RailButton("plus", tr("New chat"), keys("new_chat"))
+        self.search = RailButton("search", tr("Search"), keys("search_chats"))
         self.chat = RailButton("chat", tr("Chat"))
         self.models = RailButton("models", tr("Models"), keys("models"))
         self.live = RailButton("live", tr("Live"), keys("live"))
         self.dot = Dot("hot_fill", True)
-        self.settings = IconButton("settings", tr("Settings"), keys("settings"))
+        self.settings = RailButton("settings", tr("Settings"), keys("settings"))
+        self._named = (self.new_chat, self.search, self.chat, self.models, self.live, self.settings)
+        self._has_names = False
         centre = Qt.AlignmentFlag.AlignHCenter
         self._column.addWidget(self.brand, 0, centre)
         self._column.addSpacing(4)
@@ -395,10 +413,34 @@ class Rail(QFrame):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
+    def width_at(self, height: int) -> int:
+        """How wide it is in a window of that height, px."""
+        if height < self._height_with_names():
+            return theme.px(RAIL_PX)
+        return max(theme.px(RAIL_PX), self._name_width() + 2 * theme.px(4) + 1)
+
+    def _name_width(self) -> int:
+        return max(button.label_width() for button in self._named) + 2 * theme.px(3)
+
+    @staticmethod
+    def _height_with_names() -> int:
+        return theme.px(8 + 2 * 36 + 6 * NAMED_PX + 8 * 4 + 4 + 16 + 6 + 10)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if (self.height() >= self._height_with_names()) != self._has_names:
+            self._restyle()
+
     def _restyle(self) -> None:
-        self._column.setContentsMargins(theme.px(9), theme.px(8), theme.px(9) + 1, theme.px(10))
-        self._column.setSpacing(theme.px(4))
-        pages = (self.chat, self.models, self.live, self.settings)
-        for button in (self.brand, self.open_button, self.new_chat, self.search, *pages):
+        px = theme.px
+        self._has_names = self.height() >= self._height_with_names()
+        side = px(4 if self._has_names else 9)
+        self._column.setContentsMargins(side, px(8), side + 1, px(10))
+        self._column.setSpacing(px(4))
+        for button in (self.brand, self.open_button):
             button.height_px = 36
-            button.setFixedSize(theme.px(38), theme.px(36))
+            button.setFixedSize(px(38), px(36))
+        for named in self._named:
+            named.labelled = self._has_names
+            named.height_px = NAMED_PX if self._has_names else 36
+            named.setFixedSize(max(px(38), self._name_width()) if self._has_names else px(38), px(named.height_px))

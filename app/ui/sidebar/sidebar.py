@@ -21,7 +21,7 @@ from app.ui.widgets.engine_card import dot_token, state_line
 from app.ui.widgets.floating import Scrim
 from engine.machine.monitor import MachineSample
 
-PANEL_PX, RAIL_PX = 256, 56
+PANEL_PX = 256
 NARROW_BELOW_PX = 1080
 SLIDE_MS = 160
 
@@ -182,7 +182,10 @@ class Sidebar(QFrame):
             self.toggle()
 
     def _width(self) -> int:
-        return theme.px(RAIL_PX if self.is_rail else PANEL_PX)
+        return self._rail_width() if self.is_rail else theme.px(PANEL_PX)
+
+    def _rail_width(self) -> int:
+        return self.rail.width_at(self.height())
 
     def _apply(self) -> None:
         self._slide.stop()
@@ -219,7 +222,7 @@ class Sidebar(QFrame):
             self._apply()
 
     def _arrange(self) -> None:
-        self.rail.setGeometry(0, 0, theme.px(RAIL_PX), self.height())
+        self.rail.setGeometry(0, 0, self._rail_width(), self.height())
         if self.is_over_page:
             assert self._veil is not None
             window = self.window()
@@ -242,7 +245,7 @@ class Sidebar(QFrame):
         self.panel.new_chat.setFocus(Qt.FocusReason.OtherFocusReason)
         self._slide.stop()
         self._slide.setDuration(theme.duration(SLIDE_MS))
-        self._slide.setStartValue(-theme.px(PANEL_PX - RAIL_PX))
+        self._slide.setStartValue(self._rail_width() - theme.px(PANEL_PX))
         self._slide.setEndValue(self.mapTo(window, self.rect().topLeft()).x())
         self._slide.start()
 
@@ -291,6 +294,8 @@ class Sidebar(QFrame):
         self._close_over_page()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        if self.is_rail and self._slide.state() == QVariantAnimation.State.Stopped:
+            self.setFixedWidth(self._width())  # a low window has no room for the names in the rail
         self._arrange()
 
     # -------------------------------------------------------------- what is asked for
