@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import control_walk as walk
 import pytest
@@ -10,8 +11,9 @@ from control_room import Room
 from patient_bot import PatientBot
 from PySide6.QtCore import QPoint, QRect
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
+from pytestqt.qtbot import QtBot
 
-from app.ui.look import theme
+from app.ui.look import language, theme
 from app.ui.widgets.controls import Button, Label
 
 pytestmark = pytest.mark.gui
@@ -119,3 +121,24 @@ def test_a_panel_that_zooming_lays_over_the_page_can_be_seen_to_lie_over_it(room
     assert in_window(room, room.page).left() >= in_window(room, sidebar).right()
     zoom(room, 1.0)
     assert not sidebar.is_rail
+
+
+def test_nothing_is_cut_in_german_in_the_smallest_window(qapp: QApplication, qtbot: QtBot, tmp_path: Path) -> None:
+    language.speak("de")
+    try:
+        room = Room(qtbot, tmp_path)
+        try:
+            room.reset((720, 560))
+            zoom(room, 1.6)
+            found = []
+            for page in PAGES:
+                go(room, page)
+                found += [f"{page}: {fault}" for fault in faults(room)]
+            assert not found, "\n".join(found)
+        finally:
+            theme.apply(qapp, "light", 1.0)
+            room.reset()
+            room.leave()
+            room.window.deleteLater()
+    finally:
+        language.speak("en")

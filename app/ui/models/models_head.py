@@ -80,7 +80,7 @@ class PageHead(QFrame):
         self._row.setSpacing(px(12 if narrow else 20))
         self._tools.setSpacing(px(8))
         self.search.setFont(theme.font("row"))
-        self.search.setMinimumWidth(px(200 if narrow else SEARCH_PX))
+        self.search.setMinimumWidth(px(150 if narrow else SEARCH_PX))  # at 160 % in German too
         self.search.setMaximumWidth(16_777_215 if narrow else px(SEARCH_PX))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
