@@ -99,23 +99,24 @@ def block_words(block: Block) -> str:
     return broken(block.code) if isinstance(block, CodeBlock) else html_words(block.html)
 
 
-def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | None]:
-    """Yield None after every bounded step, and at last the words of the thought and of each block of the answer."""
+def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float]:
+    """Yield the share that is read, 0 to 1, after every bounded step, and at last the words of the thought and of each
+    block of the answer."""
     parser = BlockParser()
     parser.feed(answer)
     parser.end()
     while parser.step():
-        yield None
+        yield parser.share_read
     out = [thought_words(thought)]
     for index, block in enumerate(parser.blocks):
         words = [block_words(block)]
         if isinstance(block, TableBlock) and block.rest:
             for rows in _rows_behind(block):
                 words.append(rows)
-                yield None
+                yield parser.share_read
         out.append("\n".join(words))
         if index % BLOCKS_AT_ONCE == 0:
-            yield None
+            yield parser.share_read
     yield tuple(out)
 
 

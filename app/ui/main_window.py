@@ -136,6 +136,7 @@ class MainWindow(QMainWindow):
         page, bind = self.page, self.commands.bind
         for act, do in {
             "new_chat": lambda: self.sidebar.new_chat.emit(),
+            "find": self._find,
             "search_chats": self.sidebar.open_search,
             "live": self.show_live,
             "settings": self.open_settings,
@@ -158,8 +159,22 @@ class MainWindow(QMainWindow):
             self, self.commands, self.sidebar, lambda: self.shown_chat, lambda: self.settings, self.open_settings
         )
         bind("stop", page.stop_requested.emit, lambda: self._status.answering or page.status.answering)
+        for act, step in (("find_next", 1), ("find_previous", -1)):
+            bind(act, partial(page.step_find, step), self._shows_messages)
         bind("copy_answer", page.copy_last_answer, lambda: bool(self.shown_chat))
         bind("copy_chat", page.copy_chat, lambda: bool(self.shown_chat))
+
+    def _shows_messages(self) -> bool:
+        return self.pages.currentWidget() is self.page and not self.page.is_empty
+
+    def _find(self) -> None:
+        """Find in what the page shows; where it has nothing to be searched, in all chats."""
+        if self._shows_messages():
+            self.page.open_find()
+        elif self.models_page is not None and self.pages.currentWidget() is self.models_page:
+            self.models_page.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        else:
+            self.sidebar.open_search()
 
     @property
     def shown_chat(self) -> str:

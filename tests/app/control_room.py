@@ -117,6 +117,7 @@ class Room(Person):
             toast.deleteLater()
         self.page.composer.next.show_message(None)
         self.page.composer.set_text("")
+        self.page.close_find()
         for item in list(self.page.composer.draft.items):
             self.page.composer.draft.remove(item.id)
         self.window.resize(*size)

@@ -73,6 +73,13 @@ def _searching(room: Room) -> QWidget:
     return room.window
 
 
+def _finding(room: Room) -> QWidget:
+    room.window.commands.run("find")
+    QTest.keyClicks(room.page.find_bar.field, "table")
+    room.wait(lambda: room.page.find_bar.words.text() == "1 of 1")
+    return room.window
+
+
 def _rail(room: Room) -> QWidget:
     room.window.sidebar.set_collapsed(True)
     walk.come_to_rest(room.window)
@@ -276,6 +283,7 @@ PLACES: dict[str, Open] = {
     "a chat with a banner": _with_a_banner,
     "a toast": _toast,
     "a search in the sidebar": _searching,
+    "a text found in a chat": _finding,
     "the rail": _rail,
     "models": lambda room: room.models(),
     "models: hits on the hub": lambda room: _hub(room, "relu"),
@@ -537,6 +545,7 @@ def test_every_act_of_a_menu_or_a_page_is_in_the_palette(room: Room) -> None:
         ("local server", {"Local server"}),
         ("system prompt", {"System prompt and persona"}),
         ("privacy", {"Privacy"}),
+        ("find", {"Find in this chat", "Next match", "Search all chats"}),
         ("export", {"Export all chats as JSON"}),
         ("import", {"Import chats"}),
     ],

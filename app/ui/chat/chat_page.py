@@ -20,6 +20,7 @@ from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
 from app.translation import noted, tr
 from app.ui.chat.empty_page import EmptyPage
+from app.ui.chat.find_bar import MOST_SELECTED, FindBar
 from app.ui.composer.composer import Composer
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
@@ -81,10 +82,13 @@ class ChatPage(QFrame):
         self._bar = QFrame()
         self._bar.setProperty("kind", "bar")
         self._title_label = Label("", "label", elide=True)
+        self.find_bar = FindBar()
+        self.find_bar.hide()
         self._more = IconButton("more", tr("Chat menu"))
         self._more.clicked.connect(self._open_menu)
         bar = QHBoxLayout(self._bar)
         bar.addWidget(self._title_label, 1)
+        bar.addWidget(self.find_bar)
         bar.addWidget(self._more)
         self.banner = Banner()
         self.banner.remedy.connect(self.remedy)
@@ -121,6 +125,10 @@ class ChatPage(QFrame):
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self._act)
+        self.find_bar.sought.connect(self.transcript.text_find.seek)
+        self.find_bar.stepped.connect(self.transcript.text_find.step)
+        self.find_bar.left.connect(self.close_find)
+        self.transcript.text_find.changed.connect(lambda: self.find_bar.show_result(self.transcript.text_find))
         self.transcript.selection.began.connect(self._end_other_selection)
         self.composer.field.copyAvailable.connect(lambda some: self.transcript.selection.clear() if some else None)
         self.empty.prompt_chosen.connect(self._choose_prompt)
@@ -144,6 +152,7 @@ class ChatPage(QFrame):
         """Show a chat from its end, or the empty page; the draft that was written there comes back."""
         wanted = conversation.id if conversation is not None else ""
         if wanted != self._conversation_id:
+            self._end_find()
             if not self._conversation_id:
                 self._new_draft = self.composer.text()
             self._conversation_id = wanted
@@ -182,8 +191,11 @@ class ChatPage(QFrame):
         self.transcript.resume_message(message)
 
     def show_message(self, message_id: str, text: str = "") -> None:
-        """Bring a message into view."""
+        """Bring a message into view, and mark a text in it that was found."""
         self.transcript.show_message(message_id)
+        if text:
+            self._end_find()
+            self.transcript.text_find.seek(text, only=message_id)
 
     def set_dropped(self, message_id: str, count: int) -> None:
         """Mark where the context of that answer begins: it was given without `count` earlier messages."""
@@ -222,6 +234,33 @@ class ChatPage(QFrame):
     def focus_composer(self) -> None:
         """Let the person type."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    # ------------------------------------------------------------------ Find
+
+    def open_find(self) -> None:
+        """Let the user find a text in this chat: what is selected, or what was found last."""
+        find, selection = self.transcript.text_find, self.transcript.selection
+        selected = "" if selection.is_empty else selection.plain_text().strip()
+        text = selected if 0 < len(selected) <= MOST_SELECTED and "\n" not in selected else find.text
+        self.find_bar.open(text)
+        find.seek(self.find_bar.field.text())
+
+    def step_find(self, by: int) -> None:
+        """Go to the next place of what is found (1) or the one before (-1); without the bar, open it."""
+        if self.find_bar.isHidden():
+            self.open_find()
+        else:
+            self.transcript.text_find.step(by)
+
+    def close_find(self) -> None:
+        """Mark nothing any more, and let the user type."""
+        self._end_find()
+        self.focus_composer()
+
+    def _end_find(self) -> None:
+        self.find_bar.hide()
+        self.find_bar.field.clear()
+        self.transcript.text_find.clear()
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
         """Put a message that was not sent back into the composer; `goes`: have it sent once it is counted."""
@@ -329,6 +368,8 @@ class ChatPage(QFrame):
         if event.key() == Qt.Key.Key_Escape and self._status.answering:
             if self._status.phase is not Phase.STOPPING:
                 self.stop_requested.emit()
+        elif event.key() == Qt.Key.Key_Escape and self.transcript.text_find.is_on:
+            self.close_find()
         elif event.matches(QKeySequence.StandardKey.Copy) and not self.transcript.selection.is_empty:
             self.transcript.selection.copy()
         elif event.matches(QKeySequence.StandardKey.SelectAll) and not self.is_empty:

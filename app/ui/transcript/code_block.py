@@ -273,6 +273,13 @@ class CodeBlockView(QFrame):
         self._copy.set_glyph("check")
         self._timer.start()
 
+    def show_more(self) -> bool:
+        """Show all lines, or a page more of very many. Return whether there was more to show."""
+        if not self.text.lines_left:
+            return False
+        self._toggle()
+        return True
+
     def _set_wrapped(self, wrapped: bool) -> None:
         self._wrap.set_words(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
         self.text.set_wrapped(wrapped)

@@ -137,13 +137,13 @@ def copied_text(cursor: QTextCursor) -> str:
     text = _TORN_PADDING.sub("", without_padding(cursor.selectedText())).replace("\u00a0", " ")
     text = text.replace("\u2029", "\n").replace("\u2028", "\n")
     if OBJECT in text:
-        sources = iter(_formulas_in(cursor))
+        sources = iter(formulas_in(cursor))
         text = re.sub(OBJECT, lambda _: next(sources, ""), text)
     return text
 
 
-def _formulas_in(cursor: QTextCursor) -> list[str]:
-    """The LaTeX of the object characters in a selection, in order; the empty string for one that has none."""
+def formulas_in(cursor: QTextCursor) -> list[str]:
+    """Return the LaTeX of the object characters in a selection, in order; the empty string for one that has none."""
     first, end = cursor.selectionStart(), cursor.selectionEnd()
     document, found = cursor.document(), []
     line = document.findBlock(first)

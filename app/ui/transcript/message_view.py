@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
@@ -17,6 +18,7 @@ from app.chat.thinking import ReplySplitter, split
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
+from app.text.plain_words import block_words, thought_words
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
@@ -30,6 +32,9 @@ from app.ui.transcript.thought_view import ThoughtView
 from app.ui.transcript.turn_view import PART_GAP, MessageView
 from app.ui.widgets.floating import Menu
 from app.ui.widgets.slices import SLICE_S, later
+
+if TYPE_CHECKING:
+    from app.ui.transcript.text_find import TextFind
 
 # A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
 # again costs the same however long the answer has become.
@@ -104,6 +109,44 @@ class Answer(MessageView):
             return self._parser.unread if self._unread else ""
         blocks = self._parser.spans[: self._next]
         return self._parser.text[blocks[-1][1] if blocks else 0 :]
+
+    def searched(self) -> list[SelectableText]:
+        out: list[SelectableText] = [self._thought.words] if self._thought is not None else []
+        for part in self._parts:
+            out.append(part.text if isinstance(part, CodeBlockView) else part)
+            if part in self._rests:
+                out += self._rests[part].tables
+        return out
+
+    def reveal(self, piece: int, nth: int, find: TextFind) -> tuple[SelectableText, int] | None:
+        if piece == 0 and self._thought is not None:
+            is_shown = self._thought.reveal(nth < len(find.found_in(self._thought.words)))
+            return (self._thought.words, nth) if is_shown else None
+        block = max(piece - 1, 0)
+        if block >= self._next:
+            if not self.is_complete:
+                return None
+            if self._unread:
+                self._read_on()
+                return None
+        if not self._parts:
+            return None
+        place = max(bisect_right(self._starts, block) - 1, 0)
+        part = self._parts[place]
+        if isinstance(part, CodeBlockView):
+            return (part.text, nth) if nth < len(find.found_in(part.text)) or not part.show_more() else None
+        if part not in self._rests:
+            before = [block_words(one) for one in self._parser.blocks[self._starts[place] : block]]
+            return part, nth + find.count_in(before)
+        for table in (part, *self._rests[part].tables):
+            if nth < (some := len(find.found_in(table))):
+                return table, nth
+            nth -= some
+        return None if self._rests[part].show_more() else (part, nth)
+
+    def pieces(self) -> tuple[str, ...]:
+        """Return the plain words of what is written so far: of the thought, and of each block."""
+        return (thought_words(split(self.text).thought), *map(block_words, self._parser.blocks))
 
     def blocks_in(self, number: int) -> list[Block]:
         starts = [*self._starts, self._next]
@@ -398,6 +441,7 @@ class Answer(MessageView):
             assert isinstance(part, Table)
             rows = self._rests[part] = MoreRows(part)
             rows.link_activated.connect(self._follow)
+            rows.grown.connect(self.grown)
             column = QVBoxLayout()
             column.setSpacing(0)
             column.addWidget(part)

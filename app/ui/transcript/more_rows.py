@@ -21,6 +21,7 @@ class MoreRows(QWidget):
     """Below a table: a button, and above it the rows that were asked for, in columns as wide as the table's."""
 
     link_activated = Signal(str)
+    grown = Signal()  # there is another table of rows
 
     def __init__(self, table: Table, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,6 +54,14 @@ class MoreRows(QWidget):
         self._row.show_words(tr_n("Show {n} more row", "Show {n} more rows", n), note)
         self._row.setVisible(self._shown < len(self._block.rest))
 
+    def show_more(self) -> bool:
+        """Show one page more. Return whether there is more than what is drawn."""
+        if self._shown == len(self._block.rest):
+            return False
+        if self._shown >= self._wanted:
+            self._show_page()
+        return True
+
     def _show_page(self) -> None:
         self._wanted = page_end(self._block.rest, self._shown, PAGE, PAGE_ROWS)
         later(self, self._show_slice)
@@ -70,6 +79,7 @@ class MoreRows(QWidget):
                 table.show_html(block.html)
                 self.tables.append(table)
                 self._column.insertWidget(len(self.tables) - 1, table)
+                self.grown.emit()
         self._shown = end
         self._show_words()
         return self._shown < self._wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from PySide6.QtCore import QEvent, QPoint, Qt
 from PySide6.QtGui import QEnterEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
@@ -21,6 +23,9 @@ from app.ui.transcript.selectable import SelectableText
 from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Menu
+
+if TYPE_CHECKING:
+    from app.ui.transcript.text_find import TextFind
 
 BUBBLE_WIDTH = 560
 
@@ -132,6 +137,11 @@ class OwnMessage(MessageView):
 
     def texts(self) -> list[SelectableText | None]:
         return [None if self.is_editing or not self._has_words else text for text in (self._text, *self._pages)]
+
+    def reveal(self, piece: int, nth: int, find: TextFind) -> tuple[SelectableText, int] | None:
+        while len(self._pages) < piece and not self.shows_all:
+            self._show_page()
+        return [self._text, *self._pages][min(piece, len(self._pages))], nth
 
     @property
     def shows_all(self) -> bool:

@@ -1,16 +1,28 @@
-"""A text that a selection over many texts runs through: it gives positions and characters, and paints its part.
+"""A text that a selection over many texts runs through, and that is searched: it gives positions and characters, and
+paints what is selected or found in it.
 
-The selection itself is selection.py's. A text hands it the mouse and keeps hovering over links to itself.
+The selection itself is selection.py's, the search text_find.py's. A text hands the selection the mouse and keeps
+hovering over links to itself.
 """
 
 from __future__ import annotations
 
-from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QTextCursor
+import re
+from bisect import bisect_left, bisect_right
+
+from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QTextCursor, QTextDocument
 from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
+from app.text.markdown_blocks import PAD
+from app.text.plain_words import places
 from app.text.selected_text import FAR
 from app.ui.look import theme
-from app.ui.transcript.copied_text import span, verbatim
+from app.ui.transcript.copied_text import OBJECT, formulas_in, span, verbatim
+
+MOST_MARKED = 1000  # places of one text that are marked at a time, those around the current one: Qt takes 8 us for each
+_ODD = re.compile(f"{PAD}|{OBJECT}")
+_PLAIN = str.maketrans("\u2029\u2028\ufdd0\ufdd1\u00a0", "\n\n\n\n ")  # Qt's ends of lines, paragraphs and cells
+_BEYOND = re.compile("[\U00010000-\U0010ffff]")
 
 
 class SelectableText(QTextBrowser):
@@ -20,7 +32,9 @@ class SelectableText(QTextBrowser):
         super().__init__(parent)
         self._marked: tuple[int, int] | None = None  # the selected part
         self._shows_mark = False
-        self.document().contentsChanged.connect(self._show_mark)
+        self._sought, self._current = "", -1  # the folded text that is marked, and which of its places is the current
+        self._found: list[tuple[int, int]] | None = None
+        self.document().contentsChanged.connect(self._take_change)
 
     @property
     def length(self) -> int:
@@ -37,6 +51,24 @@ class SelectableText(QTextBrowser):
             self._marked = part
             self._show_mark()
 
+    def seek(self, needle: str, current: int = -1) -> None:
+        """Mark every place that holds the folded text, and that with the number `current` stronger."""
+        if needle != self._sought:
+            self._found = None
+        if (needle, current) != (self._sought, self._current):
+            self._sought, self._current = needle, current
+            self._show_mark()
+
+    def found(self) -> list[tuple[int, int]]:
+        """Return the places that are marked, in Qt's positions."""
+        if self._found is None:
+            self._found = found_in(self.document(), self._sought) if self._sought else []
+        return self._found
+
+    def _take_change(self) -> None:
+        self._found = None
+        self._show_mark()
+
     def around(self, position: int, unit: QTextCursor.SelectionType) -> tuple[int, int]:
         """Return start and end of the word or paragraph at a position."""
         cursor = span(self.document(), position, position)
@@ -47,7 +79,7 @@ class SelectableText(QTextBrowser):
 
     def _show_mark(self) -> None:
         """Paint the highlight anew: the document has changed, and the old cursors with it."""
-        if self._marked is None:
+        if self._marked is None and not self._sought:
             if self._shows_mark:
                 self.setExtraSelections([])
             self._shows_mark = False
@@ -55,11 +87,21 @@ class SelectableText(QTextBrowser):
         self._shows_mark = True
         paint = QTextCharFormat()
         paint.setBackground(theme.colour("selection"))
+        now = QTextCharFormat()
+        now.setBackground(theme.colour("ink"))
+        now.setForeground(theme.colour("on_ink"))
+        found, first = self.found(), max(self._current - MOST_MARKED // 2, 0)
+        spans = [
+            (place, now if number == self._current else paint)
+            for number, place in enumerate(found[first : first + MOST_MARKED], start=first)
+        ]
+        if self._marked is not None:
+            spans += [(part, paint) for part in self._spans(self._marked[0], min(self._marked[1], self.length))]
         marks = []
-        for start, end in self._spans(self._marked[0], min(self._marked[1], self.length)):
+        for (start, end), look in spans:
             mark = QTextEdit.ExtraSelection()
             mark.cursor = span(self.document(), start, end)
-            mark.format = paint
+            mark.format = look
             marks.append(mark)
         self.setExtraSelections(marks)
 
@@ -98,3 +140,36 @@ class SelectableText(QTextBrowser):
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         event.ignore()
+
+
+def found_in(document: QTextDocument, needle: str) -> list[tuple[int, int]]:
+    """Return the places in a document that hold the folded needle, in UTF-16 units as Qt counts.
+
+    A formula is compared by its LaTeX, and marked as a whole. Cost: linear in the text.
+    """
+    raw = document.toRawText()
+    plain = raw.translate(_PLAIN)
+    starts, offsets = [0], [0]  # where a run of the compared text begins, and in `raw`
+    if _ODD.search(raw):
+        sources = iter(formulas_in(span(document, 0, document.characterCount())) if OBJECT in raw else ())
+        out: list[str] = []
+        length = behind = 0
+        for odd in _ODD.finditer(raw):
+            source = next(sources, "").replace("\n", " ") if odd[0] == OBJECT else ""
+            for piece, end in ((plain[behind : odd.start()], odd.start()), (source, odd.end())):
+                out.append(piece)
+                length += len(piece)
+                starts.append(length)
+                offsets.append(end)
+            behind = odd.end()
+        plain = "".join([*out, plain[behind:]])
+    beyond = [found.start() for found in _BEYOND.finditer(raw)]  # Qt counts them twice
+
+    def position(at: int, behind: int = 0) -> int:
+        run = bisect_right(starts, at) - 1
+        ends = offsets[run + 1] if run + 1 < len(offsets) else len(raw)
+        is_formula = raw[offsets[run] : ends] == OBJECT
+        place = offsets[run] + (0 if is_formula else at - starts[run]) + behind
+        return place + bisect_left(beyond, place)
+
+    return [(position(start), position(end - 1, 1)) for start, end in places(plain, needle)]

@@ -150,6 +150,18 @@ class ThoughtView(QWidget):
         self._left.show_words(tr("Show more"), note)
         self._left.setVisible(share < 1 and self.words.has_words)
 
+    def reveal(self, has_place: bool) -> bool:
+        """Open it at once, and show one page more unless the words that are shown have the place that is looked for.
+        Return whether no more is to be shown."""
+        self._chosen = True
+        if not self._open:
+            self._set_open(True)
+            self._move(0)
+        shown = has_place or self.words.share_shown == 1
+        if not shown:
+            self.words.show_more()
+        return shown
+
     def begin(self) -> None:
         """The model is thinking now."""
         self._show(tr("Thinking"), "", working=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from PySide6.QtCore import QPoint, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QScrollArea, QWidget
+from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
@@ -22,6 +22,7 @@ from app.ui.look import theme
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection import TextSelection
+from app.ui.transcript.text_find import TextFind
 from app.ui.transcript.turn_column import TurnColumn
 from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets.controls import Button
@@ -69,6 +70,9 @@ class Transcript(QScrollArea):
         self._reach = ContextReach(self._turns)
         self.selection = TextSelection(self, self._turns)
         self.selection.link_activated.connect(self.link_activated)
+        self.text_find = TextFind(
+            self, self._turns, lambda index: self._go_to(index, theme.px(24)), self._show_part, self._top_message
+        )
         self._status = EngineStatus()
         self._following = True
         self._moving = False
@@ -136,6 +140,7 @@ class Transcript(QScrollArea):
         self._turns.messages = list(messages)
         self._build_the_end()
         self._reach.find()
+        self.text_find.sync()
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
         """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
@@ -167,6 +172,7 @@ class Transcript(QScrollArea):
             self._want(NEWEST // 2, NEWEST // 2)
         self._reach.find()
         self._show_jump()
+        self.text_find.sync()
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
         """Of which messages there are several versions: which is shown, and of how many."""
@@ -204,6 +210,7 @@ class Transcript(QScrollArea):
             self._mark_last()
         else:
             turns.fit_room()
+        self.text_find.sync()
         if message.role is Role.USER or message.state is MessageState.WRITING:
             self.jump_to_end()
 
@@ -219,6 +226,7 @@ class Transcript(QScrollArea):
                 turns.build_below()
                 self._mark_last()
             self.jump_to_end()
+        self.text_find.sync()
 
     def append_text(self, message_id: str, text: str) -> None:
         """Take text of an answer that is being written; it is painted with the next flush."""
@@ -237,6 +245,7 @@ class Transcript(QScrollArea):
             view.set_model(self._turns.new_model(self._turns.index(message.id)))
             view.finish(message)
         self._reach.hear(message)
+        self.text_find.sync()
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
         """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`.
@@ -271,6 +280,7 @@ class Transcript(QScrollArea):
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
             self._turns.add_text(message_id, "".join(pieces))
+        self.text_find.grew()
 
     def _flush_interval(self, message_id: str) -> int:
         """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
@@ -284,10 +294,14 @@ class Transcript(QScrollArea):
         view.link_activated.connect(self.link_activated)
         view.looked_for.connect(self._look_for)
         view.acted.connect(self.acted)
-        view.grown.connect(lambda: self.selection.show_in(view))
-        self.selection.show_in(view)
+        view.grown.connect(lambda: self._show_marks(view))
+        self._show_marks(view)
         if isinstance(view, Answer):
             view.set_status(self._status)
+
+    def _show_marks(self, view: MessageView) -> None:
+        self.selection.show_in(view)
+        self.text_find.show_in(view)
 
     def _build_the_end(self) -> None:
         """Build what fills the view from the newest message up, and follow the end."""
@@ -414,6 +428,32 @@ class Transcript(QScrollArea):
         self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
         self._take_anchor()
         self._show_jump()
+
+    def _show_part(self, part: QWidget, place: QRect) -> None:
+        """Bring a part of a text into view, in the text itself too where that scrolls sideways."""
+        if isinstance(part, QAbstractScrollArea):
+            bar, wide = part.horizontalScrollBar(), part.viewport().width()
+            if bar.maximum() and not 0 <= place.left() <= place.right() <= wide:
+                bar.setValue(bar.value() + place.left() - wide // 3)
+            place = place.translated(part.viewport().pos())
+        self._settle()
+        top, height = self.verticalScrollBar().value(), self.viewport().height()
+        begin = part.mapTo(self._turns, place.topLeft()).y()
+        above, below = (theme.px(24), theme.px(40)) if height > theme.px(200) else (0, 0)
+        is_seen = top + above <= begin <= top + height - place.height() - below
+        is_writing = self._turns.messages[-1].state is MessageState.WRITING
+        if is_seen and not (self._following and is_writing):  # else the end of the answer would take the view along
+            return
+        self._following = False
+        if not is_seen:
+            self._move(begin - height // 3)
+        self._take_anchor()
+        self._show_jump()
+        self._look_ahead()
+
+    def _top_message(self) -> int:
+        """Index of the first message in view."""
+        return min(self._turns.first + self._first_visible(), max(len(self._turns.messages) - 1, 0))
 
     def _hold(self, view: MessageView, offset: int) -> None:
         """Keep a view so far below the top from now on, whatever is built around it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
@@ -13,6 +14,9 @@ from app.text.markdown_blocks import Block
 from app.ui.look import theme
 from app.ui.transcript.context_mark import ContextMark
 from app.ui.transcript.selectable import SelectableText
+
+if TYPE_CHECKING:
+    from app.ui.transcript.text_find import TextFind
 
 PART_GAP = 14
 
@@ -69,6 +73,18 @@ class MessageView(QWidget):
     def unshown(self) -> str:
         """Return the words behind the last of its texts, as they were written."""
         return ""
+
+    def searched(self) -> list[SelectableText]:
+        """Return every text that Find marks places in, folded ones too."""
+        return [text for text in self.texts() if text is not None]
+
+    def reveal(self, piece: int, nth: int, find: TextFind) -> tuple[SelectableText, int] | None:
+        """Open what hides a place: the `nth` of a piece of the message, counted as app.chat.chat_find does.
+
+        Return the text with the place in it and the number that the place has
+        there. None: it is being built; ask again.
+        """
+        raise NotImplementedError
 
     @property
     def source(self) -> str:

@@ -1,0 +1,112 @@
+"""The bar that finds a text in the chat: a field, which place it is of how many, and the ways to the others.
+
+It stands in the chat's title bar. It searches nothing: ChatPage connects it with the transcript's search.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
+
+from app.shortcuts import keys
+from app.translation import figure, tr, tr_n
+from app.ui.look import theme
+from app.ui.sidebar.side_panel import SearchField
+from app.ui.transcript.text_find import TextFind
+from app.ui.widgets.controls import IconButton, Label
+
+FIELD_PX, LEAST_FIELD_PX, WORDS_PX = 240, 96, 84
+MOST_SELECTED = 200  # characters of a selection that are looked for
+
+
+class FindField(SearchField):
+    """Return goes to the next place, Shift+Return to the one before; so do Down and Up."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setPlaceholderText(tr("Find in this chat"))
+        self.setAccessibleName(tr("Find in this chat"))
+        self._clear.setToolTip(tr("Close  (Esc)"))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.entered.connect(lambda: self.stepped.emit(1))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        is_return = event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter}
+        if is_return and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.stepped.emit(-1)
+        else:
+            super().keyPressEvent(event)
+
+    def sizeHint(self) -> QSize:
+        return QSize(theme.px(FIELD_PX), super().sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(theme.px(LEAST_FIELD_PX), super().minimumSizeHint().height())
+
+
+class FindBar(QWidget):
+    """sought: another text was typed. stepped: the next place (1) or the one before (-1). left: the bar is closed."""
+
+    sought = Signal(str)
+    stepped = Signal(int)
+    left = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.field = FindField()
+        self.words = Label("", "meta")
+        self.words.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.previous = IconButton("up", tr("Previous match"), keys("find_previous"))
+        self.next = IconButton("down", tr("Next match"), keys("find_next"))
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(0, 0, 0, 0)
+        for part in (self.field, self.words, self.previous, self.next):
+            self._row.addWidget(part)
+        for button, step in ((self.previous, -1), (self.next, 1)):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field
+            button.clicked.connect(lambda _=False, step=step: self.stepped.emit(step))
+        self.field.textChanged.connect(self.sought)
+        self.field.stepped.connect(self.stepped)
+        self.field.left.connect(self.left)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        self._row.setSpacing(theme.px(4))
+        self.field.setFont(theme.font("row"))
+        self.words.setMinimumWidth(theme.px(WORDS_PX))
+
+    def open(self, text: str) -> None:
+        """Show the bar with a text in the field, selected, so that typing replaces it."""
+        self.show()
+        if text and text != self.field.text():
+            self.field.setText(text)
+        self.field.selectAll()
+        self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def show_result(self, find: TextFind) -> None:
+        """Say how many places there are, and which is the current one."""
+        some = find.total > 0
+        if not find.text.strip():
+            words = ""
+        elif find.is_counting:
+            words = tr("Searching, {percent}%", percent=figure(100 * find.share, ".0f"))
+        elif not some:
+            words = tr("No matches")
+        elif find.is_opening:
+            words = tr("Opening")
+        elif find.number:
+            words = tr("{n} of {total}", n=figure(find.number), total=figure(find.total))
+        else:
+            words = tr_n("{n} match", "{n} matches", find.total, n=figure(find.total))
+        self.words.setText(words)
+        self.field.setAccessibleDescription(words)
+        for button in (self.previous, self.next):
+            button.setEnabled(some)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_Escape:
+            self.left.emit()
+        else:
+            super().keyPressEvent(event)

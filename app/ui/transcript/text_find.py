@@ -1,0 +1,278 @@
+"""Find in the chat that is shown: every place that holds a text is marked, and the view goes from one to the next.
+
+What is counted is app/chat/chat_find.py's; this marks the places in the texts that are built, and opens what is folded.
+Counting and marking run in slices of the window's thread, so a chat of any length can be searched while one types.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, QRect, QTimer, Signal
+from PySide6.QtWidgets import QWidget
+from shiboken6 import isValid
+
+from app.chat.chat_find import ChatFind, Match, Spot
+from app.chat.conversation import MessageState, Role
+from app.ui.transcript.copied_text import span
+from app.ui.transcript.message_view import Answer
+from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.turn_view import MessageView
+
+if TYPE_CHECKING:
+    from app.ui.transcript.turn_column import TurnColumn
+
+SLICE_S = 0.008
+BUILDING_MS = 15  # between two looks whether the place is built by now
+GROW_MS = 400  # between two counts of an answer that is being written
+
+
+class TextFind(QObject):
+    """The search in one transcript.
+
+    changed: another text, another count or another current place. go: brings the message at an index to the top of the
+    view. show: brings a part of a text into view. top: the index of the first message in view.
+    """
+
+    changed = Signal()
+
+    def __init__(
+        self,
+        parent: QObject,
+        turns: TurnColumn,
+        go: Callable[[int], None],
+        show: Callable[[QWidget, QRect], None],
+        top: Callable[[], int],
+    ) -> None:
+        super().__init__(parent)
+        self._turns, self._go, self._show, self._top = turns, go, show, top
+        self._find = ChatFind()
+        self._only = ""  # id of the one message that is searched
+        self._is_on = False
+        self.text = ""
+        self._spot: Spot | None = None  # the first place from there on becomes the current one
+        self._current: Match | None = None
+        self._place: tuple[SelectableText, int] | None = None  # of the current one
+        self._wanted: bool | None = None  # the current place is to be found in its view; True: and brought into view
+        self._unmarked: deque[SelectableText] = deque()
+        self._said: tuple[object, ...] = ()
+        self._slices = self._timer(self._run)
+        self._growing = self._timer(self._grow)
+        self._settling = self._timer(self._show_place)
+
+    def _timer(self, then: Callable[[], None]) -> QTimer:
+        timer = QTimer(self, singleShot=True)
+        timer.timeout.connect(then)
+        return timer
+
+    # ------------------------------------------------------------------ what is found
+
+    @property
+    def is_on(self) -> bool:
+        """Whether places are marked, or would be if there were any."""
+        return self._is_on
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether `total` may still grow."""
+        return bool(self._find.needle) and self._find.share < 1
+
+    @property
+    def is_opening(self) -> bool:
+        """Whether the current place is still being built: it stands far down in a long message."""
+        return bool(self._wanted)
+
+    @property
+    def share(self) -> float:
+        """How much of the chat is searched, 0 to 1."""
+        return self._find.share
+
+    @property
+    def total(self) -> int:
+        """How many places are found."""
+        return self._find.total
+
+    @property
+    def number(self) -> int:
+        """Which of them is the current one, from 1; 0: none is."""
+        return self._find.number(self._current) if self._current is not None else 0
+
+    # ------------------------------------------------------------------ what is asked for
+
+    def seek(self, text: str, only: str = "") -> None:
+        """Mark a text, in all messages or in the one with the id `only`, and go to the first place from where we are.
+
+        In all messages that is the current place, else the first message in view.
+        """
+        if self._is_on and (text, only) == (self.text, self._only):
+            return
+        spot = self._find.spot(self._current) if self._current is not None else None
+        first_in_view = self._turns.messages[self._top()].id if self._turns.messages else ""
+        self._is_on, self.text, self._only = True, text, only
+        self._take_messages()
+        answer = only and self._turns.messages[self._turns.index(only)].role is Role.ASSISTANT
+        # What is opened from a list of hits is looked for in the answer first: its thought is folded.
+        self._spot = Spot(only, 1 if answer else 0) if only else spot or Spot(first_in_view)
+        self._find.seek(text, self._spot.message)
+        self._set_current(None)
+        self._mark_all()
+        self._run()
+
+    def step(self, by: int) -> None:
+        """Go to the next place (1), or to the one before (-1); over the ends of the chat."""
+        if self._current is None:
+            return
+        self._set_current(self._find.beside(self._current, by), in_view=True)
+        self._run()
+
+    def clear(self) -> None:
+        """Mark nothing, and forget the words of the chat."""
+        if not self._is_on:
+            return
+        self._is_on, self.text, self._only, self._spot = False, "", "", None
+        self._find = ChatFind()
+        self._set_current(None)
+        self._mark_all()
+        self._run()
+
+    # ------------------------------------------------------------------ the chat changes
+
+    def sync(self) -> None:
+        """Search the messages as they stand now: some came, went or changed."""
+        if self._is_on:
+            self._take_messages()
+            if self._current is not None and self._current.message not in {m.id for m in self._turns.messages}:
+                self._set_current(None)
+            self._slices.start(0)
+
+    def grew(self) -> None:
+        """The answer that is being written has more words."""
+        if self._is_on and not self._only and not self._growing.isActive():
+            self._growing.start(GROW_MS)
+
+    def _grow(self) -> None:
+        turns = self._turns
+        for view in turns.views[-2:]:
+            if isinstance(view, Answer) and view.is_writing and self._is_on:
+                self._find.put(turns.as_it_stands(turns.index(view.message.id)), view.pieces())
+                self._slices.start(0)
+
+    def _take_messages(self) -> None:
+        turns = self._turns
+        self._find.take(
+            [turns.as_it_stands(index) for index, m in enumerate(turns.messages) if self._only in ("", m.id)]
+        )
+        if any(m.state is MessageState.WRITING for m in turns.messages[-2:]):
+            self._grow()
+
+    # ------------------------------------------------------------------ marks
+
+    def show_in(self, view: MessageView) -> None:
+        """Mark the places in a message that was just built, or that has another text now."""
+        if not self._is_on:
+            return
+        for text in view.searched():
+            self._mark(text)
+        if self._current is not None and self._current.message == view.message.id and self._wanted is None:
+            self._wanted = False
+            self._slices.start(0)
+
+    def _mark_all(self) -> None:
+        """Have every text that is built marked anew, those in view first."""
+        turns, top = self._turns, self._top() - self._turns.first
+        views = [*turns.views[max(top, 0) :], *reversed(turns.views[: max(top, 0)])]
+        self._unmarked = deque(text for view in views for text in view.searched())
+
+    def _mark(self, text: SelectableText) -> None:
+        place = self._place
+        mine = not self._only or any(
+            text in view.searched() for view in self._turns.views if view.message.id == self._only
+        )
+        text.seek(self._find.needle if mine else "", place[1] if place is not None and place[0] is text else -1)
+
+    def found_in(self, text: SelectableText) -> list[tuple[int, int]]:
+        """Return the places in a text that is built."""
+        self._mark(text)
+        return text.found()
+
+    def count_in(self, pieces: Sequence[str]) -> int:
+        """Return how many places these plain words hold."""
+        return self._find.count_in(pieces)
+
+    def _set_current(self, match: Match | None, in_view: bool = False) -> None:
+        before, self._place = self._place, None
+        self._current, self._wanted = match, in_view if match is not None else None
+        if before is not None and isValid(before[0]):
+            self._mark(before[0])
+
+    # ------------------------------------------------------------------ slices
+
+    def _run(self) -> None:
+        until = time.perf_counter() + SLICE_S
+        more, known = True, -1
+        while more and time.perf_counter() < until:
+            more = self._is_on and self._find.step()
+            is_news = not more or self._find.total != known  # else only what comes before the spot may be found
+            if self._spot is not None and self._current is None and self._find.total and is_news:
+                known = self._find.total
+                first = self._find.first_from(self._spot)
+                if first is not None:
+                    self._spot = None
+                    self._set_current(first, in_view=True)
+        if not more:
+            self._spot = None
+            if self._current is not None and not self._find.holds(self._current):
+                self._set_current(None)
+        while self._unmarked and time.perf_counter() < until:
+            text = self._unmarked.popleft()
+            if isValid(text):
+                self._mark(text)
+        if self._wanted is not None:
+            self._find_place(self._wanted)
+        if more or self._unmarked:
+            self._slices.start(0)
+        elif self._wanted is not None:
+            self._slices.start(BUILDING_MS)
+        said = (self._is_on, self.text, self.total, self._current, self.is_counting, self.is_opening, self.share)
+        if said != self._said:
+            self._said = said
+            self.changed.emit()
+
+    def _find_place(self, in_view: bool) -> None:
+        """Build and open what hides the current place, mark it, and bring it into view."""
+        match, turns = self._current, self._turns
+        if match is None or (index := turns.index(match.message)) < 0:
+            self._wanted = None
+            return
+        view = turns.view(match.message)
+        if view is None:
+            if not in_view:
+                self._wanted = None  # it is marked when somebody comes by
+                return
+            self._go(index)
+            view = turns.view(match.message)
+            if view is None:
+                return
+        place = view.reveal(match.piece, match.nth, self)
+        if place is None:
+            return
+        self._wanted = None
+        text, nth = place
+        nth = max(min(nth, len(self.found_in(text)) - 1), 0)
+        self._place = (text, nth)
+        self._mark(text)
+        if in_view:
+            self._show_place()
+            self._settling.start(0)  # what was opened or built just now has its place only when the event loop turns
+
+    def _show_place(self) -> None:
+        """Bring the current place into view."""
+        if self._place is None or not isValid(self._place[0]):
+            return
+        text, nth = self._place
+        start, end = text.found()[nth] if nth < len(text.found()) else (0, 0)
+        first, last = (text.cursorRect(span(text.document(), at, at)) for at in (start, end))
+        self._show(text, first.united(last) if first.y() == last.y() else first)
