@@ -6,11 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.chat_session import ChatSession
     from engine.config import EngineConfig, ModelConfig, SamplingConfig
     from engine.errors import EngineError
     from engine.generate import TokenEvent
+    from engine.loaded_model import LoadedModel
     from engine.machine.hardware import HardwareProfile
-    from engine.session import ChatSession, LoadedModel
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,11 +26,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "ChatSession": "engine.session",
+    "ChatSession": "engine.chat_session",
     "EngineConfig": "engine.config",
     "EngineError": "engine.errors",
     "HardwareProfile": "engine.machine.hardware",
-    "LoadedModel": "engine.session",
+    "LoadedModel": "engine.loaded_model",
     "ModelConfig": "engine.config",
     "SamplingConfig": "engine.config",
     "TokenEvent": "engine.generate",

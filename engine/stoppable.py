@@ -41,3 +41,9 @@ def run_unless(cancelled: Callable[[], bool], work: Callable[[], Result], name: 
         if error is not None:
             raise error
         return result  # type: ignore[return-value]  # without an error it is what the work returned
+
+
+def stop_if(cancelled: Callable[[], bool]) -> None:
+    """Raises: Cancelled, where somebody wants that."""
+    if cancelled():
+        raise Cancelled

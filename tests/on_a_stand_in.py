@@ -12,8 +12,8 @@ from stand_in_card import StandInCard
 
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test
+from engine.loaded_model import LoadedModel
 from engine.machine.graphics import GpuInfo
-from engine.session import LoadedModel
 
 GIB = 1 << 30
 

@@ -14,7 +14,7 @@ from engine.errors import Cancelled, EngineError
 
 if TYPE_CHECKING:
     from engine.generate import GenerationStats, TokenEvent
-    from engine.session import LoadedModel
+    from engine.loaded_model import LoadedModel
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def _prompt_tokens(model: LoadedModel, arguments: argparse.Namespace) -> list[in
 def _answer(
     model: LoadedModel, prompt: list[int], arguments: argparse.Namespace, cancelled: Callable[[], bool]
 ) -> Iterator[TokenEvent]:
-    from engine.session import ChatSession
+    from engine.chat_session import ChatSession
 
     sampling = model.sampling.changed(_sampling_values(arguments))
     if not arguments.raw:
@@ -118,7 +118,7 @@ def _stats_line(stats: GenerationStats) -> str:
 
 def chat(arguments: argparse.Namespace) -> int:
     """Reads lines until end of file or /bye. Ctrl-C stops the answer, or ends the chat where none is running."""
-    from engine.session import ChatSession
+    from engine.chat_session import ChatSession
 
     model = load_model(arguments)
     sampling = model.sampling.changed(_sampling_values(arguments))

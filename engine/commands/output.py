@@ -12,7 +12,7 @@ from engine.commands.console import ProgressBar
 from engine.config import EngineConfig
 
 if TYPE_CHECKING:
-    from engine.session import LoadedModel
+    from engine.loaded_model import LoadedModel
 
 
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
@@ -32,7 +32,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
 
 
 def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
-    from engine.session import LoadedModel
+    from engine.loaded_model import LoadedModel
 
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
         model = LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)

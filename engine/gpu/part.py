@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
-from engine.gpu.placed_part import PlacedPart, Progress, Whole
+from engine.gpu.placed_part import PlacedPart, Progress
 from engine.gpu.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement.machine_figures import with_figures, working_set
@@ -176,7 +177,7 @@ def load_part(
     gpu: GpuInfo,
     profile: HardwareProfile,
     threads: int,
-    whole: Whole,
+    base: LoadContext,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> tuple[CardPart | None, str]:
@@ -186,24 +187,24 @@ def load_part(
 
     Raises: where the card was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
     """
-    engine = whole.engine
-    whole.steps.begin("machine")
+    engine = base.engine
+    base.steps.begin("machine")
     if not engine.hardware_file:  # measured once, before anything lies on the card
         if cancelled():
             raise Cancelled
-        profile = with_figures(profile, threads, working_set(ModelBytes.of(whole.opened, whole.weights)), cards=True)
+        profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), cards=True)
         gpu = next((one for one in profile.gpus if one.uuid == gpu.uuid), gpu)
     try:
         if not gpu.usable:
             raise CardUnusableError(gpu.reasons[-1])
         card = gpu
 
-        whole.steps.begin("card")
+        base.steps.begin("card")
 
         def open_card(cancelled: Callable[[], bool] = lambda: False) -> OpenedCard:
             return choice.open_tried(card, profile, threads, not engine.hardware_file, cancelled)
 
-        part = CardPart(open_card(cancelled), whole, open_card)
+        part = CardPart(open_card(cancelled), base, open_card)
         try:
             part.load(engine.mode, progress, cancelled)
         except CardFullError as error:

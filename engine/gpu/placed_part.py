@@ -10,11 +10,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from engine.adaptation import Adaptation, can_learn
-from engine.backends import Backend
-from engine.config import MODES, EngineConfig, KvCodec, Mode
+from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import CardBatch, batch_ops, open_card_batch
@@ -31,15 +30,12 @@ from engine.gpu.trial import budget
 from engine.gpu.trial.choice import CardFullError, CardUnusableError, OpenedCard
 from engine.gpu.weights.cache import CardCache, KvRegion
 from engine.gpu.weights.loading import LoadedCard, load_onto_card
-from engine.load_steps import LoadSteps
-from engine.machine.cpu_and_ram import RamInfo
+from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
-from engine.model.model_files import OpenedModel
 from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor
-from engine.model.weights import ModelWeights
-from engine.modes import ModeChooser, choose_mode
+from engine.modes import choose_mode
 from engine.placement import memory_plan
 from engine.placement.card_bytes import kv_layer_bytes
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
@@ -65,23 +61,6 @@ _MOST_NOTES = 8
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """The loaded model that the part is of, and how it is run. ram: before anything of it lay there. chosen: why this
-    card of those there are, in words. steps: what loading takes."""
-
-    opened: OpenedModel
-    weights: ModelWeights
-    modes: ModeChooser
-    backend: Backend
-    engine: EngineConfig
-    context: int
-    kv_codec: KvCodec
-    ram: RamInfo
-    chosen: str = ""
-    steps: LoadSteps = field(default_factory=LoadSteps)
-
-
 class PlacedPart:
     """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
 
@@ -90,20 +69,20 @@ class PlacedPart:
     the card computes, or why no longer, in words.
     """
 
-    def __init__(self, opened: OpenedCard, whole: Whole, reopen: Callable[[], OpenedCard] | None = None) -> None:
+    def __init__(self, opened: OpenedCard, base: LoadContext, reopen: Callable[[], OpenedCard] | None = None) -> None:
         """The card becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
         CardUnusableError."""
-        self._opened, self._card, self._whole = opened, opened.card, whole
+        self._opened, self._card, self._base = opened, opened.card, base
         self._loaded: LoadedCard | None = None
         self._region: KvRegion | None = None
         self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
         self._prompts: Prompts | None = None
         self._in_place: InPlace | None = None
         self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
-        self._room = CardRoom(whole.engine.vram_budget_gib is None)
+        self._room = CardRoom(base.engine.vram_budget_gib is None)
         self._reopen = reopen
         self._is_away = False  # the card was given back for want of memory, and may be had again
-        self._mode: Mode = whole.engine.mode
+        self._mode: Mode = base.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
         self._lanes: dict[Mode, LaneRates] | None = None  # as this model was found to read; None: as is remembered
@@ -134,11 +113,11 @@ class PlacedPart:
             return self._placed(mode, progress, cancelled, balancing)
 
         first = place(self._lanes)
-        self._whole.steps.begin("balancing")
-        settle(first, place, not self._whole.engine.hardware_file)
+        self._base.steps.begin("balancing")
+        settle(first, place, not self._base.engine.hardware_file)
         self.reading = self._read_in()
         self._pin(self.reading)
-        self._whole.steps.end()
+        self._base.steps.end()
         return self.placement
 
     def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
@@ -177,14 +156,14 @@ class PlacedPart:
         could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
         if could_not or not could_reach(solved.setting, placement):
             return None
-        self._whole.steps.begin("balancing")
+        self._base.steps.begin("balancing")
         program = self._made[self.mode_and_reason()[0]][1]
-        sample, cache = self._whole.modes.sample, self.new_cache(TOKENS)
-        return timed(program, cache, sample, self._whole.weights, self._now.model, self.blocks, cancelled)
+        sample, cache = self._base.modes.sample, self.new_cache(TOKENS)
+        return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
 
     def _read_in(self) -> ReadIn:
         """What the processor and prompts read of the files, read in the background until the model is placed anew."""
-        weights, loaded = self._whole.weights, self._now
+        weights, loaded = self._base.weights, self._now
         placement, side = loaded.placement, loaded.hot_side
         in_slots = loaded.placed if side is None else side.neuron_in
         hot = [
@@ -195,13 +174,13 @@ class PlacedPart:
 
     def _pin(self, reading: ReadIn) -> None:
         """Has the card read the cold neurons in place in prompts, where the RAM has room for that."""
-        whole, place = self._whole, self._in_place
+        base, place = self._base, self._in_place
         if place is None:
             return
-        layers = zip(whole.weights.layers, self._now.model.layers, strict=True)
+        layers = zip(base.weights.layers, self._now.model.layers, strict=True)
         cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
         spans = spans_in_place(cold)
-        place.begin(spans, whole.weights, reading, room_for(whole.opened.files.path, bytes_of(spans, reading.spans)))
+        place.begin(spans, base.weights, reading, room_for(base.opened.files.path, bytes_of(spans, reading.spans)))
 
     def spare_ram(self) -> bool:
         """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
@@ -214,44 +193,44 @@ class PlacedPart:
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
-        whole, steps = self._whole, self._whole.steps
-        engine = replace(whole.engine, mode=mode, context=whole.context, kv_cache=whole.kv_codec)
+        base, steps = self._base, self._base.steps
+        engine = replace(base.engine, mode=mode, context=base.context, kv_cache=base.kv_codec)
 
         def predictor() -> Predictor:
             steps.begin("predictors")
-            found = whole.modes.stored_predictor
+            found = base.modes.stored_predictor
             steps.begin("placing")
             return found
 
         steps.begin("placing")
         return solve_model(
-            whole.opened, engine, cancelled=cancelled, weights=whole.weights, gpu=self._opened.gpu,
-            vram_bytes=self._room.limit, predictor=predictor, ram=whole.ram, limit_s=_PLACING_S,
+            base.opened, engine, cancelled=cancelled, weights=base.weights, gpu=self._opened.gpu,
+            vram_bytes=self._room.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
             lanes=self._lanes,
         )  # fmt: skip
 
     def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
-        whole, config, steps = self._whole, self._whole.opened.config, self._whole.steps
+        base, config, steps = self._base, self._base.opened.config, self._base.steps
 
         def look() -> None:
             if cancelled():
                 raise Cancelled
 
         learned = None
-        if whole.engine.adapt and can_learn(whole.opened):
-            learned = Adaptation(whole.opened).learned_hot(placement.in_slots)
+        if base.engine.adapt and can_learn(base.opened):
+            learned = Adaptation(base.opened).learned_hot(placement.in_slots)
         steps.begin("predictors")
-        predictor = whole.modes.predictor if placement.mode == "sparse" else None
-        assert whole.backend.kernels is not None, "a card is not used without the kernels"
+        predictor = base.modes.predictor if placement.mode == "sparse" else None
+        assert base.backend.kernels is not None, "a card is not used without the kernels"
         loaded = self._loaded = load_onto_card(
-            self._card, whole.backend.kernels.pool, config, whole.weights, predictor, placement,
-            whole.context * whole.engine.sequences, whole.kv_codec, progress, cancelled, learned, steps,
+            self._card, base.backend.kernels.pool, config, base.weights, predictor, placement,
+            base.context * base.engine.sequences, base.kv_codec, progress, cancelled, learned, steps,
         )  # fmt: skip
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
-        self._region = KvRegion(self._card, layers, whole.kv_codec)
+        self._region = KvRegion(self._card, layers, base.kv_codec)
         side = loaded.hot_side
         if side is not None:
-            self.blocks = HotBlocks(config, whole.weights, loaded.placed, lambda slots: side, side.neuron_in)
+            self.blocks = HotBlocks(config, base.weights, loaded.placed, lambda slots: side, side.neuron_in)
         look()
         steps.begin("programs of the card")
         with interrupted_by(look):
@@ -260,12 +239,12 @@ class PlacedPart:
     def mode_and_reason(self) -> tuple[Mode, str]:
         """The mode that it was placed for, and why that one."""
         mode: Mode = next(mode for mode in MODES if mode == self.placement.mode)
-        wanted = self._whole.engine.mode
+        wanted = self._base.engine.mode
         if wanted == "auto" or mode != wanted:
-            zeros = self._whole.opened.config.has_zeros
-            words = "Predicted to be the fastest with the card" if zeros else choose_mode(self._whole.opened, wanted)[1]
+            zeros = self._base.opened.config.has_zeros
+            words = "Predicted to be the fastest with the card" if zeros else choose_mode(self._base.opened, wanted)[1]
             return mode, words
-        return mode, choose_mode(self._whole.opened, wanted)[1]
+        return mode, choose_mode(self._base.opened, wanted)[1]
 
     # ------------------------------------------------------------ what computes
 
@@ -282,7 +261,7 @@ class PlacedPart:
     @property
     def chosen(self) -> str:
         """Why this card of those there are."""
-        return self._whole.chosen
+        return self._base.chosen
 
     @property
     def is_usable(self) -> bool:
@@ -303,14 +282,14 @@ class PlacedPart:
         return self._made[mode][0]
 
     def _make(self, mode: Mode) -> tuple[CardTransformer, CardDecodeProgram]:
-        whole, loaded, config = self._whole, self._now, self._whole.opened.config
+        base, loaded, config = self._base, self._now, self._base.opened.config
         assert self._region is not None, "it is loaded"
-        assert whole.backend.kernels is not None, "a card is not used without the kernels"
-        predictor = whole.modes.predictor if mode == "sparse" else None
+        assert base.backend.kernels is not None, "a card is not used without the kernels"
+        predictor = base.modes.predictor if mode == "sparse" else None
         if predictor is not None and not loaded.has_predictors:
             self._add_predictors()
-        operators = whole.backend.operators
-        executor = whole.modes.executor(mode, operators)
+        operators = base.backend.operators
+        executor = base.modes.executor(mode, operators)
         counters, blocks = executor.counters, self.blocks
 
         def collect() -> None:
@@ -321,15 +300,15 @@ class PlacedPart:
         counters.collect_with(collect)
         tables = None if blocks is None else blocks.tables
         program = CardDecodeProgram(
-            self._card, config, whole.weights, loaded.model, mode, counters, whole.backend.kernels.pool, self._region,
+            self._card, config, base.weights, loaded.model, mode, counters, base.backend.kernels.pool, self._region,
             predictor, tables, self._opened.execution, PATIENCE_S,
         )  # fmt: skip
         try:
             program.capture()  # here: the program is compiled in a thread that has not entered the card
             if self._prompts is None and isinstance(self._card, CudaCard):
-                self._prompts = self._open_prompts(self._card, executor, whole.backend.kernels.pool)
+                self._prompts = self._open_prompts(self._card, executor, base.backend.kernels.pool)
             many = None if self._prompts is None else self._prompts.of_mode(executor)
-            return CardTransformer(config, whole.weights, executor, operators, program, many), program
+            return CardTransformer(config, base.weights, executor, operators, program, many), program
         except BaseException:
             program.close()
             raise
@@ -341,13 +320,13 @@ class PlacedPart:
         """
         if self._batch is None or self._batch[0] != (mode, sequences):
             self._close_batch()
-            graph, region, whole = self.transformer(mode), self._region, self._whole
+            graph, region, base = self.transformer(mode), self._region, self._base
             assert region is not None, "it is loaded"
-            assert whole.backend.kernels is not None, "a card is not used without the kernels"
+            assert base.backend.kernels is not None, "a card is not used without the kernels"
             tables = None if self.blocks is None else self.blocks.tables
             found = open_card_batch(
-                self._card, whole.weights, self._now.model, graph, whole.backend.kernels, region, tables,
-                whole.modes.predictor if mode == "sparse" else None, batch_ops(self._card), sequences,
+                self._card, base.weights, self._now.model, graph, base.backend.kernels, region, tables,
+                base.modes.predictor if mode == "sparse" else None, batch_ops(self._card), sequences,
             )  # fmt: skip
             self._batch = (mode, sequences), found
         return self._batch[1]
@@ -359,21 +338,21 @@ class PlacedPart:
                 batch[1].close()
 
     def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
-        whole, loaded = self._whole, self._now
-        sizes = ModelBytes.of(whole.opened, whole.weights)
-        config, budget_bytes = whole.opened.config, loaded.placement.origins.vram_budget_bytes
-        room = memory_plan.prefill_bytes(sizes, whole.context, budget_bytes)
+        base, loaded = self._base, self._now
+        sizes = ModelBytes.of(base.opened, base.weights)
+        config, budget_bytes = base.opened.config, loaded.placement.origins.vram_budget_bytes
+        room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
         self._in_place = InPlace(card.device)
         return Prompts(
-            card, config, whole.weights, loaded.model, executor, whole.backend.operators, pool, whole.context, room,
+            card, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context, room,
             self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes), self.gpu,
         )  # fmt: skip
 
     @property
     def streaming_speed(self) -> StreamingSpeed:
         """What a prompt costs whose cold neurons pass over the bus, by what was measured when the card was tried."""
-        placement, gpu, config = self._now.placement, self._opened.gpu, self._whole.opened.config
-        sizes = ModelBytes.of(self._whole.opened, self._whole.weights)
+        placement, gpu, config = self._now.placement, self._opened.gpu, self._base.opened.config
+        sizes = ModelBytes.of(self._base.opened, self._base.weights)
         cold = sum(
             (config.d_ff - len(hot)) * int(neuron)
             for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
@@ -401,7 +380,7 @@ class PlacedPart:
     def _add_predictors(self) -> None:
         loaded = self._now
         try:
-            loaded.add_predictors(self._whole.weights, self._whole.modes.predictor)
+            loaded.add_predictors(self._base.weights, self._base.modes.predictor)
         except CudaOutOfMemoryError as error:
             raise DeviceMemoryError(
                 "There is no room on the graphics card for the model's predictors.",
@@ -411,7 +390,7 @@ class PlacedPart:
     def new_cache(self, context: int) -> CardCache:
         """An empty cache for so many tokens, whose layers on the card take turns with the others' there."""
         assert self._region is not None, "it is loaded"
-        return CardCache(self._whole.opened.config, context, self._region)
+        return CardCache(self._base.opened.config, context, self._region)
 
     # ------------------------------------------------------------ what it takes
 
@@ -433,7 +412,7 @@ class PlacedPart:
 
     def kv_bytes(self, positions: int) -> int:
         """Keys and values of a layer for so many positions."""
-        return kv_layer_bytes(self._whole.opened.config, positions, self._whole.kv_codec)
+        return kv_layer_bytes(self._base.opened.config, positions, self._base.kv_codec)
 
     @property
     def vram_bytes(self) -> int:

@@ -30,8 +30,8 @@ from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.executor.counters import FfnCounters
+    from engine.loaded_model import LoadedModel
     from engine.model.transformer import Decoder, Transformer
-    from engine.session import LoadedModel
     from engine.sparsity.predictor import Kind
 
 Floor = Callable[[float], float]  # the least seconds of a token, where the RAM is read at so many bytes/s

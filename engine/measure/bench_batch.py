@@ -26,8 +26,8 @@ from engine.model.kv_cache import KVCache
 from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 
 if TYPE_CHECKING:
+    from engine.loaded_model import LoadedModel
     from engine.model.weights import LayerWeights
-    from engine.session import LoadedModel
 
 
 def run_batch(

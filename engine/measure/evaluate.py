@@ -23,8 +23,8 @@ from engine.model.kv_cache import KVCache
 from engine.sampling import BrokenLogitsError
 
 if TYPE_CHECKING:
+    from engine.loaded_model import LoadedModel
     from engine.model.transformer import Transformer
-    from engine.session import LoadedModel
 
 Floats = npt.NDArray[np.float32]
 Arithmetic = Literal["decode", "prefill"]

@@ -22,10 +22,11 @@ from engine.text.chat_room import most_chars
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from engine.chat_session import ChatSession
     from engine.config import SamplingConfig
     from engine.generate import TokenEvent
+    from engine.loaded_model import LoadedModel
     from engine.sampling import Sampler
-    from engine.session import ChatSession, LoadedModel
 
 KEPT_FREE_BYTES = 512 << 20  # of the RAM, when a cache of its own is made
 
@@ -87,7 +88,7 @@ class ApiAnswers:
         if not ServedModel.of(window.model).answers_to(model):
             raise interrupted("Another model has been loaded meanwhile; /v1/models says which.")
         if self._own is None or self._own.model is not window.model:
-            from engine.session import ChatSession
+            from engine.chat_session import ChatSession
 
             own = _has_room(window.model)
             self._own = ChatSession(window.model, adaptation=window.adaptation) if own else window

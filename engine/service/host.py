@@ -24,9 +24,10 @@ from engine.service.request_course import Emit, failure_of, progress_of
 from engine.text.chat_room import checked_overflow
 
 if TYPE_CHECKING:
+    from engine.chat_session import ChatSession
     from engine.generate import GenerationStats
+    from engine.loaded_model import LoadedModel
     from engine.server.service import LocalApi
-    from engine.session import ChatSession, LoadedModel
     from engine.text.chat_room import Fitted
 
 log = logging.getLogger(__name__)
@@ -279,10 +280,11 @@ class EngineHost:
 
     def _load(self, request: protocol.Load) -> dict[str, Any]:
         from engine.adaptation import Adaptation, can_learn
+        from engine.chat_session import ChatSession
         from engine.config import EngineConfig, plain_values
         from engine.errors import Cancelled
+        from engine.loaded_model import LoadedModel
         from engine.service.placement_words import placement_of
-        from engine.session import ChatSession, LoadedModel
 
         self._unload()  # first, so that two models never need room at once
         report = self._progress(request.id, "loading")

@@ -89,9 +89,9 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
+    from engine.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
     from engine.opening import open_named
-    from engine.session import LoadedModel
     from engine.training import profiler
     from engine.training.plot import check_plot_file, draw_locality
 
@@ -119,8 +119,8 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
+    from engine.loaded_model import LoadedModel
     from engine.measure.evaluate import read_text
-    from engine.session import LoadedModel
     from engine.training import training
 
     text = read_text(Path(given["text"])) if "text" in given else None

@@ -15,11 +15,11 @@ from engine.service import protocol
 from engine.service.request_course import Emit
 
 if TYPE_CHECKING:
+    from engine.chat_session import ChatSession
     from engine.executor.counters import FfnCounters
     from engine.generate import GenerationStats
     from engine.model.transformer import Transformer
     from engine.service.neuron_sample import NeuronSample
-    from engine.session import ChatSession
     from native_kernels.backend import I64
 
 EVERY_S = 0.5

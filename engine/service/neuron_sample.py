@@ -16,8 +16,9 @@ from engine.errors import EngineError
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:
+    from engine.chat_session import ChatSession
+    from engine.loaded_model import LoadedModel
     from engine.model.transformer import Transformer
-    from engine.session import ChatSession, LoadedModel
 
 log = logging.getLogger(__name__)
 

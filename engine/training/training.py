@@ -42,7 +42,7 @@ from engine.training.training_data import LayerSamples, SampleKeeper, TrainingTe
 from engine.training.training_records import LayerRecord
 
 if TYPE_CHECKING:
-    from engine.session import LoadedModel
+    from engine.loaded_model import LoadedModel
 
 Progress = Callable[[int, int], None]
 Cancelling = Callable[[], bool]

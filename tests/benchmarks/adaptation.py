@@ -30,7 +30,8 @@ from engine.adaptation import Adaptation
 from engine.bundle.artefacts import save_stats
 from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.session import LoadedModel, resolve_model
+from engine.loaded_model import LoadedModel
+from engine.opening import resolve_model
 from engine.sparsity.stats import NeuronStats
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -43,7 +43,7 @@ class Side(Protocol):
 class HearthSide:
     def __init__(self, path: Path, mode: str, threads: int, context: int) -> None:
         from engine.config import EngineConfig
-        from engine.session import LoadedModel
+        from engine.loaded_model import LoadedModel
 
         config = EngineConfig(device="cpu", threads=threads, context=context, mode=mode)  # type: ignore[arg-type]
         self._model = LoadedModel.load(path, config)

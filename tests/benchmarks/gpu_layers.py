@@ -33,8 +33,8 @@ from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu.token.token_steps import Step  # noqa: E402 - found by the line above
+from engine.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
-from engine.session import LoadedModel  # noqa: E402
 from native_kernels.cuda.cuda_card import CudaCard  # noqa: E402
 from native_kernels.cuda.runtime.driver import Event  # noqa: E402
 

@@ -37,8 +37,8 @@ from gpu_anchors import found_in_memory  # noqa: E402 - found by the lines above
 from engine.config import EngineConfig  # noqa: E402
 from engine.generate import prefill  # noqa: E402
 from engine.gpu.prefill import prompts  # noqa: E402
+from engine.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
-from engine.session import LoadedModel  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
 from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402

@@ -11,7 +11,7 @@ from tiny_model import make_tiny_model
 
 from engine.bundle.convert import convert
 from engine.config import EngineConfig
-from engine.session import LoadedModel
+from engine.loaded_model import LoadedModel
 
 
 def test_coverage_and_placement() -> None:

@@ -21,7 +21,7 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 from engine.config import EngineConfig
 from engine.gpu import room
 from engine.gpu.trial import budget
-from engine.session import LoadedModel
+from engine.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.modes import read_predictors
-from engine.session import read_tokenizer
+from engine.opening import read_tokenizer
 from native_kernels.backend import F32
 from native_kernels.reference import ReferenceOperators
 

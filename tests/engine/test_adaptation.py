@@ -25,15 +25,16 @@ from engine.adaptation import (
 )
 from engine.bundle.artefacts import save_stats
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
+from engine.loaded_model import LoadedModel
 from engine.placement.solving import solve_model
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import ChatSession, LoadedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats
 

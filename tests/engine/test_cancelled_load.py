@@ -12,14 +12,13 @@ import pytest
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
-from engine import session
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.gpu.trial import self_test
+from engine.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import LoadedModel
 from engine.stoppable import run_unless
 from native_kernels.cuda.runtime import modules
 
@@ -119,7 +118,7 @@ def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(session, "open_model"), (session, "read_tokenizer"), (solving, "solve")],
+    [(loaded_model, "open_model"), (loaded_model, "read_tokenizer"), (solving, "solve")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_in_the_midst_of_what_asks_nobody(

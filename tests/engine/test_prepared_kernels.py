@@ -15,7 +15,7 @@ import sys
 from engine.config import EngineConfig
 from engine.generate import prefill
 from engine.model.kv_cache import KVCache
-from engine.session import LoadedModel
+from engine.loaded_model import LoadedModel
 from native_kernels.cpu.runtime import jit
 loaded = LoadedModel.load(sys.argv[1], EngineConfig(context=64, threads=2, mode=sys.argv[2]))
 late, fetch = [], jit.Kernel._load

@@ -13,6 +13,7 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
+from engine.chat_session import ChatSession, shared_prefix
 from engine.config import KV_CODECS, EngineConfig, SamplingConfig
 from engine.errors import (
     Cancelled,
@@ -23,11 +24,11 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.generate import TokenEvent
+from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
 from engine.modes import choose_mode
 from engine.opening import choose_context
-from engine.session import ChatSession, LoadedModel, shared_prefix
 from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.text.tokenizer import Tokenizer
 
@@ -341,7 +342,7 @@ def test_the_memory_for_the_context_is_asked_for_with_the_weights(monkeypatch: p
         asked.append((extra_bytes, mapped_bytes))
         raise Cancelled
 
-    monkeypatch.setattr("engine.session.load_weights", load_weights)
+    monkeypatch.setattr("engine.loaded_model.load_weights", load_weights)
     for codec in KV_CODECS:
         with pytest.raises(Cancelled):
             LoadedModel.load("starter-chat", EngineConfig(context=64, kv_cache=codec, mode="exact"))

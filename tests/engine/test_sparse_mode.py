@@ -19,10 +19,12 @@ from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.generate import decode_one_token
+from engine.loaded_model import LoadedModel
 from engine.measure import bench
 from engine.measure.evaluate import last_logits, perplexity
 from engine.model.kv_cache import KVCache
@@ -30,7 +32,6 @@ from engine.model.model_files import open_model
 from engine.modes import SparseCost, choose_mode, measure_sparse_cost, read_predictors
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Budget, MeasuredText
 
 TOKENS = np.random.default_rng(0).integers(6, 256, 40).tolist()

@@ -33,11 +33,11 @@ from engine.errors import (
     ModelFormatError,
     ModelNotFoundError,
 )
+from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.weights import MARGIN_BYTES
 from engine.modes import predictor_room, read_predictors
-from engine.session import LoadedModel
 from engine.sparsity.artifact_files import save_artifact
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.sparsity.stats import NeuronStats
@@ -515,7 +515,7 @@ def test_predictors_that_must_be_copied_are_asked_for_with_the_weights(tmp_path:
     def never(*arguments: Any, **options: Any) -> None:
         raise AssertionError("it is refused before gigabytes are read")
 
-    monkeypatch.setattr("engine.session.load_weights", never)
+    monkeypatch.setattr("engine.loaded_model.load_weights", never)
     with pytest.raises(ModelFormatError, match=r"model_0\.pt"):
         load(folder, "sparse")
 

@@ -16,12 +16,12 @@ from engine.bundle.convert import convert
 from engine.commands import cli
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.executor.dense import DenseExecutor
+from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.opening import read_tokenizer
-from engine.session import LoadedModel
 from native_kernels.lane_packing import row_bytes
 from native_kernels.reference import ReferenceOperators
 

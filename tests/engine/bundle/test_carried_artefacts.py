@@ -21,13 +21,14 @@ from engine.bundle import convert as convert_module
 from engine.bundle.bundle import open_bundle, verify
 from engine.bundle.convert import convert
 from engine.bundle.model_artefacts import predictor_place, read_stats
+from engine.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DiskSpaceError
+from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.modes import read_predictors
-from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cpu.runtime import isa

@@ -12,11 +12,12 @@ from tiny_model import make_tiny_gguf
 
 from engine.bundle.bundle import open_bundle
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.modes import read_predictors
-from engine.session import ChatSession, LoadedModel
 from native_kernels.codecs import CODECS
 
 PLAIN = ("f32", "f16", "bf16")

@@ -17,11 +17,11 @@ from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
+from engine.loaded_model import LoadedModel
 from engine.model.families import config_from_hf
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import OpenedModel, load_weights, open_model
-from engine.session import LoadedModel
 from engine.text import chat_templates
 from native_kernels.reference import ReferenceOperators
 

@@ -22,10 +22,10 @@ from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.executor.union import UnionExecutor, needed_words
 from engine.generate import decode_batch, decode_one_token, prefill
+from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import load_weights, open_model
-from engine.session import LoadedModel
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool
 

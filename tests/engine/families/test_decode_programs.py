@@ -11,6 +11,7 @@ from recoded_gguf import recode
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.backends import Backend, choose_backend
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, Mode, ModelConfig, SamplingConfig
 from engine.decode.decode_program import DecodeProgram, why_not
 from engine.errors import Cancelled, ContextOverflowError, KernelUnavailableError, TokenizerMismatchError
@@ -18,11 +19,11 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_one_token, generate
+from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.sampling import make_sampler
-from engine.session import ChatSession, LoadedModel
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.operators import CpuOperators

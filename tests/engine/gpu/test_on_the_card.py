@@ -13,9 +13,10 @@ from card_partners import Holder, OtherEngine
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
-from engine import session
+from engine import loaded_model
 from engine.assets import starter_model
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled
 from engine.generate import decode_one_token, prefill
@@ -26,12 +27,12 @@ from engine.gpu.token import decode_program
 from engine.gpu.token.decode_program import CardDecodeProgram
 from engine.gpu.trial import budget
 from engine.gpu.weights.loading import load_onto_card
+from engine.loaded_model import LoadedModel
 from engine.machine.hardware import choose_gpu, probe
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan
-from engine.session import ChatSession, LoadedModel
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.card import Card
 
@@ -131,7 +132,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
     monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
     monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
-    monkeypatch.setattr(session, "load_weights", partial(load_weights, hold="mapped"))
+    monkeypatch.setattr(loaded_model, "load_weights", partial(load_weights, hold="mapped"))
     model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
     try:
         card, tokens = model.card, list(range(100, 160))

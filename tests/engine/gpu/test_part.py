@@ -17,8 +17,9 @@ from stand_in_card import StandInCard
 from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine import session as loading
+from engine import loaded_model as loading
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
 from engine.gpu import placed_part, room
@@ -26,12 +27,12 @@ from engine.gpu.placed_part import PlacedPart
 from engine.gpu.prefill import in_place
 from engine.gpu.prefill.in_place import InPlace
 from engine.gpu.trial import budget, choice, self_test
+from engine.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import load_weights
 from engine.placement import solving
-from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError
 

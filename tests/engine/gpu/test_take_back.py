@@ -10,14 +10,15 @@ import pytest
 from on_a_stand_in import GIB, StandInMachine
 from tiny_model import make_tiny_model
 
+from engine.chat_session import ChatSession
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
 from engine.gpu import room
 from engine.gpu.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
 from engine.gpu.trial import budget
+from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import ChatSession, LoadedModel
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 MIB = 1 << 20

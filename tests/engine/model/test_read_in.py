@@ -15,13 +15,14 @@ from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle.convert import convert
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.loaded_model import LoadedModel
 from engine.model import read_in
 from engine.model.model_files import open_model
 from engine.model.pages import mapping_of
 from engine.model.read_in import CHUNK_BYTES, ReadIn, Span, parts_of, resident_bytes, spans_of
 from engine.model.weights import load_weights
-from engine.session import ChatSession, LoadedModel
 from native_kernels.backend import PackedMatrix
 
 PAGE = mmap.PAGESIZE

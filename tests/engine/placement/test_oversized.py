@@ -15,6 +15,7 @@ from tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError
+from engine.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement import memory_plan
@@ -25,7 +26,6 @@ from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Alternative, Case, Room, alternatives, fitting_context
 from engine.placement.placement_problem import build_problem
 from engine.placement.solver import solve
-from engine.session import LoadedModel
 from native_kernels.codecs import CODECS
 
 # (layers, width, neurons, heads, key-value heads, vocabulary, gated, context): of 7 to 175 billion parameters.
@@ -240,7 +240,7 @@ def little_ram(path: Path, n_bytes: int, vram: int | None = None) -> EngineConfi
 
 
 def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine import session
+    from engine import loaded_model
 
     path = make_tiny_model(tmp_path / "m")
     engine = little_ram(tmp_path / "small.json", 512 << 20)
@@ -249,7 +249,7 @@ def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: py
     def reads(*of: object, **named: object) -> None:
         raise AssertionError("nothing is read")
 
-    monkeypatch.setattr(session, "load_weights", reads)
+    monkeypatch.setattr(loaded_model, "load_weights", reads)
     tracemalloc.start()
     with pytest.raises(HostMemoryError, match="of RAM may be used") as refused:
         LoadedModel.load(path, engine)

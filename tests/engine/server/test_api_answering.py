@@ -11,13 +11,14 @@ import pytest
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.loaded_model import LoadedModel
 from engine.server import answering
 from engine.server.answering import ApiAnswers
 from engine.server.failures import ApiError
 from engine.server.turns import End, Line, Piece, Turn, TurnEvent
 from engine.server.wishes import Wish
-from engine.session import ChatSession, LoadedModel
 
 PROMPT, OTHER = [1, 5, 9, 40, 7], [1, 8, 30, 12, 11, 10]
 N_TOKENS = 6

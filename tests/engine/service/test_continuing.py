@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
+from engine.chat_session import ChatSession
 from engine.config import SamplingConfig
-from engine.session import ChatSession, LoadedModel
+from engine.loaded_model import LoadedModel
 from engine.text.chat_room import ChatMessage
 from engine.text.chat_template import ChatTemplate
 from engine.text.tokenizer import Tokenizer

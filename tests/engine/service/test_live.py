@@ -12,12 +12,13 @@ from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.adaptation import Adaptation
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.service.live import EVERY_S, LiveFeed
 from engine.service.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
-from engine.session import ChatSession, LoadedModel
 
 STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
 PROMPT = [1, 5, 9, 40, 7]

@@ -11,9 +11,9 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
+from engine.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service.placement_words import about, gib, memory_of, placement_of
-from engine.session import LoadedModel
 
 KEYS = {
     "line", "where", "why", "gpu", "gpu_neuron_load", "hot_share", "vram_bytes", "vram_total_bytes",

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from engine.chat_session import ChatSession, shared_prefix
 from engine.errors import ContextOverflowError, InvalidRequestError
+from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.session import ChatSession, LoadedModel, shared_prefix
 from engine.text.attached_texts import AttachedTexts
 from engine.text.chat_room import ChatMessage, ChatRoom, checked_overflow
 

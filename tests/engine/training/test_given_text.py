@@ -7,7 +7,7 @@ from tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ChatTemplateError
-from engine.session import LoadedModel
+from engine.loaded_model import LoadedModel
 from engine.training import given_text
 from engine.training.given_text import text_sequences
 

@@ -15,8 +15,8 @@ from engine.backends import choose_backend
 from engine.errors import Cancelled, ContextOverflowError, DiskSpaceError, InvalidRequestError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.sparse import SparseExecutor
+from engine.loaded_model import LoadedModel
 from engine.model.weights import load_weights, open_model
-from engine.session import LoadedModel
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from engine.training import layer_walk, residual_stream
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers

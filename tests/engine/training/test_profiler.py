@@ -25,7 +25,7 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
-from engine.session import LoadedModel
+from engine.loaded_model import LoadedModel
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler
 from engine.training.calibration import calibration_texts

@@ -24,8 +24,8 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
-from engine.session import LoadedModel
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe
 from engine.training.training import Wishes, ranks_for, train

@@ -15,14 +15,16 @@ from on_a_stand_in import GIB, StandInMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
-from engine import session
+from engine import loaded_model
 from engine.bundle.artefacts import save_stats
+from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu import placed_part, room
 from engine.gpu.token import balance
 from engine.gpu.token.decode_program import CardDecodeProgram
 from engine.gpu.token.processor_calls import COLD, LISTING
+from engine.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import recall_expected, remember
@@ -32,7 +34,6 @@ from engine.placement.lanes import LaneTimes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
-from engine.session import ChatSession, LoadedModel
 from engine.sparsity.stats import NeuronStats
 from native_kernels.cuda.card import Card
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -190,7 +191,7 @@ def test_tokens_that_tell_nothing(
     elif why == "marks":
         monkeypatch.setattr("stand_in_card.StandInCard.mark", no_marks)
     else:
-        monkeypatch.setattr(session, "SAMPLE_TEXT", "")
+        monkeypatch.setattr(loaded_model, "SAMPLE_TEXT", "")
     model = machine.load(tiny)
     assert watched == [None]
     assert len(by_hand) == 1
@@ -303,7 +304,7 @@ def here(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -
     whole.close()
     profile = HardwareProfile.load(tiny.parent / "slow.json")
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=6e6))
-    for module in (session, solving):
+    for module in (loaded_model, solving):
         monkeypatch.setattr(module, "probe", lambda: profile)
 
     def load(**changes: Any) -> LoadedModel:
