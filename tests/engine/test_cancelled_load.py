@@ -12,6 +12,7 @@ import pytest
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
+from engine import loaded_model
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.gpu.trial import self_test
