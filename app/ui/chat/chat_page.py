@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 UNTITLED = noted("New chat")
 BAR, BANNER_GAP = 48, 12
+WITH_TITLE = 520  # a narrower page shows no title beside Find
 COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
 
 
@@ -243,6 +244,7 @@ class ChatPage(QFrame):
         selected = "" if selection.is_empty else selection.plain_text().strip()
         text = selected if 0 < len(selected) <= MOST_SELECTED and "\n" not in selected else find.text
         self.find_bar.open(text)
+        self._lay_out()
         find.seek(self.find_bar.field.text())
 
     def step_find(self, by: int) -> None:
@@ -261,6 +263,7 @@ class ChatPage(QFrame):
         self.find_bar.hide()
         self.find_bar.field.clear()
         self.transcript.text_find.clear()
+        self._lay_out()
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
         """Put a message that was not sent back into the composer; `goes`: have it sent once it is counted."""
@@ -407,6 +410,7 @@ class ChatPage(QFrame):
         self._banner_place.setContentsMargins(sides[0], gap, sides[1], gap)
         self._composer_place.setContentsMargins(sides[0], 0, sides[1], px(20))
         self._bar.setFixedHeight(px(BAR))
+        self._title_label.setVisible(self.find_bar.isHidden() or self.width() >= px(WITH_TITLE))
         # Whatever a banner has to say, the composer stays whole and the last lines of the chat in view.
         others = 0 if self.is_empty else px(BAR) + self.composer.sizeHint().height() + px(20 + 2 * BANNER_GAP)
         self._banner_room.set_most(max((self.height() - others) * 2 // 3, px(80)))

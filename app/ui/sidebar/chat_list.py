@@ -161,13 +161,19 @@ class ChatList(QListView):
             self.scrollTo(index)
 
     def _keeping_place(self, change: Callable[[], None]) -> None:
-        under = self.chats.chat(self.currentIndex())
+        under, row = self.chats.chat(self.currentIndex()), self.currentIndex().row()
         offset = self.verticalScrollBar().value()
         change()
         if under is not None and not self.currentIndex().isValid():
-            self.setCurrentIndex(self.chats.index_of(under.conversation.id))
+            same = self.chats.index_of(under.conversation.id)
+            self.setCurrentIndex(same if same.isValid() else self.chats.index(self._beside(row)))
         self.executeDelayedItemsLayout()
         self.verticalScrollBar().setValue(offset)
+
+    def _beside(self, row: int) -> int:
+        """The chat or folder that stands in the place of a row that is gone: the one below it, else the one above."""
+        places = [i for i, one in enumerate(self.chats.rows) if not isinstance(one, str)]
+        return next((i for i in places if i >= row), places[-1] if places else -1)
 
     def closeEditor(self, editor: QWidget, hint: QAbstractItemDelegate.EndEditHint) -> None:
         super().closeEditor(editor, hint)

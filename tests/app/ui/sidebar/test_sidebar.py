@@ -225,6 +225,28 @@ def test_the_more_button_opens_a_menu_and_does_not_open_the_chat(sidebar: Sideba
     menu.close()
 
 
+def test_after_delete_the_neighbour_has_the_cursor(sidebar: Sidebar, qtbot: QtBot) -> None:
+    view = sidebar.panel.list
+    view.setFocus()
+    left = list(CHATS)
+
+    def delete(conversation_id: str) -> str:
+        with qtbot.waitSignal(sidebar.delete_requested) as told:
+            QTest.keyClick(view, Qt.Key.Key_Delete)
+        assert told.args == [conversation_id]
+        left[:] = [one for one in left if one.id != conversation_id]
+        sidebar.set_conversations(left)
+        row = view.chats.chat(view.currentIndex())
+        return row.conversation.id if row is not None else ""
+
+    order = [row.conversation.id for row in view.chats.rows if isinstance(row, ChatRow)]
+    view.setCurrentIndex(view.chats.index_of(order[2]))
+    assert delete(order[2]) == order[3]
+    assert delete(order[3]) == order[4]
+    view.setCurrentIndex(view.chats.index_of(order[-1]))
+    assert delete(order[-1]) == order[-2]
+
+
 def test_the_menu_key_opens_the_menu_of_the_cursor(sidebar: Sidebar) -> None:
     view = sidebar.panel.list
     view.setCurrentIndex(view.chats.index_of("regex"))
