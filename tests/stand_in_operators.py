@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -223,22 +222,6 @@ class StandInOperators(ABC):
             self.array(flag, 1, np.int64)[0] = count[0]
 
         self.do("publish", step)
-
-    def wait(self, flag: int, seen: int, stop: int, status: int, patience_us: int) -> None:
-        def step() -> None:
-            end = time.perf_counter() + patience_us / 1e6
-            wanted = int(self.array(seen, 1, np.int64)[0]) + 1
-            state = self.array(status, 1, np.int64)
-            while state[0] == 0 and self.array(flag, 1, np.int64)[0] < wanted:
-                if self.array(stop, 1, np.int64)[0]:
-                    state[0] = -2
-                elif time.perf_counter() > end:
-                    state[0] = -1
-                time.sleep(0)
-            if state[0] == 0:
-                self.array(seen, 1, np.int64)[0] = wanted
-
-        self.do("wait", step)
 
     # ------------------------------------------------------------ pieces
 

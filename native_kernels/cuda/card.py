@@ -277,11 +277,6 @@ class Card(Protocol):
         """Leaves values f32 [n] and bits & ~without u32 [n_words] (without 0: all of them) in pinned memory, then
         counts the i64 at `epoch` (the card's) up by one and writes it to `flag` (pinned): who sees the flag sees it."""
 
-    def wait(self, flag: int, seen: int, stop: int, status: int, patience_us: int) -> None:
-        """Waits on the card until the i64 at `flag` (pinned) has reached the one at `seen` (the card's) + 1, which is
-        written to `seen`. stop (pinned i64): not 0 ends it; status (pinned i64): -1 late, -2 stopped; later waits then
-        return at once."""
-
 
 __all__ = [
     "Card", "CardBlock", "CardKv", "CardMatrix", "CardNorm", "CardVector", "HostMemory", "KvCodec",

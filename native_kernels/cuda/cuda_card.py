@@ -48,7 +48,7 @@ class CudaCard:
         self.advance, self.norm, self.copy = token.advance, token.norm, token.copy
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap
-        self.publish, self.wait = token.publish, token.wait
+        self.publish = token.publish
 
     def enter(self) -> None:
         self.device.enter()

@@ -20,7 +20,7 @@ from native_kernels.cuda.runtime.modules import load
 
 _KERNELS = {
     "token": ("gather", "normalise", "copy_words", "angles", "rotate_and_store", "softcap"),
-    "exchange": ("publish", "wait"),
+    "exchange": ("publish",),
 }
 _NORMS = {"rms": 1, "layer": 2}  # token.cu
 _CODEC_BYTES = {"f32": 4, "f16": 2, "q8_0": 1}
@@ -243,11 +243,6 @@ class CardTokenOps:
             "publish", (blocks,), (_PUBLISH_THREADS,),
             _at(flag), _at(epoch), _at(values), _at(to_values), c_int(n), _at(bits), _at(without), _at(to_bits),
             c_int(n_words), _at(self._done),
-        )  # fmt: skip
-
-    def wait(self, flag: int, seen: int, stop: int, status: int, patience_us: int) -> None:
-        self._launch(
-            "wait", (1,), (1,), _at(flag), _at(seen), _at(stop), _at(status), c_uint64(1000 * patience_us)
         )  # fmt: skip
 
     # ------------------------------------------------------------ what all of them use

@@ -72,8 +72,7 @@ class TokenPlaces:
     counts: int
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
-    epoch: int  # i64: how often the card has told the processor, and the other way round
-    seen: int
+    epoch: int  # i64: how often the card has told the processor
 
     def inner_of(self, rank: int) -> CardVector:
         """The low rank part's values, where there are so many."""
@@ -125,7 +124,7 @@ class SharedMemory:
         logits = _filled(4 * vocabulary)
         sizes = {
             "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * mask_words(config.d_ff), "cold": 4 * d,
-            "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 5 * _LINE,
+            "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 2 * _LINE,
         }  # fmt: skip
         places = _Places(0)
         at = {name: places.take(size) for name, size in sizes.items()}
@@ -144,8 +143,7 @@ class SharedMemory:
         self.hidden = shared(np.float32, d, at["hidden"])
         self.logits = shared(np.float32, vocabulary, at["outcome"])
         self.counts = shared(np.uint32, COUNTS * config.n_layers, at["outcome"] + logits)
-        words = (shared(np.int64, 1, at["words"] + _LINE * i) for i in range(5))
-        self.flag, self.told, self.stop, self.status, self.card_status = words
+        self.flag, self.stop = (shared(np.int64, 1, at["words"] + _LINE * i) for i in range(2))
 
     @property
     def memory(self) -> HostMemory:
@@ -205,7 +203,6 @@ def _lay_out(
         angles=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
         frequencies=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
         epoch=places.take(8),
-        seen=places.take(8),
     )
     return found, places.end - start
 

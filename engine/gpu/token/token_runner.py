@@ -1,8 +1,8 @@
 """Runs a token's plans on card and processor: captures the card's part, and lets the processor's threads launch and
 await it. It knows no layer and no model.
 
-segments: the processor launches each stretch when it has done its part. token: all stretches are one graph, in which
-the card waits for the processor. eager: every operator is launched from here and waited for, to be looked at closely.
+segments: the processor launches each stretch when it has done its part. eager: every operator is launched from here and
+waited for, to be looked at closely.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,14 +22,14 @@ from engine.gpu.token.token_plan import TokenPlan, TokenPlans
 from engine.gpu.token.token_steps import Step, stage_begins
 from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Card, Work
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
-Execution = Literal["segments", "token", "eager"]
+Execution = Literal["segments", "eager"]
 Ending = Literal["logits", "hidden"]
 
 
@@ -85,7 +84,7 @@ class TokenRunner:
         finished = self._pool.run(program or self.program(ending), cancelled, timed)
         if program is not None:
             self._is_read = not finished
-        failure = int(self._status[0] or self._shared.card_status.array[0])
+        failure = int(self._status[0])
         if finished and failure == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
         if finished and failure:
@@ -99,8 +98,7 @@ class TokenRunner:
     def program(self, ending: Ending) -> Program:
         """The token as one program; captured when it is first asked for. Raises: CudaError."""
         if ending not in self._programs:
-            lay_out = self._in_one_go if self._execution == "token" else self._by_turns
-            self._programs[ending] = Program(lay_out(self.plan(ending)))
+            self._programs[ending] = Program(self._by_turns(self.plan(ending)))
         return self._programs[ending]
 
     def capture(self, ending: Ending) -> None:
@@ -108,11 +106,8 @@ class TokenRunner:
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
-        plan = self.plan(ending)
-        if self._execution == "token":
-            self._captured_whole(plan)
-        elif self._execution == "segments":
-            for steps in plan.stretches:
+        if self._execution == "segments":
+            for steps in self.plan(ending).stretches:
                 self._captured(steps)
 
     def run_head(self) -> None:
@@ -123,17 +118,15 @@ class TokenRunner:
     def recover(self) -> None:
         """Both sides agree again. Raises: CudaError for what has gone wrong on the card."""
         shared = self._shared
-        shared.stop.array[0] = 1  # a card that waits goes on
         failure: CudaError | None = None
         try:
             self._card.synchronize()
         except CudaError as error:
             failure = error
-        for word in (shared.flag, shared.told, shared.stop, shared.card_status):
+        for word in (shared.flag, shared.stop):
             word.array[0] = 0
         self._seen[0] = self._status[0] = 0
         self._card.fill(self._places.epoch, 0, 8)
-        self._card.fill(self._places.seen, 0, 8)
         self._card.synchronize()
         if failure is not None:
             raise failure
@@ -165,8 +158,6 @@ class TokenRunner:
     def forget_marks(self) -> None:
         """Gives back what tokens with marks take on the card; the next one captures it anew. Between tokens."""
         self._marked, self._card_s, self._is_read = None, {}, True
-        if (work := self._works.pop(-id(self._plans.logits), None)) is not None:
-            work.close()
         self._stages.close()
 
     def close(self) -> None:
@@ -183,10 +174,8 @@ class TokenRunner:
     def _with_marks(self) -> Program | None:
         """The program of a token with marks; None where they cannot be had."""
         if self._marked is None and not self._cannot_mark:
-            plan = self.plan("logits")
             try:
-                calls = self._in_one_go(plan, True) if self._execution == "token" else self._by_turns(plan, True)
-                self._marked = Program(calls)
+                self._marked = Program(self._by_turns(self.plan("logits"), True))
             except CudaError as error:
                 log.info("The card's stages are not measured: %s", error)
                 self._cannot_mark = True
@@ -200,34 +189,6 @@ class TokenRunner:
         for steps, behind in zip(plan.stretches, rest, strict=True):
             calls += [self._launch(captured(steps)), self._await(), *behind]
         return calls
-
-    def _in_one_go(self, plan: TokenPlan, marked: bool = False) -> list[Call]:
-        first, *rest = plan.calls
-        told = self._shared.told.array.ctypes.data
-        calls = [*first, self._launch(self._captured_whole(plan, marked)), self._await(), *rest[0]]
-        for behind in rest[1:]:
-            calls += [tell_call(told, self._status), self._await(), *behind]
-        return calls
-
-    def _captured_whole(self, plan: TokenPlan, marked: bool = False) -> Work:
-        key = -id(plan) if marked else id(plan)
-        if key in self._works:
-            return self._works[key]
-        shared, card = self._shared, self._card
-        wait = partial(
-            card.wait, shared.told.address, self._places.seen, shared.stop.address, shared.card_status.address,
-            int(self._patience_s * 1e6),
-        )  # fmt: skip
-        ask = self._stages.ask_for if marked else _ask_for
-
-        def ask_for_all() -> None:
-            for number, stretch in enumerate(plan.stretches):
-                if number:
-                    wait()
-                ask(stretch)
-
-        self._works[key] = card.captured(ask_for_all)
-        return self._works[key]
 
     def _run_eagerly(self, ending: Ending, cancelled: Callable[[], bool], timed: bool) -> bool:
         plan = self.plan(ending)

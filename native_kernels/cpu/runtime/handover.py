@@ -1,4 +1,4 @@
-"""The processor's end of working together with a device: waits for its flag, launches what it does next, or tells it.
+"""The processor's end of working together with a device: waits for its flag, and launches what it does next.
 
 All are calls of a program, so that a token needs no Python. Which functions launch is told by address; nothing here
 knows CUDA. Every wait ends: by the flag, by a stop word or by a limit of time.
@@ -13,7 +13,7 @@ from llvmlite import ir
 from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import kernel
-from native_kernels.cpu.runtime.simd import atomic_get, atomic_put, clock, get_int, i64, operation, pause, put_int
+from native_kernels.cpu.runtime.simd import atomic_get, clock, get_int, i64, operation, pause, put_int
 
 _I64 = ir.IntType(64)
 
@@ -65,28 +65,12 @@ def _await(args: int, lo: int, hi: int, worker: int) -> None:
     put_int(seen_at, wanted)
 
 
-@kernel
-def _tell(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: the flag, the status word."""
-    flag = get_int(args)
-    if get_int(get_int(args + 8)) == 0:
-        atomic_put(flag, get_int(flag) + 1)
-
-
 def launch_call(function: int, work: int, stream: int, status: I64, stage: str = "exchange") -> Call:
     """Calls the C function at that address with a handle of work and one of a stream; its answer goes into status [1].
 
     The next call may run beside what was launched.
     """
     return Call(_launch, arguments(function, work, stream, status), 1, 1, stage, (status,))
-
-
-def tell_call(flag: int, status: I64, stage: str = "exchange") -> Call:
-    """Counts the int64 at the address `flag` up by one: who sees it sees all that was written before.
-
-    Nothing where something has failed before, as status [1] says.
-    """
-    return Call(_tell, arguments(flag, status), 1, 1, stage, (status,))
 
 
 def await_call(flag: int, seen: I64, limit_ticks: int, stop: I64, status: I64, stage: str = "exchange") -> Call:

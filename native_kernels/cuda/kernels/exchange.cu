@@ -1,26 +1,9 @@
-// The card's side of working together with the CPU: results into the host's memory with a flag behind them, and a
-// bounded wait for an answer. What is exchanged means nothing here.
+// The GPU's side of working together with the CPU: results into the host's memory with a flag behind them. What is
+// exchanged means nothing here.
 //
 // Every thread of a block writes its share; what one thread releases behind the block's barrier then comes behind all of
 // it, for the CPU too: a barrier and a release at the system's scope add up.
 #include "common.cuh"
-
-#define LATE (-1)     // as native_kernels/cpu/runtime/handover.py
-#define STOPPED (-2)
-#define LOOKS 16      // turns of waiting between two looks at the clock and the stop word
-
-// The i64 at `at`, and everything that was written before it.
-static __device__ __forceinline__ long long load_flag(const long long* at) {
-    long long v;
-    asm volatile("ld.acquire.sys.global.s64 %0,[%1];" : "=l"(v) : "l"(at) : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ u64 nanoseconds() {
-    u64 t;
-    asm volatile("mov.u64 %0,%globaltimer;" : "=l"(t));
-    return t;
-}
 
 // values f32 [n] and bits & ~without u32 [n_words] to the host, then epoch + 1 into epoch and into the flag. Any grid:
 // the block that counts `done` (0 before and after) to its end is the last and posts the flag.
@@ -42,21 +25,4 @@ KERNEL __launch_bounds__(1024) publish(u64* flag, u64* epoch, const float* value
     }
     *epoch = now;
     store_flag(flag, now);
-}
-
-// One thread. Until the flag has reached seen + 1, which becomes seen; or the stop word is set, or the time is over:
-// then status says so, and later waits return at once.
-KERNEL wait(const long long* flag, long long* seen, const long long* stop, long long* status, u64 patience_ns) {
-    const long long wanted = *seen + 1;
-    const u64 start = nanoseconds();
-    for (u32 turn = 0; load_flag(flag) - wanted < 0; turn++) {
-        if (turn % LOOKS) continue;
-        if (load_flag(status) != 0) return;
-        const bool stopped = load_flag(stop) != 0;
-        if (stopped || nanoseconds() - start > patience_ns) {
-            store_flag((u64*)status, (u64)(stopped ? STOPPED : LATE));
-            return;
-        }
-    }
-    *seen = wanted;
 }

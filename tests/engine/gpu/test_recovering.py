@@ -52,7 +52,7 @@ def check_next(ours: OnCard, card: StandInCard, fail: Callable[[], None]) -> Non
     np.testing.assert_array_equal(ours.counters.layers, counted)
 
 
-@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+@pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_a_launch_that_is_refused(card: StandInCard, tiny: Loaded, execution: Any) -> None:
     ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
 
@@ -64,10 +64,9 @@ def test_a_launch_that_is_refused(card: StandInCard, tiny: Loaded, execution: An
     ours.close()
 
 
-@pytest.mark.parametrize("execution", ["segments", "token"])
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-def test_work_that_fails_while_it_runs(card: StandInCard, tiny: Loaded, execution: Any, share: float) -> None:
-    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
+def test_work_that_fails_while_it_runs(card: StandInCard, tiny: Loaded, share: float) -> None:
+    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"))
     stop = ours.decoder._shared.stop.array
 
     def fail() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from native_kernels.cpu.attention.norms import norm_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 from native_kernels.cuda.card import Work
 from native_kernels.cuda.cuda_card import CudaCard
@@ -81,68 +80,16 @@ def test_many_blocks_post_one_flag_behind_all_of_them(on_card: OnCard, n: int) -
     assert flag[0] == 20
 
 
-@dataclass
-class Waiting:
-    """Words in pinned memory: the flag, the stop word, the status, each on a line of its own."""
-
-    on_card: OnCard
-    seen: int
-
-    def __post_init__(self) -> None:
-        self.host = self.on_card.pin(3 * 64)
-        self.flag, self.stop, self.status = (self.host.as_array(np.int64, 1, 64 * i) for i in range(3))
-
-    def wait(self, patience_us: int) -> None:
-        at = self.host.device_address
-        self.on_card.card.wait(at, self.seen, at + 64, at + 128, patience_us)
-
-
-def test_a_wait_that_nobody_answers_ends(on_card: OnCard) -> None:
-    waiting = Waiting(on_card, words(on_card, 7))
-    started = time.monotonic()
-    for _ in range(LAYERS):
-        waiting.wait(100_000)
-    on_card.card.synchronize()
-    assert 0.05 < time.monotonic() - started < 2
-    assert waiting.status[0] == LATE
-    assert on_card.get(waiting.seen, 1, np.int64)[0] == 7
-
-
-def test_a_wait_can_be_stopped(on_card: OnCard) -> None:
-    waiting = Waiting(on_card, words(on_card, 0))
-    for _ in range(LAYERS):
-        waiting.wait(5_000_000)
-    time.sleep(0.02)
-    waiting.stop[:] = 1
-    started = time.monotonic()
-    on_card.card.synchronize()
-    assert time.monotonic() - started < 1
-    assert waiting.status[0] == STOPPED
-
-
-def test_a_wait_goes_on_when_it_is_answered_and_works_again_after_a_stop(on_card: OnCard) -> None:
-    waiting = Waiting(on_card, words(on_card, 0))
-    waiting.flag[:] = 2
-    waiting.wait(5_000_000)
-    waiting.wait(5_000_000)
-    waiting.wait(5_000_000)
-    time.sleep(0.01)
-    waiting.flag[:] = 3
-    on_card.card.synchronize()
-    assert waiting.status[0] == 0
-    assert on_card.get(waiting.seen, 1, np.int64)[0] == 3
-
-
 class Exchange:
     """A model of nothing but exchanges: every layer the card adds what the processor left and publishes its stream;
     the processor adds the stream to what it leaves."""
 
-    def __init__(self, on_card: OnCard, n: int, whole_token: bool, n_threads: int = 1) -> None:
+    def __init__(self, on_card: OnCard, n: int, n_threads: int = 1) -> None:
         self.on_card, self.n = on_card, n
         card = on_card.card
         self.stream = on_card.room(4 * n)
         to, norm = on_card.vector(n), on_card.norm("rms", np.ones(n, np.float32), None, 1e-5)
-        epoch, seen = words(on_card, 0), words(on_card, 0)
+        epoch = words(on_card, 0)
         host = on_card.pin(8 * n + 6 * 64)
         self.published, self.left = (host.as_array(np.float32, n, 4 * n * i) for i in range(2))
         flags = [8 * n + 64 * i for i in range(4)]
@@ -155,23 +102,15 @@ class Exchange:
             card.advance(self.stream, n, others=(at + 4 * n,), norm=norm, to=to)
             card.publish(at + flags[0], epoch, self.stream, at, n)
 
-        def token() -> None:
-            for _ in range(LAYERS):
-                layer()
-                card.wait(at + flags[1], seen, at + flags[2], at + flags[3], 500_000)
-
-        self.works: list[Work] = [card.captured(token)] if whole_token else [card.captured(layer)]
+        self.works: list[Work] = [card.captured(layer)]
         limit = int(0.5 * ticks_per_s())
         launch = launch_call(card.launch_function, self.works[0].handle, card.stream_handle, self.status)
-        calls: list[Call] = [launch] if whole_token else []
+        calls: list[Call] = []
         for _ in range(LAYERS):
-            if not whole_token:
-                calls.append(launch)
+            calls.append(launch)
             calls.append(await_call(host.address + flags[0], self.card_seen, limit, stop, self.status))
             none = np.ones(n, np.float32)
             calls += norm_calls(self.left, self.left, none, None, "none", 1e-5, added=(self.published,))
-            if whole_token:
-                calls.append(tell_call(host.address + flags[1], self.status))
         self.pool, self.program = Pool(n_threads), Program(calls)
 
     def run(self, stream: Any, left: Any) -> float:
@@ -190,10 +129,9 @@ class Exchange:
             work.close()
 
 
-@pytest.mark.parametrize("whole_token", [False, True])
 @pytest.mark.parametrize("n", [96, 8192])
-def test_two_hundred_exchanges_carry_their_values(on_card: OnCard, n: int, whole_token: bool) -> None:
-    exchange = Exchange(on_card, n, whole_token)
+def test_two_hundred_exchanges_carry_their_values(on_card: OnCard, n: int) -> None:
+    exchange = Exchange(on_card, n)
     rng = np.random.default_rng(3)
     for _ in range(200 // LAYERS):
         stream, left = (rng.standard_normal(n).astype(np.float32) for _ in range(2))

@@ -66,7 +66,7 @@ def check(card: Card, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE,
         ours.close()
 
 
-@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+@pytest.mark.parametrize("execution", ["segments", "eager"])
 @pytest.mark.parametrize("kind", ["empty", "full", "random", "uneven"])
 def test_wherever_the_neurons_are(any_card: Card, tiny: Loaded, kind: str, execution: str) -> None:
     check(any_card, tiny, "exact", some_hot(tiny[0], kind), execution=execution)
@@ -93,7 +93,7 @@ def test_wherever_layers_and_head_are(any_card: Card, tiny: Loaded, homes: str, 
     attention = ["gpu" if home == "g" else "cpu" for home in homes]
     hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
     check(any_card, tiny, "exact", hot, attention=attention, head=head)
-    check(any_card, tiny, "dense", hot, attention=attention, head=head, execution="token")
+    check(any_card, tiny, "dense", hot, attention=attention, head=head)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_every_kind_of_predictor(any_card: Card, tiny: Loaded, kind: Any, reads:
     check(any_card, tiny, "sparse", some_hot(tiny[0], "random"), predictor=predictor)
     mixed = predictor_of(*tiny, kind, "low_rank", reads=reads)
     hot = [some_hot(tiny[0], "random")[0], np.zeros(0, np.int32), np.arange(tiny[0].d_ff, dtype=np.int32)]
-    check(any_card, tiny, "sparse", hot, predictor=mixed, attention=["gpu", "cpu", "gpu"], execution="token")
+    check(any_card, tiny, "sparse", hot, predictor=mixed, attention=["gpu", "cpu", "gpu"])
 
 
 @pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes"])
@@ -162,7 +162,7 @@ def ours(any_card: Card, tiny: Loaded) -> Any:
     found.close()
 
 
-@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+@pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_a_stop_within_a_token_leaves_the_cache_as_it_was(
     any_card: Card, tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,7 +316,7 @@ def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
         ours.decoder.close()
 
 
-@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+@pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
     tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +345,7 @@ def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
     card.close()
 
 
-@pytest.mark.parametrize("execution", ["segments", "token", "eager"])
+@pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
     any_card: Card, tiny: Loaded, execution: Any
 ) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from native_kernels.backend import I64
-from native_kernels.cpu.runtime.call import run
-from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call, tell_call
+from native_kernels.cpu.runtime.handover import LATE, STOPPED, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 
 LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -85,12 +84,3 @@ def test_the_stop_word_ends_a_wait(partner: Partner) -> None:
     Pool(1).run(partner.program(2, limit_s=60))
     helper.join()
     assert int(partner.status[0]) == STOPPED
-
-
-def test_the_device_is_told_unless_something_has_failed() -> None:
-    flag, status = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    run([tell_call(flag.ctypes.data, status)])
-    assert flag[0] == 1
-    status[0] = LATE
-    run([tell_call(flag.ctypes.data, status)])
-    assert flag[0] == 1
