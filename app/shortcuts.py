@@ -118,12 +118,26 @@ def command(act: str) -> Command:
     return _by_act()[act]
 
 
-_CAPS = {"Ctrl": noted("Ctrl"), "Shift": noted("Shift"), "Del": noted("Del")}
+_CAPS = {
+    "Return": noted("Enter"),
+    "PgUp": noted("Page up"),
+    "PgDown": noted("Page down"),
+    "Up": noted("Arrow up"),
+    "Ctrl": noted("Ctrl"),
+    "Shift": noted("Shift"),
+    "Del": noted("Del"),
+}
 
 
 def shown(keys: str) -> str:
-    """Keys as they are printed on the keyboards of the person's language: "Ctrl+N"."""
-    return "+".join(tr(_CAPS.get(part, part)) for part in keys.split("+"))
+    """Keys as they are printed on the keyboards of the user's language: "Ctrl+N"."""
+    return "+".join(caps(keys))
+
+
+def caps(keys: str) -> list[str]:
+    """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
+    parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
+    return [tr(_CAPS.get(part, part)) for part in parts]
 
 
 def keys(act: str) -> str:

@@ -12,9 +12,8 @@ from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 import app.ui
-from app.shortcuts import COMMANDS, command, keys, tooltip
+from app.shortcuts import COMMANDS, caps, command, keys, shown, tooltip
 from app.ui.keyboard.commands import Commands
-from app.ui.keyboard.shortcuts_sheet import caps
 from app.ui.look.icons import PATHS
 
 pytestmark = pytest.mark.gui
@@ -85,3 +84,8 @@ def test_keys_do_what_is_bound_and_only_while_it_can_be_done(qtbot: QtBot) -> No
 )
 def test_keys_are_drawn_one_by_one(written: str, shown: list[str]) -> None:
     assert caps(written) == shown
+
+
+def test_keys_have_one_name_everywhere() -> None:
+    assert [shown(one) for one in ("Ctrl+PgUp", "Return", "Ctrl++")] == ["Ctrl+Page up", "Enter", "Ctrl++"]
+    assert caps("Ctrl++") == ["Ctrl", "+"]

@@ -6,8 +6,8 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.shortcuts import COMMANDS, Command
-from app.translation import noted, tr
+from app.shortcuts import COMMANDS, Command, caps
+from app.translation import tr
 from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline
@@ -15,21 +15,6 @@ from app.ui.widgets.controls import Label
 from app.ui.widgets.sheet import Sheet
 
 WIDE_PX, CAP_PX, PLUS_GAP = 700, 24, 4
-SHOWN = {
-    "Return": noted("Enter"),
-    "PgUp": noted("Page up"),
-    "PgDown": noted("Page down"),
-    "Up": noted("Arrow up"),
-    "Ctrl": noted("Ctrl"),
-    "Shift": noted("Shift"),
-    "Del": noted("Del"),
-}
-
-
-def caps(keys: str) -> list[str]:
-    """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
-    parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
-    return [tr(SHOWN.get(part, part)) for part in parts]
 
 
 class Keys(QWidget):
