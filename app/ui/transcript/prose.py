@@ -178,6 +178,7 @@ def style_sheet() -> str:
     hr {{ background-color: {t.edge}; margin: {px(10)}px 0 {px(16)}px 0; }}
     code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
     code {{ background-color: {t.bubble}; }}
+    strong, b {{ font-weight: 600; }}
     .pad {{ font-size: {px(6)}px; }}
     .note {{ {lines("small")} margin: 0 0 {px(4)}px 0; }}
     .note a, .note em, .note strong, .note s {{ font-size: {px(theme.ROLES["small"].px)}px; }}

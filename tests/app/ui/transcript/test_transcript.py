@@ -842,3 +842,11 @@ def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Tr
     transcript.resize(500, 600)
     settle(qtbot)
     assert editor.width() == own.width()
+
+
+def test_bold_words_have_a_weight_that_the_font_has(transcript: Transcript) -> None:
+    transcript.show_messages([question(), answer("one **bold** word")])
+    complete(transcript.views[-1])
+    (text,) = transcript.views[-1].findChildren(Prose)
+    cursor = text.document().find("bold")
+    assert cursor.charFormat().fontWeight() == 600, "at 700 Qt smears the letters of the next lighter weight"
