@@ -155,7 +155,7 @@ class ContextPopup(Popover):
         self.set_policy("roll")
 
     def width_px(self) -> int:
-        return 388  # three choices side by side, in German too
+        return 408  # three choices side by side, in German too
 
     def place(self) -> None:
         if hasattr(self, "policy"):  # not yet: while the popover itself is being made
