@@ -32,6 +32,7 @@ from app.chat.personas import Personas
 from app.chat.presets import Presets
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
+from app.clients.engine_status import machine_line
 from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
 from app.clients.library_client import LibraryClient, library_makers
 from app.clients.machine_monitor import MachineMonitor
@@ -225,7 +226,9 @@ class Hearth(QObject):
         self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
-        self.monitor.described.connect(self.window.page.set_machine_line)
+        self.monitor.described.connect(
+            lambda facts: self.window.page.set_machine_line(machine_line(facts), bool(facts.gpu))
+        )
         self.monitor.sampled.connect(self.window.show_sample)
         self.engine.process_started.connect(self.monitor.watch)
 

@@ -8,11 +8,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.translation import figure, noted, tr, tr_n
 
+if TYPE_CHECKING:
+    from engine.machine.hardware import MachineFacts
+
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+NO_GPU = noted("No GPU found: runs on {cores} · {memory}")
+NO_USABLE_GPU = noted("No usable GPU: runs on {cores} · {memory}")
+# What the engine says in English, of which the window shows a translation. Other sentences are shown as they are.
+SENTENCES = (
+    noted("no NVIDIA driver is installed"),
+    noted("the NVIDIA driver is installed but not loaded"),
+    noted("the GPU was lost: restart the computer"),
+    noted("the GPU needs a reset: restart the computer"),
+    noted("the NVIDIA driver was updated while it ran: restart the computer"),
+    noted("the machine has no GPU"),
+    noted("Not measured on this PC yet; estimated from similar machines."),
+    noted("Estimated from models of the same family."),
+    noted("Estimated without predictors; preparing can train some and make it faster."),
+    noted("Estimated as it runs once it is prepared for this PC."),
+    noted("The neurons of experts are computed on the CPU alone."),
+)
 
 
 class Phase(StrEnum):
@@ -124,7 +143,24 @@ def why_there(device_reason: str) -> str:
     """The engine's reason without what stands beside it anyway: that it is the processor."""
     if device_reason.rstrip(".") == "The processor computes, as asked":
         return ""
-    return device_reason.removeprefix("CPU only: ").removeprefix("The processor computes: ")
+    why = device_reason.removeprefix("CPU only: ").removeprefix("The processor computes: ")
+    return translated(why)
+
+
+def translated(sentence: str) -> str:
+    """A sentence of the engine in the user's language, where it is one of those that are translated."""
+    bare = sentence.rstrip(".")
+    known = next((one for one in SENTENCES if one.rstrip(".") == bare), "")
+    return tr(known) if known else sentence
+
+
+def machine_line(facts: MachineFacts) -> str:
+    """This PC in one line."""
+    cores = tr_n("{n} core", "{n} cores", facts.cores)
+    ram = tr("{memory} RAM", memory=f"{facts.ram_gb}{NARROW}GB")
+    if facts.gpu:
+        return f"{facts.gpu}, {facts.vram_gb}{NARROW}GB · {ram} · {cores}"
+    return tr(NO_USABLE_GPU if facts.has_unusable_gpu else NO_GPU, cores=cores, memory=ram)
 
 
 def sentence(*parts: str) -> str:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from app.clients.engine_status import NARROW, EngineStatus, Phase, rate, seconds
+from app.clients.engine_status import NARROW, EngineStatus, Phase, rate, seconds, translated
 from app.translation import figure, noted, tr
 from engine.machine.monitor import GpuSample, MachineSample
 from engine.service.protocol import GenerationResult, Live
@@ -258,7 +258,7 @@ class LiveFigures:
 
     def why_no_gpu(self) -> str:
         """Why no card is shown; empty where one is, or nothing is known yet."""
-        return self._samples[-1][1].gpu_reason if self._samples and not self._samples[-1][1].gpus else ""
+        return translated(self._samples[-1][1].gpu_reason) if self._samples and not self._samples[-1][1].gpus else ""
 
     def _of_card(self, gpu: GpuSample, n_gpus: int, now: float) -> list[Graph]:
         name = "GPU" if n_gpus == 1 else f"GPU {gpu.index}"

@@ -22,7 +22,7 @@ EVERY_MS = 1000
 class MachineMonitor(QObject):
     """Lives in a thread of its own. start, set_visible, watch and close may be called from any thread."""
 
-    described = Signal(str)  # the machine line, once
+    described = Signal(object)  # engine.machine.hardware.MachineFacts, once
     sampled = Signal(object)  # engine.machine.monitor.MachineSample
     _started = Signal()
     _visible = Signal(bool)
@@ -65,11 +65,11 @@ class MachineMonitor(QObject):
 
     @Slot()
     def _start(self) -> None:
-        from engine.machine.hardware import describe, probe
+        from engine.machine.hardware import facts_of, probe
         from engine.machine.monitor import Monitor
 
         self._monitor = Monitor()
-        self.described.emit(describe(probe()))
+        self.described.emit(facts_of(probe()))
 
     @Slot(bool)
     def _set_visible(self, visible: bool) -> None:

@@ -249,17 +249,36 @@ def _is_discrete(gpu: GpuInfo) -> bool:
 # ------------------------------------------------------------------ words
 
 
-def describe(profile: HardwareProfile) -> str:
-    """The machine in one line for people.
+@dataclass(frozen=True)
+class MachineFacts:
+    """The machine in the few facts that people know of it. gpu: the one that would be used, empty without one.
 
-    Units: memory is named as it is sold: a card of 24 GiB is "24 GB" to everyone, though it holds 25.8e9 bytes.
+    Memory is named as it is sold: a GPU of 24 GiB is "24 GB" to everyone, though it holds 25.8e9 bytes.
     """
-    cores = f"{profile.cpu.cores} core{'s' if profile.cpu.cores != 1 else ''}"
-    ram = f"{_sold_as(profile.ram.total_bytes)}{_NARROW}GB RAM"
+
+    gpu: str
+    vram_gb: int
+    ram_gb: int
+    cores: int
+    has_unusable_gpu: bool
+
+
+def facts_of(profile: HardwareProfile) -> MachineFacts:
+    """Return what people know of their machine."""
     gpu, _ = choose_gpu(profile)
-    if gpu is not None:
-        return f"{gpu.name}, {_sold_as(gpu.total_bytes or 0)}{_NARROW}GB · {ram} · {cores}"
-    return f"No {'usable GPU' if profile.gpus else 'GPU found'}: runs on {cores} · {ram}"
+    vram = _sold_as(gpu.total_bytes or 0) if gpu is not None else 0
+    ram, name = _sold_as(profile.ram.total_bytes), gpu.name if gpu is not None else ""
+    return MachineFacts(name, vram, ram, profile.cpu.cores, gpu is None and bool(profile.gpus))
+
+
+def describe(profile: HardwareProfile) -> str:
+    """The machine in one line for people."""
+    facts = facts_of(profile)
+    cores = f"{facts.cores} core{'s' if facts.cores != 1 else ''}"
+    ram = f"{facts.ram_gb}{_NARROW}GB RAM"
+    if facts.gpu:
+        return f"{facts.gpu}, {facts.vram_gb}{_NARROW}GB · {ram} · {cores}"
+    return f"No {'usable GPU' if facts.has_unusable_gpu else 'GPU found'}: runs on {cores} · {ram}"
 
 
 _SOLD_GIB = (

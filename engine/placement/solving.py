@@ -272,7 +272,7 @@ def read_setting(
         gpu = card
     notes: list[str] = []
     if gpu is not None and opened.config.n_experts:
-        gpu, words = None, "The neurons of experts are computed on the processor alone."
+        gpu, words = None, "The neurons of experts are computed on the CPU alone."
         if engine.device == "cuda":
             raise DeviceUnavailableError(f"The GPU cannot be used for {opened.name}. {words}")
         notes.append(words)

@@ -213,9 +213,9 @@ class ChatPage(QFrame):
         self.empty.set_status(status)
         self.transcript.set_status(status)
 
-    def set_machine_line(self, line: str) -> None:
+    def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
         """This PC in one line."""
-        self.empty.set_machine_line(line)
+        self.empty.set_machine_line(line, has_gpu)
 
     def show_banner(self, message: UserMessage) -> None:
         """Show a problem at the top of the column."""

@@ -217,11 +217,10 @@ class EmptyPage(QScrollArea):
         self.offer.show_row(row)
         self._lay_out()
 
-    def set_machine_line(self, line: str) -> None:
+    def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
         """This PC in one line; empty until it is known."""
         self._machine.setText(line)
         self._sign.setVisible(bool(line))
-        has_gpu = not line.startswith("No GPU")
         self._sign.set_look("check" if has_gpu else "chip", "ok" if has_gpu else "ink3")
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
-from app.clients.engine_status import gigabytes
+from app.clients.engine_status import gigabytes, translated
 from app.models import model_words
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
@@ -177,5 +177,6 @@ def fit_reasons(row: ModelRow) -> list[str]:
         )
     if estimate.fits != "no":
         out.append(tr("With a context of {context} tokens.", context=figure(estimate.context)))
-    out += [note if note.endswith(".") else f"{note}." for note in estimate.notes]
+    notes = map(translated, estimate.notes)
+    out += [note if note.endswith((".", "。")) else f"{note}." for note in notes]
     return out

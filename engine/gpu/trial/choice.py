@@ -152,7 +152,7 @@ def missing_codecs(opened: OpenedModel) -> tuple[str, ...]:
 def _why_not(opened: OpenedModel, backend: Backend) -> str:
     """Why nothing of the model can be on any card, in one sentence; empty where something can."""
     if opened.config.n_experts:
-        return "The neurons of experts are computed on the processor alone"
+        return "The neurons of experts are computed on the CPU alone"
     if backend.kernels is None:
         return f"The card works beside the processor's kernels, and those do not run: {_as_half(backend.reason)}"
     if opened.config.head_dim > MAX_HEAD_DIM:

@@ -188,7 +188,7 @@ def foretell(
         sizes = scaled(sizes, n_bytes)
     gpu = machine.gpu
     if gpu is not None and config.n_experts:
-        gpu, notes = None, [*notes, "The neurons of experts are computed on the processor alone."]
+        gpu, notes = None, [*notes, "The neurons of experts are computed on the CPU alone."]
     budgets = memory_plan.budgets_of(machine.profile, gpu, vram_budget_gib)
     if context is None:
         free = machine.profile.ram.free_bytes

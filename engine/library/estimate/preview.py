@@ -110,7 +110,7 @@ class Previews:
         gpu, notes = machine.gpu, list(known.notes)
         if gpu is not None and known.config.n_experts:
             gpu = None
-            notes.append("The neurons of experts are computed on the processor alone.")
+            notes.append("The neurons of experts are computed on the CPU alone.")
         budgets = _budgets(machine, gpu, budget)
         free = machine.profile.ram.free_bytes
         room = free if gpu is None else min(free, budgets.vram_bytes or free)

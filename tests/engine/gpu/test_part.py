@@ -345,7 +345,7 @@ def test_reasons_that_need_no_card(machine: StandInMachine, tiny: Path, tmp_path
     experts = make_tiny_mixtral(tmp_path / "e.gguf")
     cases: list[tuple[Callable[[], LoadedModel], str]] = [
         (lambda: machine.load(tiny, device="cpu"), "The processor computes, as asked"),
-        (lambda: machine.load(experts, device="auto"), "The neurons of experts are computed on the processor alone"),
+        (lambda: machine.load(experts, device="auto"), "The neurons of experts are computed on the CPU alone"),
         (lambda: machine.load(tiny, device="auto", backend="reference"), "those do not run: as asked"),
         (lambda: machine.load(tiny, device="auto", hardware_file="no-gpu"), "CPU only"),
         (lambda: machine.load(tiny, device="auto", hardware_file="pc-high"), "nothing is placed on"),
