@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, WholeChat
+from app.chat.store.json_steps import STEP_BYTES, TooManyContainersError, decoded, text_of
 from app.clients.servers import CHOICE
 from app.translation import tr
 from engine.service.protocol import GenerationResult
@@ -23,7 +24,7 @@ VERSION = 1
 # Far above what a person writes and far below what would hurt.
 MOST_CHATS = 100_000
 MOST_MESSAGES = 200_000  # of one chat
-MOST_BRACKETS = 8_000_000  # in a file, strings included: each may become an object of 64 bytes
+MOST_CONTAINERS = 1_000_000  # lists and objects in a file: each takes 64 bytes or more
 LONGEST_TEXT = 16 << 20  # characters of a message or an attachment
 LONGEST_TITLE = 40_000
 MOST_ATTACHMENTS = 200
@@ -48,13 +49,13 @@ class ChatFileError(Exception):
 
 def parsed(data: bytes) -> list[WholeChat]:
     """The chats of a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
-    if data.count(b"{") + data.count(b"[") > MOST_BRACKETS:
-        raise ChatFileError(tr("This file holds more values than Hearth reads."))
     try:
-        file = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        file = decoded(text_of(data), MOST_CONTAINERS)
     except UnicodeDecodeError:
         raise ChatFileError(tr("This file is not a text in UTF-8.")) from None
-    except (ValueError, RecursionError):
+    except TooManyContainersError:
+        raise ChatFileError(tr("This file holds more values than Hearth reads.")) from None
+    except ValueError:
         raise ChatFileError(tr("This file is not JSON, or it is cut off.")) from None
     if not isinstance(file, dict) or file.get("format") != FORMAT:
         raise ChatFileError(tr("This file does not hold chats that Hearth exported."))
@@ -158,10 +159,6 @@ def _check(is_right: bool, where: str, what: str) -> None:
         )
 
 
-def _refuse_constant(word: str) -> float:
-    raise ValueError(word)  # NaN and Infinity are no JSON
-
-
 def _check_unique(ids: list[str], where: str) -> None:
     _check(len(set(ids)) == len(ids), where, tr("an id that two share"))
 
@@ -180,7 +177,14 @@ def _text(values: dict[str, Any], name: str, longest: int, where: str, default: 
 
 def _is_utf8(text: str) -> bool:
     """Whether no half of a character stands in it, which no file and no database can hold."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+    if text.isascii():
+        return True
+    try:
+        for at in range(0, len(text), STEP_BYTES):  # in steps: other threads wait while C works on a string
+            text[at : at + STEP_BYTES].encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _id(values: dict[str, Any], where: str) -> str:

@@ -262,7 +262,7 @@ def test_large_files_are_refused_before_they_are_parsed(tmp_path: Path, monkeypa
     with pytest.raises(ChatFileError, match="larger"):
         read_json(path)
     monkeypatch.undo()
-    monkeypatch.setattr(chat_file_check, "MOST_BRACKETS", 5)
+    monkeypatch.setattr(chat_file_check, "MOST_CONTAINERS", 2)
     with pytest.raises(ChatFileError, match="more values"):
         read_json(path)
 

@@ -1,0 +1,142 @@
+"""JSON decoded in short steps, so that a thread that reads a large file never holds up the window.
+
+Python's own decoder is C and keeps the interpreter to itself until it is done: 0.4 s for a file of 50 MB, in which no
+other thread runs. Here containers are read in Python and long strings in parts.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gc
+import re
+from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # which no stub names
+from typing import Any
+
+DEEPEST = 200  # containers within each other
+STEP_BYTES = 1 << 20
+_SPACE = re.compile(r"[ \t\n\r]{0,65536}")
+_SHORT = re.compile(r'"([^"\\\x00-\x1f]{0,8192})"')  # a string without marks
+# At most 4 MB of a string. The two halves of one character stay together.
+_PART = re.compile(
+    r'(?:[^"\\\x00-\x1f]{1,8192}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
+    r"|\\u[0-9a-fA-F]{4}|\\[^u]){0,512}+"
+)
+
+
+def text_of(data: bytes) -> str:
+    """Decode UTF-8, with or without a mark at the beginning. Raises: UnicodeDecodeError."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    parts = [decoder.decode(data[at : at + STEP_BYTES]) for at in range(0, len(data), STEP_BYTES)]
+    return "".join([*parts, decoder.decode(b"", final=True)])
+
+
+class TooManyContainersError(ValueError):
+    """The JSON holds more lists and objects than the caller allows."""
+
+
+def decoded(text: str, most_containers: int) -> Any:
+    """Return what json.loads returns; NaN and Infinity, which are no JSON, are refused.
+
+    Raises: ValueError for what is no JSON or nested deeper than DEEPEST; TooManyContainersError.
+    """
+    collects = gc.isenabled()
+    gc.disable()  # nothing here refers to itself, and each full collection takes the longer the more there is
+    try:
+        return _Reader(text, most_containers).value()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(word)
+
+
+class _Reader:
+    def __init__(self, text: str, most_containers: int) -> None:
+        self._text, self._at = text, 0
+        self._left = most_containers
+        self._scan = JSONDecoder(parse_constant=_refuse).scan_once  # type: ignore[attr-defined]  # of C
+        self._names: dict[str, str] = {}  # one object for a name that stands in many objects
+
+    def value(self) -> Any:
+        open_ones: list[tuple[list[Any] | dict[str, Any], str]] = []  # with the name under which the next value goes
+        while True:
+            first = self._peek()
+            if first and first in "[{":
+                self._at += 1
+                self._left -= 1
+                if self._left < 0:
+                    raise TooManyContainersError
+                if len(open_ones) == DEEPEST:
+                    raise ValueError("too deep")
+                new: list[Any] | dict[str, Any] = [] if first == "[" else {}
+                if self._peek() != ("]" if first == "[" else "}"):
+                    open_ones.append((new, self._name() if isinstance(new, dict) else ""))
+                    continue
+                self._at += 1
+                value: Any = new
+            else:
+                value = self._string() if first == '"' else self._plain()
+            while open_ones:  # the value is complete: so may be what it stands in
+                container, name = open_ones[-1]
+                if isinstance(container, dict):
+                    container[name] = value
+                else:
+                    container.append(value)
+                mark = self._peek()
+                self._at += 1
+                if mark == ",":
+                    if isinstance(container, dict):
+                        open_ones[-1] = (container, self._name())
+                    break
+                if mark != ("}" if isinstance(container, dict) else "]"):
+                    raise ValueError("no end")
+                value = container
+                open_ones.pop()
+            else:
+                if self._peek():
+                    raise ValueError("more behind the end")
+                return value
+
+    def _peek(self) -> str:
+        """The next character that is no space; empty at the end."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            start, self._at = self._at, found.end() if found else self._at
+            if self._at - start < 65536:
+                return self._text[self._at : self._at + 1]
+
+    def _plain(self) -> Any:
+        try:
+            value, self._at = self._scan(self._text, self._at)
+        except StopIteration:
+            raise ValueError("no value") from None
+        return value
+
+    def _name(self) -> str:
+        if self._peek() != '"':
+            raise ValueError("no name")
+        name = self._string()
+        if self._peek() != ":":
+            raise ValueError("no value behind a name")
+        self._at += 1
+        return self._names.setdefault(name, name)
+
+    def _string(self) -> str:
+        if found := _SHORT.match(self._text, self._at):
+            self._at = found.end()
+            return found[1]
+        parts = []
+        self._at += 1
+        while True:
+            part = _PART.match(self._text, self._at)
+            end = part.end() if part else self._at
+            is_last = self._text[end : end + 1] == '"'
+            if not is_last and end == self._at:
+                raise ValueError("no end of a string")
+            parts.append(scanstring(self._text[self._at : end] + '"', 0)[0])
+            self._at = end
+            if is_last:
+                self._at += 1
+                return parts[0] if len(parts) == 1 else "".join(parts)
