@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from native_kernels.backend import I64
 
 EVERY_S = 0.5
+FIRST_S = 0.1  # into an answer: a small model has written a short one before EVERY_S is over
 
 # Stages of programs by what they are called here; the rest is "other".
 _STAGES = {"attention": "attention", "predictor": "predictor", "ffn": "ffn", "exchange": "wait", "head": "head"}
@@ -57,6 +58,7 @@ class LiveFeed:
         self._is_counted = False  # which neurons fire
         self._sampled: tuple[object, ...] = ()  # what the sample was taken of
         self._before: _Totals | None = None
+        self._is_first = True  # nothing was told of this answer yet
         self._fired: I64 | None = None  # by the sampled neurons, before the token that is looked at
 
     def watch(self, on: bool) -> None:
@@ -74,7 +76,7 @@ class LiveFeed:
 
     def begin(self, request_id: str) -> None:
         """An answer begins."""
-        self._id, self._stats, self._before, self._fired = request_id, None, None, None
+        self._id, self._stats, self._before, self._fired, self._is_first = request_id, None, None, None, True
 
     def token(self, session: ChatSession, stats: GenerationStats) -> None:
         """A token was written. Costs nothing where nobody watches."""
@@ -88,7 +90,7 @@ class LiveFeed:
             self._before, self._fired = self._totals(session, stats), None
         elif self._fired is not None:  # this was the token that is looked at
             self._tell(session, stats)
-        elif self._clock() - self._before.at >= EVERY_S:
+        elif self._clock() - self._before.at >= (min(FIRST_S, EVERY_S) if self._is_first else EVERY_S):
             if self._sample is None or not self._is_counted:
                 self._tell(session, stats)
             else:
@@ -145,7 +147,7 @@ class LiveFeed:
     def _tell(self, session: ChatSession, stats: GenerationStats) -> None:
         assert self._before is not None, "the answer has begun"
         now, before = self._totals(session, stats), self._before
-        self._before, fired, self._fired = now, self._fired, None
+        self._before, fired, self._fired, self._is_first = now, self._fired, None, False
         if now.steps > before.steps:
             self._emit(self._live(session, stats, _between(before, now), fired))
 

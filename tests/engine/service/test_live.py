@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.service.live import EVERY_S, LiveFeed
+from engine.service.live import EVERY_S, FIRST_S, LiveFeed
 from engine.service.neuron_sample import GROUPS, SAMPLED, NeuronSample, is_counted, sample_of
 
 STORY = [{"role": "user", "content": "Tell me a long story about a shy robot called Bolt."}]
@@ -248,3 +249,18 @@ def test_where_a_card_counts_no_neurons_none_are_told_apart(machine: StandInMach
     assert lives
     assert not any(live.is_counted or live.fired for live in lives)
     model.close()
+
+
+def test_an_answer_that_is_over_soon_lights_neurons_up(tiny: Path) -> None:
+    session = ChatSession(on_processor(tiny, mode="exact"))
+    events: list[Any] = []
+    ticks = itertools.count()
+    feed = LiveFeed(events.append, lambda: next(ticks) * FIRST_S / 3)
+    feed.watch(True)
+    feed.begin("a")
+    for event in session.generate(PROMPT, SamplingConfig().changed({"temperature": 0, "max_tokens": 10})):
+        if event.token_id is not None:
+            feed.token(session, event.stats)
+    feed.end(session)
+    assert next(ticks) * FIRST_S / 3 < EVERY_S, "in less time than passes between two looks"
+    assert [bool(event.fired) for event in events if event.id].count(True) == 1
