@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QPoint, Qt, QUrl, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 UNTITLED = noted("New chat")
 BAR, BANNER_GAP = 48, 12
+LATE_MS = 500  # after which the bar says what an opened hit is waiting for
 WITH_TITLE = 520  # a narrower page shows no title beside Find
 COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
 
@@ -85,6 +86,8 @@ class ChatPage(QFrame):
         self._title_label = Label("", "label", elide=True)
         self.find_bar = FindBar()
         self.find_bar.hide()
+        self._late = QTimer(self, singleShot=True)
+        self._late.timeout.connect(self._show_late)
         self._more = IconButton("more", tr("Chat menu"))
         self._more.clicked.connect(self._open_menu)
         bar = QHBoxLayout(self._bar)
@@ -197,6 +200,7 @@ class ChatPage(QFrame):
         if text:
             self._end_find()
             self.transcript.text_find.seek(text, only=message_id)
+            self._late.start(LATE_MS)
 
     def set_dropped(self, message_id: str, count: int) -> None:
         """Mark where the context of that answer begins: it was given without `count` earlier messages."""
@@ -249,10 +253,18 @@ class ChatPage(QFrame):
 
     def step_find(self, by: int) -> None:
         """Go to the next place of what is found (1) or the one before (-1); without the bar, open it."""
-        if self.find_bar.isHidden():
+        if self.find_bar.isHidden() or self.transcript.text_find.is_in_one_message:
             self.open_find()
         else:
             self.transcript.text_find.step(by)
+
+    def _show_late(self) -> None:
+        """Say how far the search is: the message of a hit is so long that the place is not in view yet."""
+        find = self.transcript.text_find
+        if find.is_counting or find.is_opening:
+            self.find_bar.show_text(find.text)
+            self.find_bar.show_result(find)
+            self._lay_out()
 
     def close_find(self) -> None:
         """Mark nothing any more, and let the user type."""

@@ -16,7 +16,7 @@ from app.ui.sidebar.side_panel import SearchField
 from app.ui.transcript.text_find import TextFind
 from app.ui.widgets.controls import IconButton, Label
 
-FIELD_PX, LEAST_FIELD_PX, WORDS_PX = 240, 96, 84
+FIELD_PX, LEAST_FIELD_PX, WORDS_PX = 240, 96, 92
 MOST_SELECTED = 200  # characters of a selection that are looked for
 
 
@@ -84,6 +84,14 @@ class FindBar(QWidget):
             self.field.setText(text)
         self.field.selectAll()
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def show_text(self, text: str) -> None:
+        """Show the bar for a search that was begun elsewhere; the focus stays where it is."""
+        if self.field.text() != text:
+            self.field.blockSignals(True)  # nothing else is sought
+            self.field.setText(text)
+            self.field.blockSignals(False)
+        self.show()
 
     def show_result(self, find: TextFind) -> None:
         """Say how many places there are, and which is the current one."""

@@ -81,6 +81,11 @@ class TextFind(QObject):
         return bool(self._find.needle) and self._find.share < 1
 
     @property
+    def is_in_one_message(self) -> bool:
+        """Whether only an opened hit is searched."""
+        return bool(self._only)
+
+    @property
     def is_opening(self) -> bool:
         """Whether the current place is still being built: it stands far down in a long message."""
         return bool(self._wanted)

@@ -460,3 +460,26 @@ def test_nothing_is_scrolled_when_the_place_is_in_view(page: ChatPage) -> None:
     rest(page)
     assert bar.value() == before
     assert page.transcript.views[-1].mapTo(page.transcript, QPoint(0, 0)).y() > 0
+
+
+def test_a_hit_deep_in_a_very_long_answer_says_that_it_is_on_its_way(
+    page: ChatPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.ui.chat.chat_page.LATE_MS", 0)
+    messages = show(page, question("?"), answer("A paragraph with *some* words in it.\n\n" * 4000 + "the needle"))
+    words: set[str] = set()
+    with_bar = page.transcript.text_find.changed.connect(
+        lambda: words.add(page.find_bar.words.text().partition(",")[0]) if page.find_bar.isVisible() else None
+    )
+    page.show_message(messages[1].id, "needle")
+    rest(page, lambda: page.transcript.text_find._place is not None)
+    page.transcript.text_find.disconnect(with_bar)
+    assert {"Searching", "Opening", "1 of 1"} <= words
+    assert page.find_bar.isVisible()
+    assert page.find_bar.field.text() == "needle"
+    assert not page.find_bar.field.hasFocus()
+    assert is_in_view(page, current(page)[0])
+    page.step_find(1)
+    rest(page)
+    assert page.find_bar.field.hasFocus()
+    assert not page.transcript.text_find.is_in_one_message
