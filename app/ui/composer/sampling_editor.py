@@ -42,6 +42,7 @@ class SamplingRow(QWidget):
     """One field. `edited` gives its value, or None where it is to be as it is without one."""
 
     edited = Signal(object)
+    high_px = 34
 
     def __init__(self, setting: Setting) -> None:
         super().__init__()
@@ -91,7 +92,7 @@ class SamplingRow(QWidget):
     def restyle(self) -> None:
         """Take up measures anew."""
         self.across.setSpacing(theme.px(8))
-        self.setFixedHeight(theme.px(34))
+        self.setFixedHeight(theme.px(self.high_px))
 
 
 class SliderField(SamplingRow):
@@ -138,6 +139,8 @@ class SliderField(SamplingRow):
 
 class NumberField(SamplingRow):
     """A number that is typed in."""
+
+    high_px = 40  # a field of 32, and room to the next one
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -245,7 +248,7 @@ class StopsField(SamplingRow):
         self.field.setFont(theme.font("row"))
         high = 2 * theme.line_height("row") + theme.px(18)
         self.field.setFixedHeight(high)
-        self.setFixedHeight(high + theme.px(4))
+        self.setFixedHeight(high + theme.px(8))
 
 
 class SamplingEditor(QWidget):

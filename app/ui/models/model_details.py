@@ -66,7 +66,7 @@ class DetailsSheet(Sheet):
         row, entry, model = self.row, self.row.entry, self.row.installed
         facts = [
             (tr("Made by"), row.maker),
-            (tr("Kind"), {"chat": tr("chat: answers"), "base": tr("base: goes on with a text")}.get(row.kind, "")),
+            (tr("Kind"), {"chat": tr("chat model"), "base": tr("base model, continues text")}.get(row.kind, "")),
             (tr("Licence"), row.licence),
             (tr("Parameters"), model_words.parameters(row.parameters)),
             (tr("Weights"), model_words.codec(row.codec)),
@@ -75,17 +75,21 @@ class DetailsSheet(Sheet):
         if entry is not None:
             share = entry.sparsity.active_share
             active = (
-                tr("about {share}% a token", share=figure(100 * share, ".0f"))
+                tr("about {share}% per token", share=figure(100 * share, ".0f"))
                 if share is not None
-                else tr("all: a dense model")
+                else tr("all (dense model)")
             )
+            source = entry.sparsity.source_note or tr(_SOURCES[entry.sparsity.source])
             facts += [
                 (tr("Neurons in use"), active),
-                (tr("That is from"), entry.sparsity.source_note or tr(_SOURCES[entry.sparsity.source])),
+                (tr("Source"), source if share is not None else ""),
                 (tr("Context"), tr("up to {max_context} tokens", max_context=figure(entry.shape.max_context))),
                 (tr("Repository"), entry.repo),
                 (tr("Predictors"), entry.predictor_repo),
-                (tr("Access"), tr("Its makers ask who fetches it: an access token is needed.") if entry.gated else ""),
+                (
+                    tr("Access"),
+                    tr("Needs an access token: its makers ask you to accept terms first.") if entry.gated else "",
+                ),
             ]
         if model is not None:
             facts += [
@@ -139,7 +143,7 @@ class DetailsSheet(Sheet):
         self.asked.emit(self.row.id, act)
 
 
-_SOURCES = {"published": noted("published measurements of this model"), "family": noted("what is usual in its family")}
+_SOURCES = {"published": noted("published measurements of this model"), "family": noted("models of the same family")}
 
 
 def fit_reasons(row: ModelRow) -> list[str]:

@@ -153,7 +153,7 @@ class RepositoryView(QFrame):
         """What it offers, what Hearth reads of it first."""
         column = self._fresh(listing.model.repo, hub_line(listing.model))
         if listing.model.gated:
-            words = tr("Its makers ask who fetches it: agree on its page once, and give Hearth an access token.")
+            words = tr("Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.")
             column.addWidget(Label(words, "small", wrap=True))
             column.addSpacing(theme.px(6))
         readable = sorted(listing.variants, key=lambda variant: (bool(variant.refused), variant.n_bytes))
