@@ -14,7 +14,8 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.conversation import Message, MessageState
+from app.bootstrap import folders_in
+from app.chat.conversation import Conversation, Message, MessageState, Role
 from app.chat.store.store import Store, StoreError
 from app.settings import AppSettings, load_settings
 from app.ui.widgets.floating import Toast
@@ -23,6 +24,7 @@ from engine.assets import starter_model
 pytestmark = pytest.mark.gui
 
 HERE = Path(__file__).parent
+CTRL = Qt.KeyboardModifier.ControlModifier
 FAKE = [sys.executable, str(HERE / "fake_host.py")]
 REAL = pytest.mark.skipif(
     not any(starter_model().glob("*.gguf")), reason="the starter model is not in assets/models/starter-chat"
@@ -270,6 +272,51 @@ def test_settings_and_about_open_from_the_keyboard(arrive: Arrive) -> None:
     dialog = QApplication.activeModalWidget()
     assert dialog is not None
     dialog.close()
+
+
+def test_a_text_is_found_in_all_chats_and_then_in_one_with_keys_alone(arrive: Arrive, tmp_path: Path) -> None:
+    store, _ = Store.rescue(folders_in(tmp_path).chats_file)
+    for n in range(3):
+        talk = Conversation(title=f"Chat {n}", updated_at=1000.0 + n)
+        store.save_conversation(talk)
+        asked = Message(Role.USER, f"Where is needle {n}?", created_at=1000.0)
+        store.append(talk.id, asked)
+        text = "<think>A needle?</think>The **needle** is here.\n\nA second needle."
+        store.append(talk.id, Message(Role.ASSISTANT, text, parent=asked.id, created_at=1001.0))
+    store.close()
+    person = arrive("in-thread")
+    person.wait_ready()
+    bar, find = person.page.find_bar, person.page.transcript.text_find
+    person.press(Qt.Key.Key_F, CTRL)  # nothing to find in a new chat
+    field = person.window.sidebar.panel.field
+    assert field.hasFocus()
+    person.window.sidebar.panel.close_search()
+    person.press(Qt.Key.Key_F, CTRL | Qt.KeyboardModifier.ShiftModifier)
+    person.qtbot.keyClicks(field, "second needle")
+    person.qtbot.keyClick(field, Qt.Key.Key_Return)
+    person.wait(lambda: find.total == 1 and find.number == 1)
+    person.wait(person.page.composer.field.hasFocus)
+    assert bar.isHidden()
+    person.press(Qt.Key.Key_Escape)
+    assert not find.is_on
+    person.press(Qt.Key.Key_F, CTRL)
+    assert bar.field.hasFocus()
+    person.qtbot.keyClicks(bar.field, "needle")
+    person.wait(lambda: bar.words.text() == "1 of 4")
+    person.qtbot.keyClick(bar.field, Qt.Key.Key_F3)
+    person.wait(lambda: bar.words.text() == "2 of 4")
+    person.qtbot.keyClick(bar.field, Qt.Key.Key_F3, Qt.KeyboardModifier.ShiftModifier)
+    person.wait(lambda: bar.words.text() == "1 of 4")
+    person.qtbot.keyClick(bar.field, Qt.Key.Key_Escape)
+    assert bar.isHidden()
+    assert person.page.composer.field.hasFocus()
+    person.window.show_models()
+    page = person.window.models_page
+    assert page is not None
+    person.window.show_live()
+    person.window.pages.setCurrentWidget(page)
+    person.window.commands.run("find")
+    assert page.search.hasFocus()
 
 
 KILLED_APP = """

@@ -282,7 +282,7 @@ class SidePanel(QFrame):
         self.search_button.clicked.connect(self.open_search)
         self.field.textChanged.connect(self._typed)
         self.field.left.connect(self.close_search)
-        self.field.stepped.connect(self.list.step)
+        self.field.stepped.connect(self._step)
         self.field.entered.connect(self._take_hit)
         self.field.focus_changed.connect(lambda: self.list.set_led(self.field.hasFocus()))
         theme.current().changed.connect(self._restyle)
@@ -342,6 +342,11 @@ class SidePanel(QFrame):
             self.search_changed.emit(words)
         if not words:
             self.show_hits("", None)
+
+    def _step(self, by: int) -> None:
+        """Move the marked row, and tell a screen reader what it is: the focus stays in the field."""
+        self.list.step(by)
+        self.field.setAccessibleDescription(self.list.currentIndex().data(Qt.ItemDataRole.AccessibleTextRole) or "")
 
     def _take_hit(self) -> None:
         """Open the marked row; where what was typed is still being searched, the first hit as soon as it is there."""

@@ -15,6 +15,8 @@ from app.chat.conversation import Attachment, Conversation, Message, MessageStat
 from app.chat.store import store_search
 from app.chat.store.store import Store, StoreError
 from app.chat.store.store_search import snippet
+from app.text.block_parser import parse
+from app.text.markdown_blocks import Block
 from app.text.plain_words import fold, marks_in
 
 
@@ -337,13 +339,19 @@ def test_a_snippet_of_your_own_message_shows_what_you_typed(store: Store) -> Non
     assert store.search("this")[0].snippet == "Is **this** bold?"
 
 
-def test_a_snippet_reads_only_what_is_around_the_hit() -> None:
+def test_a_snippet_reads_only_what_is_around_the_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counting(text: str) -> list[Block]:
+        read.append(len(text))
+        return parse(text)
+
+    monkeypatch.setattr(store_search, "parse", counting)
     filler = "Some *words* of a very long answer, with `code` in them.\n\n" * 20_000
-    started = time.process_time()
     cut, marks = snippet(filler + "Use **Timsort** here.\n\n" + filler, "timsort", is_answer=True)
-    long = time.process_time() - started
     assert (cut, [cut[a:b] for a, b in marks]) == ("Use Timsort here.", ["Timsort"])
-    started = time.process_time()
-    plain = "".join(reply for reply in [filler] * 2)
-    assert "timsort" not in fold(plain)
-    assert long < 20 * (time.process_time() - started)
+    one_line = "`word` " * 100_000
+    assert "needle" in snippet(one_line + "needle" + one_line, "needle", is_answer=True)[0]
+    assert snippet("**" * 10_000 + filler, "**", is_answer=True)[1] == ()
+    assert 0 < max(read) < 3 * store_search.AROUND
+    assert len(read) < 10

@@ -334,6 +334,7 @@ def test_up_and_down_choose_a_hit_from_the_field_and_return_opens_it(sidebar: Si
     for key, expected in (("Down", 0), ("Down", 2), ("Down", 2), ("Up", 0), ("Up", 1), ("Up", 1)):
         QTest.keyClick(field, getattr(Qt.Key, f"Key_{key}"))
         assert marked() == CHATS[expected].id
+        assert field.accessibleDescription().startswith(CHATS[expected].title)
         assert field.hasFocus()
     QTest.keyClick(field, Qt.Key.Key_Down)
     assert view.viewport().grab().toImage() != picture
