@@ -75,7 +75,7 @@ LIGHT = Tokens(
 )  # fmt: skip
 DARK = Tokens(
     dark=True, page="#1B1917", side="#151311", card="#242120", sunken="#141210", bubble="#2C2825", line="#35312D",
-    edge="#4D4741", control="#7C746B", ink="#EAE5DF", ink2="#BDB5AC", ink3="#A0978D", on_ink="#1B1917",
+    edge="#4D4741", control="#7C746B", ink="#DDD7D0", ink2="#BDB5AC", ink3="#A0978D", on_ink="#1B1917",
     hot="#F6925E", hot_fill="#EC7638", hot_soft="#3A2519", cold="#86BCE0", cold_fill="#5698C6", cold_soft="#1C2D39",
     ok="#74C795", ok_soft="#1C3024", warn="#E3B65C", warn_soft="#342913", bad="#F39A90", bad_soft="#3D211E",
     away="#C2ABEB", away_fill="#9A82CF", away_soft="#2C2540",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
@@ -25,6 +25,7 @@ from app.ui.widgets.signs import paint_dot
 
 SEARCH_DELAY_MS = 120
 RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of one of its buttons with a name
+NAMES_FROM_PX = 720  # width of a window whose rail has names
 
 
 class BrandButton(Button):
@@ -386,7 +387,7 @@ class SidePanel(QFrame):
 
 
 class Rail(QFrame):
-    """The closed sidebar: icons with their names below them, or 56 wide without names where the window is low."""
+    """The closed sidebar: icons with their names below them, or 56 wide without names in a low or narrow window."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -418,9 +419,9 @@ class Rail(QFrame):
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
-    def width_at(self, height: int) -> int:
-        """How wide it is in a window of that height, px."""
-        if height < self._height_with_names():
+    def width_in(self, window: QSize) -> int:
+        """How wide it is in a window of that size, px."""
+        if not self._has_room(window):
             return theme.px(RAIL_PX)
         return max(theme.px(RAIL_PX), self._name_width() + 2 * theme.px(4) + 1)
 
@@ -428,17 +429,19 @@ class Rail(QFrame):
         return max(button.label_width() for button in self._named) + 2 * theme.px(3)
 
     @staticmethod
-    def _height_with_names() -> int:
-        return theme.px(8 + 2 * 36 + 6 * NAMED_PX + 8 * 4 + 4 + 16 + 6 + 10)
+    def _has_room(window: QSize) -> bool:
+        """Whether the names fit: below each other, and without taking from the page what it needs itself."""
+        high = theme.px(8 + 2 * 36 + 6 * NAMED_PX + 8 * 4 + 4 + 16 + 6 + 10)
+        return window.height() >= high and window.width() >= theme.px(NAMES_FROM_PX)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if (self.height() >= self._height_with_names()) != self._has_names:
+        if self._has_room(self.window().size()) != self._has_names:
             self._restyle()
 
     def _restyle(self) -> None:
         px = theme.px
-        self._has_names = self.height() >= self._height_with_names()
+        self._has_names = self._has_room(self.window().size())
         side = px(4 if self._has_names else 9)
         self._column.setContentsMargins(side, px(8), side + 1, px(10))
         self._column.setSpacing(px(4))

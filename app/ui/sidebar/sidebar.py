@@ -184,8 +184,12 @@ class Sidebar(QFrame):
     def _width(self) -> int:
         return self._rail_width() if self.is_rail else theme.px(PANEL_PX)
 
+    @property
+    def _is_at_rest(self) -> bool:
+        return self._slide.state() == QVariantAnimation.State.Stopped
+
     def _rail_width(self) -> int:
-        return self.rail.width_at(self.height())
+        return self.rail.width_in(self.window().size())
 
     def _apply(self) -> None:
         self._slide.stop()
@@ -280,7 +284,7 @@ class Sidebar(QFrame):
 
     def _measure(self) -> None:
         narrow = self._is_window_narrow()
-        if narrow != self._narrow:
+        if narrow != self._narrow or (self.is_rail and self.width() != self._rail_width() and self._is_at_rest):
             self._narrow = narrow
             self._apply()
 
@@ -294,8 +298,6 @@ class Sidebar(QFrame):
         self._close_over_page()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        if self.is_rail and self._slide.state() == QVariantAnimation.State.Stopped:
-            self.setFixedWidth(self._width())  # a low window has no room for the names in the rail
         self._arrange()
 
     # -------------------------------------------------------------- what is asked for

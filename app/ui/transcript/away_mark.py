@@ -47,7 +47,7 @@ class AwayMark(QFrame):
         self.back = Button(
             tr("Answer on this PC"), "secondary", tooltip=tr("From the next message on, nothing is sent")
         )
-        self.back.height_px, self.back.padding_px = 26, 10
+        self.back.height_px, self.back.padding_px = 26, 8
         self.back.setVisible(with_way_back)
         self.back.clicked.connect(self.back_asked)
         self._row = QHBoxLayout(self)

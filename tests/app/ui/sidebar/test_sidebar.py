@@ -401,7 +401,7 @@ def test_everything_focusable_in_the_sidebar_has_a_name(sidebar: Sidebar) -> Non
 def test_it_is_a_rail_below_1080_and_a_panel_above(sidebar: Sidebar) -> None:
     assert sidebar.width() == 256
     sidebar.window().resize(1079, 700)
-    assert sidebar.width() == sidebar.rail.width_at(sidebar.height()) < 90
+    assert sidebar.width() == sidebar.rail.width_in(sidebar.window().size()) < 90
     assert sidebar.rail.isVisible()
     assert not sidebar.panel.isVisible()
     sidebar.window().resize(1080, 700)
@@ -425,7 +425,7 @@ def test_in_a_narrow_window_the_panel_opens_over_the_page(sidebar: Sidebar, qtbo
     with qtbot.assertNotEmitted(sidebar.collapsed_changed):
         sidebar.toggle()
     assert sidebar.is_over_page
-    assert sidebar.width() == sidebar.rail.width_at(sidebar.height()) < 90
+    assert sidebar.width() == sidebar.rail.width_in(sidebar.window().size()) < 90
     assert sidebar.panel.parent() is window
     qtbot.waitUntil(lambda: sidebar.panel.x() == 0)
     with qtbot.waitSignal(sidebar.conversation_selected):
@@ -519,3 +519,6 @@ def test_the_rail_names_its_icons_where_the_window_is_high_enough(sidebar: Sideb
     assert not any(button.labelled for button in named)
     assert sidebar.width() == theme.px(56) < before
     assert all(rail.rect().contains(button.geometry()) for button in named)
+    window.resize(700, 700)
+    QApplication.processEvents()
+    assert sidebar.width() == theme.px(56), "the page needs the room itself"
