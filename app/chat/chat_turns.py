@@ -6,6 +6,7 @@ to answer_queue.py and messages to chat_memory.py. It knows neither which chat i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,12 +27,14 @@ STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
     """For every shown message of which there are several: which this is, from 1, and how many. Cost: linear."""
-    families: dict[tuple[str, Role], list[str]] = {}
-    for message in messages:
-        families.setdefault((message.parent, message.role), []).append(message.id)
+    shared = {parent for parent, count in Counter(message.parent for message in messages).items() if count > 1}
+    families: dict[str, list[Message]] = {parent: [] for parent in shared}
+    for message in messages if shared else ():
+        if message.parent in shared:
+            families[message.parent].append(message)
     versions = {}
-    for message in shown:
-        family = families.get((message.parent, message.role), [])
+    for message in shown if shared else ():
+        family = [other.id for other in families.get(message.parent, ()) if other.role is message.role]
         if len(family) > 1:
             versions[message.id] = (family.index(message.id) + 1, len(family))
     return versions

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 # How a thought begins and how it ends, in small letters.
 MARKS: tuple[tuple[str, str], ...] = (
@@ -26,8 +27,12 @@ MARKS: tuple[tuple[str, str], ...] = (
 # Says who speaks or that the answer follows; belongs to neither.
 _PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
-# A chat template may have opened the thought itself: then only its end is in the text, on a line of its own.
-_LONE_END = re.compile(r"(?:^|\n)[ \t]*</think(?:ing)?>[ \t]*(?=\n|$)", re.IGNORECASE)
+_FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
+_LONG = 1_000_000  # characters of a reply
+_LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
+# A chat template may have opened the thought itself: then only its end is in the text, on a line of its own. The
+# pattern begins with what it must find: texts have 16 MB, and others are searched 20 times as slowly.
+_LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ class ReplySplitter:
     def _read_mark(self) -> bool:
         """Decide what begins here. False: more text has to tell."""
         start = self._held.lstrip()
-        low = start.lower()
+        low = start[: _LONGEST + 1].lower()
         for opening, end in MARKS:
             if low.startswith(opening):
                 self._end, self.has_thought = end, True
@@ -115,13 +120,30 @@ class ReplySplitter:
 
 def split(text: str) -> Reply:
     """The parts of a whole reply."""
+    if text.lstrip()[:1] not in _FIRST and "</" not in text:
+        return Reply("", text)
+    return _split_long(text) if len(text) > _LONG else _split(text)
+
+
+def _split(text: str) -> Reply:
     splitter = ReplySplitter()
     thought, answer = splitter.append(text)
     rest = splitter.finish()
     thought, answer = thought + rest[0], answer + rest[1]
-    if not splitter.has_thought and (end := _LONE_END.search(answer)) and "```" not in answer[: end.start()]:
+    if not splitter.has_thought and (end := _lone_end(answer)) and "```" not in answer[: end.start()]:
         return Reply(answer[: end.start()].strip(), answer[end.end() :].lstrip())
     return Reply(thought.strip(), answer, splitter.is_thinking)
+
+
+_split_long = lru_cache(maxsize=2)(_split)  # whoever shows a reply asks several times
+
+
+def _lone_end(text: str) -> re.Match[str] | None:
+    """The first end of a thought that has a line to itself."""
+    for end in _LONE_END.finditer(text):
+        if not text[text.rfind("\n", 0, end.start()) + 1 : end.start()].strip(" \t"):
+            return end
+    return None
 
 
 def spoken(text: str) -> str:

@@ -57,19 +57,15 @@ def history(
     A turn without words in its answer is left out as a whole; of several answers to one question the last counts.
     What a model thought before it answered is not sent back. words_of: what it reads of a message of the person's.
     """
-    turns: list[list[Message]] = []
+    turns: list[list[dict[str, str]]] = []
     for message in messages:
         if message.role is Role.USER:
-            turns.append([message])
+            turns.append([{"role": "user", "content": words_of(message)}])
             if message.id == question_id:
                 break
-        elif message.role is Role.ASSISTANT and turns and spoken(message.text).strip():
-            turns[-1][1:] = [message]
-    kept = [turn for turn in turns[:-1] if len(turn) == 2] + turns[-1:]
-    said = [
-        {"role": str(m.role), "content": words_of(m) if m.role is Role.USER else spoken(m.text)}
-        for turn in kept for m in turn
-    ]  # fmt: skip
+        elif message.role is Role.ASSISTANT and turns and (words := spoken(message.text)).strip():
+            turns[-1][1:] = [{"role": "assistant", "content": words}]
+    said = [message for turn in turns[:-1] if len(turn) == 2 for message in turn] + (turns[-1] if turns else [])
     if system_prompt.strip():
         said.insert(0, {"role": "system", "content": system_prompt.strip()})
     return said

@@ -300,6 +300,8 @@ class BlockParser:
 
     def _learn_definitions(self, whole: str) -> bool:
         """Read the link definitions of the whole text. Return whether there is one."""
+        if "]:" not in whole:
+            return False
         found = _DEFINITION.finditer(whole)
         lines = [line[0][:DEFINITION_LENGTH] for line, _ in zip(found, range(MOST_DEFINITIONS), strict=False)]
         if lines:

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
+from app.chat.store.chat_file_check import LONGEST_TEXT
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.prose import Prose
@@ -162,6 +163,14 @@ GIANTS = {
     "joined emoji": "👩\u200d" * 500_000,
     "both directions": "\u202e\u202d\u2067" * 300_000,
 }
+
+
+@pytest.mark.parametrize("unit", ["x", "hello\n", "</b> "])
+def test_no_answer_as_long_as_a_file_may_hold_holds_the_window(transcript: Transcript, unit: str) -> None:
+    text = unit * (LONGEST_TEXT // len(unit))
+    assert not holds_the_window(
+        transcript, partial(longest_turn, transcript, showing(transcript, Role.ASSISTANT, text))
+    )
 
 
 @pytest.mark.parametrize("name", GIANTS)

@@ -437,3 +437,14 @@ def test_a_footnote_of_a_streamed_answer_is_found_at_its_end() -> None:
     assert isinstance(parser.blocks[0], ProseBlock)
     assert 'href="#note-1"' in parser.blocks[0].html
     assert parser.blocks == parse(text)
+
+
+def test_every_character_that_a_layout_cannot_hold_is_replaced_wherever_it_stands() -> None:
+    replaced = {"\r": "\n", "\u2028": "\n", "\u2029": "\n"}
+    unshowable = [*range(0x20), 0x7F, *range(0xD800, 0xE000), *range(0xFDD0, 0xFDF0), 0xFFFC, 0xFFFE, 0xFFFF]
+    replaced |= {letter: "\ufffd" for letter in map(chr, unshowable) if letter not in "\t\n\r"}
+    for code in (*range(0x400), *range(0x2000, 0x2100), *range(0xD7F0, 0xE010), *range(0xFD00, 0x10010), 0x1F525):
+        letter = chr(code)
+        for around in ("", "a", "é"):
+            expected = around + replaced.get(letter, letter) + around
+            assert displayable(around + letter + around) == expected, hex(code)
