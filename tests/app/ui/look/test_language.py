@@ -16,7 +16,7 @@ from app.translation import figure, noted, tr, tr_n, unfigured
 from app.ui.look import language
 from app.ui.sidebar.chat_model import FOLDERS
 from app.user_messages import describe
-from engine.errors import DeviceMemoryError
+from engine.errors import DeviceMemoryError, DiskSpaceError
 
 
 @pytest.fixture
@@ -85,7 +85,10 @@ class TestGerman:
         )
         assert message.title == "Pip passt gerade nicht"
         assert message.sentence.startswith("It needs 9")  # the engine's own words are shown as they come
-        assert message.sentence.endswith("Schließen Sie Programme, die die Grafikkarte nutzen.")
+        full = describe(DiskSpaceError("It needs 9 GB.", "Free some."), during="load", model="Pip")
+        assert full.sentence.endswith(
+            "Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen Datenträger."
+        )
         assert (message.remedy, message.second) == ("Erneut versuchen", ("Nur die CPU nutzen", "use-cpu"))
         assert worded(description_of("theme")).choices[1] == ("light", "Hell")
         assert [preset.name for preset in Presets().things] == ["Präzise", "Ausgewogen", "Kreativ"]
