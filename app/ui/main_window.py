@@ -23,12 +23,12 @@ from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
-from app.ui.keyboard import focus_ring, tab_order
 from app.ui.keyboard.commands import Commands
 from app.ui.keyboard.finder import Finder
 from app.ui.keyboard.typing_focus import TypingFocus
 from app.ui.look import theme
 from app.ui.sidebar.sidebar import Sidebar
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.field_menu import FieldMenus
 from app.ui.widgets.floating import DimWhileBlocked, Toast
 from app.user_messages import Action, UserMessage, plain_figures

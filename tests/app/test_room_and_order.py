@@ -13,11 +13,10 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_page import ChatPage
-from app.ui.keyboard import tab_order
 from app.ui.look import compositor, theme
 from app.ui.look.direction import runs_leftwards
 from app.ui.transcript.prose import directed
-from app.ui.widgets import floating
+from app.ui.widgets import floating, tab_order
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.flow import Flow

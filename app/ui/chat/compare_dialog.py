@@ -26,9 +26,9 @@ from app.chat.comparison import Comparison, Side, SideState, differences, verdic
 from app.clients.engine_status import rate, seconds
 from app.text.markdown_blocks import displayable
 from app.translation import figure, noted, tr, tr_n
-from app.ui.keyboard import focus_ring
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce, resize_within_screen
 

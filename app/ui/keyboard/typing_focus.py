@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 from shiboken6 import isValid
 
-from app.ui.keyboard.focus_ring import FocusRing
+from app.ui.widgets.focus_ring import FocusRing
 
 # A menu or a dialog has closed, or a click has ended.
 _ENDS = {QEvent.Type.FocusIn, QEvent.Type.WindowActivate, QEvent.Type.MouseButtonRelease}

@@ -18,9 +18,9 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QTextBrowser, QVBoxL
 
 from app import parts
 from app.translation import noted, tr
-from app.ui.keyboard import focus_ring
 from app.ui.look import theme
 from app.ui.look.icons import Glyph
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label, Segments
 from app.ui.widgets.floating import resize_within_screen
 from engine import __version__

@@ -13,12 +13,12 @@ from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLa
 from app.servers.own_server import OwnServer
 from app.settings import AppSettings, described, description_of, worded
 from app.translation import tr
-from app.ui.keyboard import focus_ring, tab_order
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog
 from app.ui.settings.own_server_rows import OwnServerRows
 from app.ui.settings.setting_groups import FindField, Group, LinkRow
 from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
 from app.ui.widgets.floating import resize_within_screen
 from engine import __version__

@@ -12,10 +12,10 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QAction, QE
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QMenu, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.keyboard import focus_ring
 from app.ui.look import compositor, icons, theme
 from app.ui.look.icons import Glyph
 from app.ui.look.painting import antialiased, outline
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
 
 RINGS, DROP = 18, 5

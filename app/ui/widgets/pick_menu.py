@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.ui.keyboard import tab_order
 from app.ui.look import theme
+from app.ui.widgets import tab_order
 from app.ui.widgets.controls import Label, Rule
 from app.ui.widgets.pick_row import INSET as ROW_INSET
 from app.ui.widgets.pick_row import PickRow

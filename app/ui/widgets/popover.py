@@ -11,9 +11,9 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent, QPaintEvent
 from PySide6.QtWidgets import QApplication, QFrame, QScrollArea, QVBoxLayout, QWidget
 from shiboken6 import isValid
 
-from app.ui.keyboard import tab_order
 from app.ui.look import theme
 from app.ui.look.painting import antialiased
+from app.ui.widgets import tab_order
 from app.ui.widgets.floating import PAD, paint_floating
 
 EDGE_PX, AWAY_PX = 8, 6  # least distance from the window's edge, and from what opened it

@@ -10,9 +10,9 @@ from PySide6.QtGui import QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QDialog, QFrame, QGridLayout, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.translation import tr
-from app.ui.keyboard import focus_ring
 from app.ui.look import compositor, theme
 from app.ui.look.painting import antialiased, outline
+from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import PAD, paint_floating
 

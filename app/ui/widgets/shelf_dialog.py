@@ -24,8 +24,8 @@ from PySide6.QtWidgets import (
 
 from app.chat.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
 from app.translation import tr, tr_n
-from app.ui.keyboard import focus_ring, tab_order
 from app.ui.look import theme
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import Toast, resize_within_screen
 from app.ui.widgets.pick_menu import clear

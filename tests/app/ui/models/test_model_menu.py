@@ -20,13 +20,13 @@ from app.models.model_rows import ModelRow, rows_of
 from app.models.models_controller import ModelsController
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.offer_card import pitch
-from app.ui.keyboard import focus_ring, tab_order
 from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.models.chat_models import ChatModels
 from app.ui.models.model_list import about, can_answer, figure, name_of, spoken
 from app.ui.models.model_menu import ModelMenu
 from app.ui.sidebar.sidebar import Sidebar
+from app.ui.widgets import focus_ring, tab_order
 
 pytestmark = pytest.mark.gui
 

@@ -478,7 +478,7 @@ def test_a_failure_is_told_on_the_page_that_is_shown(enter: Enter) -> None:
 
 
 def test_everything_has_a_name_and_tab_reaches_the_cards(enter: Enter) -> None:
-    from app.ui.keyboard import tab_order
+    from app.ui.widgets import tab_order
 
     room = enter(owning())
     room.search("relu")

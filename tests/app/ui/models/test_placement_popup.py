@@ -14,9 +14,9 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QMainWindow, QPushB
 from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import EngineStatus, Phase
-from app.ui.keyboard import focus_ring, tab_order
 from app.ui.look import theme
 from app.ui.models.placement_popup import GIB, Placed, PlacementPopup, consequence, tidy
+from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
 
 pytestmark = pytest.mark.gui

@@ -11,9 +11,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.ui.keyboard import focus_ring
 from app.ui.look import theme
-from app.ui.widgets import floating
+from app.ui.widgets import floating, focus_ring
 from app.ui.widgets.banner import Banner
 from app.ui.widgets.controls import (
     Button,
