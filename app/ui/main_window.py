@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from app.models.models_controller import ModelsController
     from app.servers.own_server import OwnServer
     from app.servers.servers_controller import ServersController
+    from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.live.live_page import LivePage
     from app.ui.models.chat_models import ChatModels
     from app.ui.models.model_acts import ModelActs
     from app.ui.models.models_page import ModelsPage
     from app.ui.models.server_acts import ServerActs
     from app.ui.sidebar.chat_acts import ChatActs
-    from app.ui.transcript.answer_menus import AnswerMenus
     from app.ui.widgets.floating import Menu
 
 FIRST_SIZE = (1280, 832)
@@ -278,7 +278,7 @@ class MainWindow(QMainWindow):
 
     def connect_answers(self, setup: AnswerSetup) -> None:
         """How the chat is answered: preset, persona, neurons, comparison."""
-        from app.ui.transcript.answer_menus import AnswerMenus
+        from app.ui.chat.answer_menus import AnswerMenus
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)

@@ -21,10 +21,10 @@ from app.text.selected_text import quoted
 from app.translation import noted, tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar
+from app.ui.composer.away_mark import SENT_TO
 from app.ui.composer.composer import Composer
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.transcript.away_mark import SENT_TO
 from app.ui.transcript.own_message import MessageEditor
 from app.ui.transcript.transcript import Transcript, text_column
 from app.ui.widgets.banner import Banner, BannerPlace

@@ -26,12 +26,12 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
+from app.ui.composer.away_mark import AwayMark
 from app.ui.composer.context_meter import ContextMeter
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
-from app.ui.transcript.away_mark import AwayMark
 from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.signs import Dot
 from engine.service.protocol import CountResult

@@ -11,8 +11,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app.servers.own_server import OwnServer
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
-from app.ui.transcript.code_block import COPIED_MS
-from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
 from app.ui.widgets.floating import confirm
 from engine.service.protocol import ServerState
 

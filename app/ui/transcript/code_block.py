@@ -18,10 +18,9 @@ from app.translation import tr, tr_n
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.prose import LIST_INDENT, TextView, scroll_sideways
-from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
 from app.ui.widgets.slices import later
 
-COPIED_MS = 1500
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
 PAGE, PAGE_LINES = 30_000, 1000  # characters and lines that are laid out before the user asks for more

@@ -7,8 +7,7 @@ from PySide6.QtGui import QGuiApplication, QPaintEvent
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.translation import figure, tr
-from app.ui.transcript.code_block import COPIED_MS
-from app.ui.widgets.controls import IconButton, Label
+from app.ui.widgets.controls import COPIED_MS, IconButton, Label
 
 
 class HoverButton(IconButton):

@@ -13,9 +13,9 @@ from app.clients.engine_status import EngineStatus
 from app.text.text_pages import OWN_LINES, OWN_PAGE, broken, page_end
 from app.translation import figure, tr
 from app.ui.composer.attachment_chip import SentAttachments
+from app.ui.composer.away_mark import AwayMark, sent_to
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
-from app.ui.transcript.away_mark import AwayMark, sent_to
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
 from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.prose import PlainText

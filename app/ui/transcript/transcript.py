@@ -17,8 +17,8 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
-from app.ui.composer.context_reach import ContextReach
 from app.ui.look import theme
+from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection import TextSelection

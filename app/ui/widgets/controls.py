@@ -19,12 +19,14 @@ from app.ui.widgets.signs import Dot, MemoryBar, Progress, ShareBar
 from app.ui.widgets.switches import Segments, Slider, Toggle
 
 __all__ = [
-    "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Rule", "Segments",
+    "COPIED_MS", "Button", "Chip", "Dot", "IconButton", "Label", "MemoryBar", "Progress", "Rule", "Segments",
     "ShareBar", "Slider", "Toggle",
 ]  # fmt: skip
 
 Look = Literal["primary", "secondary", "quiet", "danger"]
 Tone = Literal["", "hot", "cold", "ok", "warn", "bad", "away"]
+
+COPIED_MS = 1500  # a button that copied says so for this long
 
 
 class Label(QLabel):

@@ -17,8 +17,8 @@ from app.chat.comparison import SideState
 from app.clients.asking import AnswerRequest
 from app.clients.engine_status import Phase
 from app.settings import AppSettings
+from app.ui.chat.answer_menus import AnswerMenus
 from app.ui.composer.sampling_editor import escaped, unescaped
-from app.ui.transcript.answer_menus import AnswerMenus
 from app.ui.widgets.floating import Toast
 from app.ui.widgets.pick_row import PickRow
 
