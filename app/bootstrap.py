@@ -30,22 +30,21 @@ from app.chat.chat_titles import ChatTitles
 from app.chat.mode_rates import ModeRates
 from app.chat.personas import Personas
 from app.chat.presets import Presets
+from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import machine_line
 from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
-from app.clients.library_client import LibraryClient, library_makers
+from app.clients.library_client import Library, LibraryClient, library_makers
 from app.clients.machine_monitor import MachineMonitor
-from app.clients.operations import Operations
 from app.clients.remote_client import RemoteClient
-from app.clients.servers import ServerBook
 from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import SingleInstance, Wish, wish_of_this_start
-from app.models.known_models import Library
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
+from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
 from app.translation import tr

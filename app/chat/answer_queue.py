@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.conversation import Message, MessageState
 from app.chat.thinking import ThoughtClock
-from app.clients.asking import AnswerRequest
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus

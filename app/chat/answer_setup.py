@@ -12,6 +12,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.answer_choices import NAMES, AnswerChoices, Chosen, checked_choices
+from app.chat.asking import Asking, request_for
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.comparison import Comparison
@@ -19,7 +20,7 @@ from app.chat.conversation import Conversation, Message, Role
 from app.chat.mode_rates import ModeRate, ModeRates, costs
 from app.chat.presets import Preset
 from app.chat.shelf import Shelf, ShelfError, new_id
-from app.clients.asking import AnswerRequest, Asking, request_for
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.servers import Place
 from app.models.model_rows import listed_id

@@ -13,6 +13,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.answer_queue import Answer, AnswerQueue
+from app.chat.asking import Asking, overflow_of, request_for
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
@@ -20,7 +21,7 @@ from app.chat.conversation import Attachment, Conversation, Message, MessageStat
 from app.chat.message_act import MessageAct
 from app.chat.next_message import NextMessage
 from app.chat.store.store import RescueReport, StoreError
-from app.clients.asking import AnswerRequest, Asking, overflow_of, request_for
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus, Phase

@@ -31,8 +31,8 @@ from app.chat.conversation import (
     take_out,
 )
 from app.chat.store.chat_files import read_json, write_json, write_markdown, write_markdown_folder
+from app.chat.store.operations import Operations
 from app.chat.store.store import RescueReport, Store, StoreError
-from app.clients.operations import Operations
 
 log = logging.getLogger(__name__)
 

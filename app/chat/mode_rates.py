@@ -13,13 +13,12 @@ from statistics import median
 from typing import Any
 
 from app.chat.shelf import ShelfError, read_json, write_json
-from app.clients.engine_status import rate
+from app.clients.engine_status import FEWEST_TOKENS, rate
 from app.translation import noted, tr, tr_n
 from engine.service.protocol import GenerationResult
 
 SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones go, the PC may be another by now
-FEWEST_TOKENS = 16  # a shorter answer says little about speed
 MAX_MODELS, MAX_FILE_BYTES = 500, 1 << 20
 MODE_WORDS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
 MODES_TOLD = ("sparse", "exact", "dense")  # what auto can become

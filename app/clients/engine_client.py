@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.clients.asking import AnswerRequest
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_process import EngineDied, EngineStarted
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.engine_worker import EngineWorker

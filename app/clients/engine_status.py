@@ -15,6 +15,7 @@ from app.translation import figure, noted, tr, tr_n
 if TYPE_CHECKING:
     from engine.machine.hardware import MachineFacts
 
+FEWEST_TOKENS = 16  # a shorter answer says little about speed
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 NO_GPU = noted("No GPU found: runs on {cores} · {memory}")
 NO_USABLE_GPU = noted("No usable GPU: runs on {cores} · {memory}")

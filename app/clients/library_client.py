@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -32,6 +32,26 @@ _REPEATABLE = {
 }  # fmt: skip
 
 Values = dict[str, Any]
+Done = Callable[[Values], None]
+FailedThen = Callable[[protocol.Failed], None]
+Told = Callable[[protocol.Progress], None]
+
+
+class Library(Protocol):
+    """What the window asks of the library's process; LibraryClient is it."""
+
+    news: Any  # Signal(str, object): topic and its whole new state
+    died: Any  # Signal(object): EngineDied
+
+    def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
+            failed: FailedThen | None = None, progress: Told | None = None,
+            said: Callable[[protocol.Token], None] | None = None) -> str: ...  # fmt: skip
+
+    def cancel(self, request_id: str) -> None: ...
+
+    def begin_close(self) -> None: ...
+
+    def close(self, timeout_s: float = 5.0) -> bool: ...
 
 
 @dataclass

@@ -12,10 +12,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from app.clients.asking import AnswerRequest
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_status import EngineStatus, Phase
+from app.clients.library_client import Library, Values
 from app.clients.servers import Place
-from app.models.known_models import Library, Values
 from engine.service import protocol
 
 

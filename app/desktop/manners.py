@@ -16,9 +16,9 @@ from PySide6.QtWidgets import QApplication, QFileDialog
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_shelf import ChatShelf
+from app.chat.store.operations import Operations
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus
-from app.clients.operations import Operations
 from app.desktop import crash_notes, diagnostics
 from app.desktop.desktop_motion import DesktopMotion
 from app.desktop.notifications import AnswerNotices, DesktopPoster, poster_of_this_system

@@ -10,7 +10,8 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from app.models.known_models import KnownModels, Library, Values
+from app.clients.library_client import Library, Values
+from app.models.known_models import KnownModels
 from engine.library.records import Estimate, from_json
 from engine.service import protocol
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from app.models.known_models import Library, Values
+from app.clients.library_client import Library, Values
 from app.user_messages import describe
 from engine.library.records import Estimate, HubModel, Listing, from_json
 from engine.service import protocol

@@ -7,7 +7,6 @@ models is app/models/models_controller.py's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from app.clients.engine_status import EngineStatus, Phase
+from app.clients.library_client import Done, Library, Values
 from app.models.model_choices import ModelChoices
 from app.models.model_rows import ModelRow, Preparing, recommended, rows_of
 from app.user_messages import UserMessage, describe
@@ -23,29 +23,7 @@ from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
-Values = dict[str, Any]
-Done = Callable[[Values], None]
-FailedThen = Callable[[protocol.Failed], None]
-Told = Callable[[protocol.Progress], None]
-
 TELL_AFTER_MS = 40  # several changes at once are told once
-
-
-class Library(Protocol):
-    """The library's process, as app/clients/library_client.py has it."""
-
-    news: Any  # Signal(str, object): topic and its whole new state
-    died: Any  # Signal(object): EngineDied
-
-    def ask(self, job: str, arguments: Values | None = None, done: Done | None = None,
-            failed: FailedThen | None = None, progress: Told | None = None,
-            said: Callable[[protocol.Token], None] | None = None) -> str: ...  # fmt: skip
-
-    def cancel(self, request_id: str) -> None: ...
-
-    def begin_close(self) -> None: ...
-
-    def close(self, timeout_s: float = 5.0) -> bool: ...
 
 
 class Chat(Protocol):

@@ -13,14 +13,14 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.chat.mode_rates import FEWEST_TOKENS
 from app.clients.engine_process import EngineDied
-from app.clients.engine_status import Phase
+from app.clients.engine_status import FEWEST_TOKENS, Phase
+from app.clients.library_client import Done, Library, Values
 from app.library_words import ModelAction
 from app.models.budget_preview import BudgetPreview
 from app.models.hub_questions import HubQuestions
 from app.models.idle_time import IdleTime
-from app.models.known_models import Chat, Done, KnownModels, Library, Values
+from app.models.known_models import Chat, KnownModels
 from app.models.model_choices import Choice, ModelChoices
 from app.models.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Signal
 
-from app.models.known_models import Library, Values
+from app.clients.library_client import Library, Values
 from app.settings import AppSettings
 from app.user_messages import UserMessage, describe_newer_release
 from engine.library.hub import release

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
-from app.models.known_models import Library
+from app.clients.library_client import Library
 from app.settings import AppSettings
 from app.translation import tr
 from app.user_messages import UserMessage, describe

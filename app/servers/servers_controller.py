@@ -15,9 +15,10 @@ from PySide6.QtCore import QObject, Signal
 
 from app.chat.chat_controller import ChatController
 from app.chat.shelf import new_id
+from app.clients.library_client import Library, Values
 from app.clients.remote_client import RemoteClient
-from app.clients.servers import Place, Server, ServerBook
-from app.models.known_models import Library, Values
+from app.clients.servers import Place, Server
+from app.servers.server_book import ServerBook
 from app.translation import tr
 from app.user_messages import describe
 from engine.errors import InvalidRequestError

@@ -14,12 +14,12 @@ from pytestqt.qtbot import QtBot
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Conversation, Message, MessageState
+from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import EngineStatus
 from app.clients.engine_worker import EngineWorker, InThreadHost
-from app.clients.operations import Operations
 from app.clients.remote_client import RemoteClient
 from app.settings import AppSettings
 from app.user_messages import UserMessage

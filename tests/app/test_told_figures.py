@@ -7,7 +7,7 @@ import time
 from PySide6.QtCore import QObject, Signal
 from pytestqt.qtbot import QtBot
 
-from app.clients.asking import AnswerRequest
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import TELL_MS, EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from engine.service import protocol

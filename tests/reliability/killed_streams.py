@@ -70,10 +70,10 @@ def stream(folder: Path, pipe: int) -> None:
 
     from app.chat.chat_controller import ChatController
     from app.chat.chat_memory import ChatMemory
+    from app.chat.store.operations import Operations
     from app.chat.store.store import Store
     from app.clients.engine_client import EngineClient
     from app.clients.engine_worker import EngineWorker, InThreadHost
-    from app.clients.operations import Operations
     from app.settings import AppSettings
 
     app = QCoreApplication([])

@@ -15,8 +15,8 @@ from app.chat import chat_memory
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
 from app.chat.store import store_search
+from app.chat.store.operations import Operations
 from app.chat.store.store import Store
-from app.clients.operations import Operations
 from app.user_messages import describe
 
 

@@ -14,8 +14,8 @@ from pytestqt.qtbot import QtBot
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.operations import Operations
 from app.chat.store.store import Store
-from app.clients.operations import Operations
 from app.ui.keyboard.commands import Commands
 from app.ui.sidebar.chat_acts import ChatActs
 from app.ui.sidebar.sidebar import Sidebar

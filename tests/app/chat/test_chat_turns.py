@@ -7,10 +7,10 @@ from pathlib import Path
 from desk import Desk, MakeDesk
 
 from app.chat.answer_queue import joined
+from app.chat.asking import Asking, history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
 from app.chat.conversation import Message, MessageState, Role, branch
 from app.chat.message_act import Act, MessageAct
-from app.clients.asking import Asking, history
 
 
 def act(desk: Desk, name: Act, message: Message, text: str = "", step: int = 0) -> None:

@@ -24,7 +24,8 @@ from app.clients.engine_status import Phase
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.library_client import LibraryClient
 from app.clients.remote_client import RemoteClient
-from app.clients.servers import CHOICE, Place, Server, ServerBook
+from app.clients.servers import CHOICE, Place, Server
+from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.user_messages import Action, UserMessage
 from engine.library.host import LibraryHost

@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
 from app.chat.comparison import SideState
-from app.clients.asking import AnswerRequest
+from app.clients.answer_request import AnswerRequest
 from app.clients.engine_status import Phase
 from app.settings import AppSettings
 from app.ui.chat.answer_menus import AnswerMenus

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.chat.conversation import Message, Role
 from app.chat.thinking import spoken
+from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 
 OVERFLOWS = ("roll", "middle", "stop")
@@ -31,19 +32,6 @@ def overflow_of(choices: Mapping[str, Any]) -> str:
     """What a chat chose for when its context is full; the oldest go where it chose nothing that there is."""
     chosen = choices.get("overflow")
     return chosen if chosen in OVERFLOWS else "roll"
-
-
-@dataclass(frozen=True)
-class AnswerRequest:
-    """One answer to be given. continues: the last message is the model's own and is written on. place: the server
-    that is to give it; None: this PC."""
-
-    messages: list[dict[str, str]]
-    sampling: dict[str, Any] = field(default_factory=dict)
-    mode: str | None = None
-    overflow: str = "roll"
-    continues: bool = False
-    place: Place | None = None
 
 
 def history(

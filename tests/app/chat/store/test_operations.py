@@ -10,8 +10,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Conversation, Message, Role
+from app.chat.store.operations import Operations
 from app.chat.store.store import Store, StoreError, StoreErrorKind
-from app.clients.operations import Operations
 
 pytestmark = pytest.mark.gui
 
