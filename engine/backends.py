@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
-from engine.executor.counters import FfnCounters
 from engine.executor.sparse import SparseExecutor
+from engine.model.counters import FfnCounters
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
 from engine.stoppable import run_unless

@@ -18,8 +18,8 @@ from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
     from engine.config import Mode
-    from engine.executor.counters import FfnCounters
     from engine.loaded_model import LoadedModel
+    from engine.model.counters import FfnCounters
     from engine.model.kv_cache import KVCache
 
 MOST_SEQUENCES = 32

@@ -11,11 +11,11 @@ from placements_by_hand import a_placement
 
 from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram
-from engine.executor.counters import FfnCounters
 from engine.executor.slots import SlotTable
 from engine.gpu.token.decode_program import CardDecodeProgram
 from engine.gpu.weights.cache import CardCache, KvRegion
 from engine.gpu.weights.loading import LoadedCard, load_onto_card
+from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor

@@ -19,9 +19,9 @@ from engine.decode.ffn_calls import why_not as cannot_plan
 from engine.decode.hybrid_calls import HybridCalls
 from engine.decode.hybrid_calls import why_not as cannot_part
 from engine.errors import Cancelled
-from engine.executor.counters import FfnCounters
 from engine.executor.hot_side import HotRows
 from engine.executor.slots import SlotTable
+from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
 from engine.model.weights import ModelWeights

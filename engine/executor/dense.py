@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.config import ModelConfig
-from engine.executor.counters import FfnCounters
 from engine.executor.experts import through_blocks
 from engine.executor.feed_forward import down_of_all, everything
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, Operators

@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
-from engine.executor.counters import FfnCounters
 from engine.executor.experts import through_blocks
 from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, Operators

@@ -11,10 +11,10 @@ from typing import cast
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.executor.counters import FfnCounters
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import HotSide
 from engine.executor.listed_neurons import some_of_each
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor

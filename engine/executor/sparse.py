@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
-from engine.executor.counters import FfnCounters
 from engine.executor.exact import PER_TOKEN_LIMIT, ExactExecutor
 from engine.executor.feed_forward import (
     activate,
@@ -21,6 +20,7 @@ from engine.executor.feed_forward import (
     first_values_of_some,
     times_up,
 )
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.executor.counters import FfnCounters
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor

@@ -29,8 +29,8 @@ from engine.placement.cost_model import UNKNOWN_GPU_BYTES_PER_S
 from native_kernels.backend import F32, I64
 
 if TYPE_CHECKING:
-    from engine.executor.counters import FfnCounters
     from engine.loaded_model import LoadedModel
+    from engine.model.counters import FfnCounters
     from engine.model.transformer import Decoder, Transformer
     from engine.sparsity.predictor import Kind
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, TokenizerMismatchError
-from engine.executor.counters import FfnCounters
+from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation

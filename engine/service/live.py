@@ -16,8 +16,8 @@ from engine.service.request_course import Emit
 
 if TYPE_CHECKING:
     from engine.chat_session import ChatSession
-    from engine.executor.counters import FfnCounters
     from engine.generate import GenerationStats
+    from engine.model.counters import FfnCounters
     from engine.model.transformer import Transformer
     from engine.service.neuron_sample import NeuronSample
     from native_kernels.backend import I64

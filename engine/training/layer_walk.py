@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
-from engine.executor.counters import FfnCounters
 from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, first_values
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
 from engine.model.weights import FfnWeights, ModelWeights

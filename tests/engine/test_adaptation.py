@@ -28,10 +28,10 @@ from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import DiskSpaceError, InvalidRequestError
-from engine.executor.counters import FfnCounters
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
 from engine.loaded_model import LoadedModel
+from engine.model.counters import FfnCounters
 from engine.placement.solving import solve_model
 from engine.service import protocol
 from engine.service.host import EngineHost

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from engine.assets import starter_model
-from engine.executor.counters import FfnCounters
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
+from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel, load_weights, open_model

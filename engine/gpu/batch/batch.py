@@ -17,7 +17,6 @@ import numpy as np
 from engine.batch import angles_of, check_batch, count, renew
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
-from engine.executor.counters import FfnCounters
 from engine.executor.dense import DenseExecutor
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
@@ -27,6 +26,7 @@ from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.token.processor_calls import computed_by_processor
 from engine.gpu.weights.cache import CardCache, KvRegion
 from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights

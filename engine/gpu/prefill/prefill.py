@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.executor.counters import FfnCounters
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights

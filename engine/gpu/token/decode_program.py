@@ -17,7 +17,6 @@ import numpy as np
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError
-from engine.executor.counters import FfnCounters
 from engine.executor.slots import SlotTable
 from engine.gpu.token.processor_calls import COLD, LISTING, ProcessorCalls
 from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
@@ -26,6 +25,7 @@ from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
 from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
 from engine.gpu.weights.cache import CardCache, KvRegion
 from engine.gpu.weights.layers import CardModel
+from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
