@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.model_artefacts import read_stats
 from engine.errors import EngineError, ModelNotFoundError
 from engine.executor.hot_blocks import HotBlocks, placement_fingerprint
 from engine.executor.slots import SlotTable
 from engine.model.counters import FfnCounters
+from engine.model.model_artefacts import read_stats
 from engine.model.model_files import OpenedModel
 from engine.sparsity.activity import NeuronActivity
 from engine.sparsity.stats import NeuronStats

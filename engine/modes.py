@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.bundle.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.config import KvCodec, Mode
 from engine.errors import EngineError, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
@@ -20,6 +19,7 @@ from engine.executor.ffn_bytes import first_bytes, first_bytes_read, predictor_b
 from engine.executor.sparse import SparseExecutor
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.kv_cache import KVCache
+from engine.model.model_artefacts import no_predictors, predictor_sizes, read_predictor
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import MARGIN_BYTES, ModelWeights, OpenedModel
 from engine.sparsity.predictor import Budget, Predictor

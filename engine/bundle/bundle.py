@@ -1,6 +1,6 @@
 """A bundle: Hearth's own model directory (docs/bundle.md). Writes its manifest, opens it, checks its hashes.
 
-Conversion is engine/bundle/convert.py; what tensors a family has is engine/model/families.py.
+Conversion is engine/conversion/convert.py; what tensors a family has is engine/model/families.py.
 """
 
 from __future__ import annotations

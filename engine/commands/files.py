@@ -111,7 +111,7 @@ def _parameters_used(opened: OpenedModel) -> int:
 
 def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
     """Kind -> layers of it; None where there are no predictors, or where they cannot be used."""
-    from engine.bundle.model_artefacts import predictor_kinds
+    from engine.model.model_artefacts import predictor_kinds
 
     try:
         return predictor_kinds(opened) or None
@@ -122,7 +122,7 @@ def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
 def _print_artefacts(opened: OpenedModel) -> None:
     """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
     from engine.bundle import artefacts
-    from engine.bundle.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
+    from engine.model.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
 
     place = predictor_place(opened)
     if place is not None:
@@ -161,7 +161,7 @@ def _print_bundle(manifest: Manifest) -> None:
 
 
 def convert(arguments: argparse.Namespace) -> int:
-    from engine.bundle import convert as making
+    from engine.conversion import convert as making
     from engine.opening import find_model
 
     try:

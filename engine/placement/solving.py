@@ -13,7 +13,6 @@ from typing import Any
 
 from engine.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
-from engine.bundle.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.machine.cpu_and_ram import RamInfo
@@ -22,6 +21,7 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads,
 from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
+from engine.model.model_artefacts import no_predictors, read_predictor, read_stats
 from engine.model.model_files import OpenedModel
 from engine.model.weights import ModelWeights
 from engine.opening import choose_context

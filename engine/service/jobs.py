@@ -70,7 +70,7 @@ def checked_arguments(
 
 
 def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
     from engine.opening import find_model
 
     source = find_model(given["source"])

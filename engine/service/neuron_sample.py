@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.model_artefacts import read_stats
 from engine.errors import EngineError
+from engine.model.model_artefacts import read_stats
 from native_kernels.backend import I64
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.bundle import artefacts
-from engine.bundle.model_artefacts import read_stats
 from engine.config import Device
 from engine.errors import DiskSpaceError, InvalidRequestError, UnsupportedModelError
+from engine.model.model_artefacts import read_stats
 from engine.sparsity.artifact_files import NO_ROOM, head_file
 from engine.sparsity.stats import NeuronStats
 from engine.training.calibration import DEFAULT_TOKENS, PORTION_TOKENS, write_portion

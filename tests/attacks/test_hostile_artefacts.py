@@ -16,8 +16,8 @@ import torch
 from limits import refused
 from raw_gguf import make_tiny_powerinfer
 
-from engine.bundle.model_artefacts import read_stats
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
+from engine.model.model_artefacts import read_stats
 from engine.model.model_files import open_model
 from engine.sparsity.predictor import (
     Budget,

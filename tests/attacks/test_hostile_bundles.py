@@ -17,7 +17,7 @@ import pytest
 from tiny_model import make_tiny_model
 
 from engine.bundle.bundle_manifest import Manifest
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.model.weights import load_weights, open_model
 

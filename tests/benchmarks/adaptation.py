@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from engine.session import LoadedModel, resolve_model
 from numpy.typing import NDArray
 
 from engine.adaptation import Adaptation
 from engine.bundle.artefacts import save_stats
-from engine.bundle.convert import convert
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.loaded_model import LoadedModel
 from engine.opening import resolve_model
 from engine.sparsity.stats import NeuronStats

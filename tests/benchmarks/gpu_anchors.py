@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from engine.bundle.model_artefacts import read_stats  # noqa: E402
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
 from engine.machine.card_speed import measure_cards  # noqa: E402 - found by the line above
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
+from engine.model.model_artefacts import read_stats  # noqa: E402
 from engine.model.weights import OpenedModel, open_model  # noqa: E402
 from engine.placement.machine_figures import with_figures, working_set  # noqa: E402
 from engine.placement.model_bytes import ModelBytes  # noqa: E402

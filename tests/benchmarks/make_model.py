@@ -133,7 +133,7 @@ def save_statistics(path: Path, recipe: Recipe) -> None:
 
 def make_bundle(gguf: Path, folder: Path, codec: str) -> None:
     """The same model as a bundle. Neuron-major weights in Q4_0 or Q8_0 stay what they are, bit by bit."""
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     convert(gguf, folder, codec)
 

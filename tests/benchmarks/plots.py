@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "benchmarks")]
 
 from svg_charts import Axis, Curve, Group, grouped_bars, lines, parted_bars  # noqa: E402 - found by the line above
 
-from engine.bundle.model_artefacts import read_stats  # noqa: E402
+from engine.model.model_artefacts import read_stats  # noqa: E402
 from engine.model.weights import open_model  # noqa: E402
 from engine.training.locality import curve, locality  # noqa: E402
 

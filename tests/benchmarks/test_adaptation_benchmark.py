@@ -7,10 +7,11 @@ from pathlib import Path
 import adaptation
 import numpy as np
 import pytest
+from engine.session import LoadedModel
 from tiny_model import make_tiny_model
 
-from engine.bundle.convert import convert
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.loaded_model import LoadedModel
 
 

@@ -14,11 +14,11 @@ from model_contents import DISTINCT_LAYERS, activation_probabilities
 from model_shapes import SHAPES, Variant
 
 from engine.bundle.bundle import is_bundle
-from engine.bundle.model_artefacts import read_stats
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.model.kv_cache import KVCache
+from engine.model.model_artefacts import read_stats
 from engine.model.transformer import FfnExecutor, Transformer
 from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.modes import read_predictors

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine.bundle.convert import convert
 from tiny_model import make_tiny_model
 
 from engine import adaptation as module
@@ -24,9 +25,9 @@ from engine.adaptation import (
     worst_for_best,
 )
 from engine.bundle.artefacts import save_stats
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.errors import DiskSpaceError, InvalidRequestError
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine.bundle.convert import convert
 from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.generate import decode_one_token
 from engine.loaded_model import LoadedModel

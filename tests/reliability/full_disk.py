@@ -29,7 +29,7 @@ from app.models.model_choices import ModelChoices
 from app.settings import AppSettings, SettingsError, load_settings, save_settings
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import EngineError
 from engine.library.owned.installed import Library
 from engine.model.model_files import open_model

@@ -17,7 +17,7 @@ from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.model.model_files import open_model
 from engine.sparsity.stats import NeuronStats
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from engine.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
-from engine.bundle.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.config import EngineConfig, KvCodec, Mode, ModelConfig
 from engine.errors import DeviceMemoryError, EngineError
 from engine.library.estimate.coverage import stats_of, variants_of
@@ -26,6 +25,7 @@ from engine.library.estimate.shapes import shape_of
 from engine.library.records import Estimate, Source, Sparsity
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
+from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.opening import default_context
 from engine.placement import memory_plan

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.bundle.bundle import BundleSource
-from engine.bundle.bundle_layout import Layout, plan_layout
 from engine.bundle.bundle_manifest import BundleCodec, Manifest, SourceEntry
 from engine.config import EngineConfig, Mode
+from engine.conversion.bundle_layout import Layout, plan_layout
 from engine.errors import EngineError
 from engine.library.records import Sparsity
 from engine.model.model_files import ModelFiles, OpenedModel
@@ -179,7 +179,7 @@ def has_lasting_predictors(opened: OpenedModel) -> bool:
 
 def has_sign_predictors(opened: OpenedModel) -> bool:
     """Whether its predictors are those that need no training. Ones that cannot be read count as none."""
-    from engine.bundle.model_artefacts import predictor_kinds
+    from engine.model.model_artefacts import predictor_kinds
 
     if not opened.has_predictors:
         return False

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from engine.bundle.bundle import is_bundle, open_bundle
 from engine.bundle.bundle_manifest import BundleCodec
-from engine.bundle.conversion_folder import conversion_of
 from engine.config import Device, EngineConfig
+from engine.conversion.conversion_folder import conversion_of
 from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
 from engine.library.prepare.prepare_gains import has_sign_predictors
 from engine.library.prepare.prepare_plan import Amounts, Outlook, openable, outlook
@@ -142,7 +142,7 @@ def forget(library: Shelf, model: str) -> None:
 
 
 def _unfinished_bundle(destination: Path) -> Path:
-    """Where engine/bundle/convert.py works."""
+    """Where engine/conversion/convert.py works."""
     return destination.with_name(destination.name + ".partial")
 
 

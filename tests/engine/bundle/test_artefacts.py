@@ -21,10 +21,9 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle
-from engine.bundle.convert import convert
-from engine.bundle.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.commands import cli
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,
@@ -35,6 +34,7 @@ from engine.errors import (
 )
 from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
+from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.weights import MARGIN_BYTES
 from engine.modes import predictor_room, read_predictors

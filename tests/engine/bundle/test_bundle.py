@@ -12,8 +12,8 @@ from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.artefacts import artefact_folder, fingerprint
 from engine.bundle.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify
-from engine.bundle.convert import convert
 from engine.commands import cli
+from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.loaded_model import LoadedModel

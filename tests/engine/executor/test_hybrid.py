@@ -13,8 +13,8 @@ import pytest
 from tiny_model import make_tiny_model
 
 import engine.executor.hybrid as module
-from engine.bundle.convert import convert
 from engine.config import ACTIVATIONS, ModelConfig
+from engine.conversion.convert import convert
 from engine.decode.decode_program import DecodeProgram, Sides
 from engine.decode.ffn_calls import COUNT_WORDS, FfnCalls
 from engine.decode.hybrid_calls import HybridCalls

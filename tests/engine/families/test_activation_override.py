@@ -12,9 +12,9 @@ from gguf_models import write_gguf
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.bundle import open_bundle
-from engine.bundle.convert import convert
 from engine.commands import cli
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError
 from engine.executor.exact import ExactExecutor
 from engine.loaded_model import LoadedModel

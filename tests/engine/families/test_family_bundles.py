@@ -10,7 +10,7 @@ from family_models import CASES, CONTEXT, Reference, make_reference
 from gguf_models import write_gguf
 
 from engine.bundle.bundle import BundleSource
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer

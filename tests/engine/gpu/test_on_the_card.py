@@ -10,14 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from card_partners import Holder, OtherEngine
+from engine.bundle.convert import convert
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
 from engine import loaded_model
 from engine.assets import starter_model
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.generate import decode_one_token, prefill
 from engine.gpu import room as sharing

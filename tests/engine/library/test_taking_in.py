@@ -47,7 +47,7 @@ def split_model(folder: Path) -> list[Path]:
 
 
 def kinds(folder: Path) -> dict[str, Path]:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     gguf = make_tiny_gguf(folder / "one.gguf")
     parts = split_model(folder / "parts")

@@ -8,15 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from engine.bundle.convert import convert
 from experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from raw_gguf import write_gguf
 from recoded_gguf import recode
 
 from engine.bundle.bundle import BundleSource
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, ModelConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.errors import InvalidRequestError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
@@ -203,7 +204,7 @@ def test_blocks_of_experts_are_kept_in_a_bundle(path: Path, tmp_path: Path, code
 def test_a_neurons_row_in_a_bundle_is_one_neuron_of_one_expert(
     opened: OpenedModel, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.bundle.convert.TILE_NUMBERS", 32 * 48)  # pieces that end within an expert
+    monkeypatch.setattr("engine.conversion.convert.TILE_NUMBERS", 32 * 48)  # pieces that end within an expert
     bundle = open_model(convert(path, tmp_path / "bundle", "f16").bundle)
     assert isinstance(bundle.source, BundleSource)
     assert bundle.parameters == opened.parameters

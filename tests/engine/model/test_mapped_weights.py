@@ -12,13 +12,14 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from engine.bundle.convert import convert
 from raw_gguf import make_tiny_powerinfer
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.errors import HostMemoryError, InvalidRequestError, ModelFormatError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine.bundle.convert import convert
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.loaded_model import LoadedModel
 from engine.model import read_in
 from engine.model.model_files import open_model

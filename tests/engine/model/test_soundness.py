@@ -11,7 +11,7 @@ from recoded_gguf import recode
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import ModelFormatError
 from engine.formats.gguf import open_gguf
 from engine.model import soundness

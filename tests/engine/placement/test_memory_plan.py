@@ -13,12 +13,12 @@ from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
-from engine.bundle.convert import convert
-from engine.bundle.model_artefacts import read_predictor
+from engine.conversion.convert import convert
 from engine.errors import DeviceMemoryError
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
+from engine.model.model_artefacts import read_predictor
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
 from engine.placement.memory_plan import budgets_of, may_pin_in_place, scratch_bytes

@@ -17,9 +17,9 @@ from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
-from engine.bundle.convert import convert
 from engine.commands import cli
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.errors import (
     Cancelled,
     DeviceMemoryError,

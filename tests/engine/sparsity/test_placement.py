@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, ModelFormatError
 from engine.model.model_files import open_model
 from engine.sparsity.placement import RAM_PARTS, VRAM_PARTS, Origins, Placement

@@ -17,7 +17,7 @@ from nasty_texts import NASTY, SENTENCES, texts
 from test_splitting import document
 from tiny_model import make_tiny_model
 
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.model.weights import open_model
 from engine.opening import read_tokenizer

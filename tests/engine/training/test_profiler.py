@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine.session import LoadedModel
 from experts_gguf import make_tiny_mixtral
 from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
-from engine.bundle.model_artefacts import read_stats
 from engine.commands import cli
 from engine.config import EngineConfig
 from engine.errors import (
@@ -26,6 +26,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.loaded_model import LoadedModel
+from engine.model.model_artefacts import read_stats
 from engine.sparsity.stats import NeuronStats
 from engine.training import calibration, profiler
 from engine.training.calibration import calibration_texts
@@ -230,7 +231,7 @@ def test_experts_are_counted_one_after_another(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_reference_form")
 def test_a_bundle_keeps_its_own(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     bundle = convert(folder, tmp_path / "bundle", "f16").bundle
     text = tmp_path / "text.txt"

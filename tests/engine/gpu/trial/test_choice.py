@@ -16,7 +16,7 @@ from recoded_gguf import recode
 from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf
 
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.gpu.trial import budget, choice, self_test
 from engine.gpu.trial.choice import CardUnusableError, missing_codecs, open_card, open_tried
 from engine.machine.graphics import GpuInfo

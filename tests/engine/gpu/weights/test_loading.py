@@ -17,7 +17,7 @@ from stand_in_rows import from_planes
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.weights.landing import Landing, Numbers, Rows

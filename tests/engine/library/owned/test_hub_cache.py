@@ -149,7 +149,7 @@ def test_the_branch_main_decides_which_snapshot_counts(cache: Path, tmp_path: Pa
 
 
 def test_nothing_in_the_cache_is_ever_changed(library: Library, cache: Path, tmp_path: Path) -> None:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     snapshot = put(cache, "maker/Tiny", folder_files(tmp_path))
     before = state_of(cache)

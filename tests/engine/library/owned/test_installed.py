@@ -93,7 +93,7 @@ def test_a_model_without_zeros_is_ready_as_it_is(library: Library, tmp_path: Pat
 
 
 def test_what_preparing_made_is_remembered_and_loaded(library: Library, tiny_gguf: Path) -> None:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     put(library, tiny_gguf)
     bundle = convert(tiny_gguf, library.prepared_folder("maker/tiny"), "q8_0").bundle
@@ -262,7 +262,7 @@ def test_a_model_in_place_is_only_taken_off_the_list(library: Library, tiny_gguf
 
 
 def test_the_bundle_that_preparing_made_goes_and_comes_with_its_model(library: Library, tiny_gguf: Path) -> None:
-    from engine.bundle.convert import convert
+    from engine.conversion.convert import convert
 
     model = library.add(tiny_gguf)
     bundle = convert(tiny_gguf, library.prepared_folder(model.id), "q8_0").bundle

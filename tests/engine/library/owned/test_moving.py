@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.bundle.convert import convert
+from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
 from engine.library.owned import moving
 from engine.library.owned.imports import file_hash

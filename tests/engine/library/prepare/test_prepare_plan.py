@@ -16,8 +16,8 @@ from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
-from engine.bundle.convert import convert
 from engine.config import EngineConfig
+from engine.conversion.convert import convert
 from engine.errors import ModelNotFoundError
 from engine.library.prepare import prepare_plan
 from engine.library.prepare.prepare_gains import Gains, Ways, kept_codec

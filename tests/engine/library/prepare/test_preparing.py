@@ -24,9 +24,9 @@ from prepared_models import (
 from tiny_model import VOCAB_SIZE, make_tiny_model
 
 from engine.bundle import artefacts
-from engine.bundle import convert as conversion
 from engine.bundle.bundle import is_bundle, open_bundle, verify
 from engine.config import EngineConfig
+from engine.conversion import convert as conversion
 from engine.errors import (
     Cancelled,
     DiskSpaceError,

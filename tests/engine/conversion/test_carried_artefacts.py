@@ -13,20 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine.bundle.convert import convert
+from engine.bundle.model_artefacts import predictor_place, read_stats
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
-from engine.bundle import convert as convert_module
 from engine.bundle.bundle import open_bundle, verify
-from engine.bundle.convert import convert
-from engine.bundle.model_artefacts import predictor_place, read_stats
 from engine.chat_session import ChatSession
 from engine.commands import cli
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion import convert as convert_module
+from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
 from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
+from engine.model.model_artefacts import predictor_place, read_stats
 from engine.model.model_files import open_model
 from engine.modes import read_predictors
 from engine.sparsity.predictor import Predictor
@@ -210,7 +212,7 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
         def dies(*arguments: Any) -> None:
             raise Cancelled
 
-        monkeypatch.setattr("engine.bundle.carried.read_stats", dies)
+        monkeypatch.setattr("engine.conversion.carried.read_stats", dies)
     root = tmp_path / "b.partial"
     with pytest.raises(Cancelled):
         convert(powerinfer, tmp_path / "b", "q8_0", cancelled=stop_once(at, root) if "part" in at else lambda: False)
@@ -257,7 +259,7 @@ def interrupted_behind_the_predictors(source: Path, destination: Path, monkeypat
         raise Cancelled
 
     with monkeypatch.context() as patch:
-        patch.setattr("engine.bundle.convert._finish", dies)
+        patch.setattr("engine.conversion.convert._finish", dies)
         with pytest.raises(Cancelled):
             convert(source, destination, "q8_0")
     return destination.with_name(destination.name + ".partial") / "bundle" / "artefacts" / "predictor.safetensors"

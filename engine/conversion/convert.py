@@ -26,7 +26,6 @@ from engine.bundle.bundle import (
     open_bundle,
     write_json,
 )
-from engine.bundle.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
 from engine.bundle.bundle_manifest import (
     ARTEFACT_FOLDER,
     ArtefactEntry,
@@ -36,8 +35,9 @@ from engine.bundle.bundle_manifest import (
     SourceEntry,
     TensorEntry,
 )
-from engine.bundle.carried import Carried, plan_carried, write_carried
-from engine.bundle.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
+from engine.conversion.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
+from engine.conversion.carried import Carried, plan_carried, write_carried
+from engine.conversion.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
 from engine.errors import (
     ArtifactMismatchError,
     Cancelled,

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine.bundle.convert import convert
 from raw_gguf import make_tiny_powerinfer
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf
 
 from engine.bundle.bundle import open_bundle
-from engine.bundle.convert import convert
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
 from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
 from engine.model.model_files import open_model

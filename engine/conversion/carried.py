@@ -1,6 +1,6 @@
 """What a conversion carries into a bundle beside the weights: the model's predictors and statistics.
 
-It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/bundle/convert.py says.
+It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/conversion/convert.py says.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.bundle import artefacts
-from engine.bundle.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.errors import EngineError
+from engine.model.model_artefacts import predictor_place, predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from tiny_model import make_tiny_gguf, make_tiny_model
 
-from engine.bundle import convert as convert_module
 from engine.bundle.bundle import open_bundle
-from engine.bundle.convert import convert
 from engine.commands import cli
+from engine.conversion import convert as convert_module
+from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model
 
@@ -235,7 +235,7 @@ def test_killed_in_the_middle_of_a_file_it_goes_on(
 ) -> None:
     monkeypatch.setattr(convert_module, "TILE_NUMBERS", 512)  # the recorded errors are summed in the same order then
     code = (
-        "import sys, time; from pathlib import Path; from engine.bundle import convert as c\n"
+        "import sys, time; from pathlib import Path; from engine.conversion import convert as c\n"
         "c.TILE_NUMBERS = 512\n"
         "def progress(done, total):\n"
         "    print(done, total, flush=True)\n"
@@ -263,7 +263,7 @@ def test_killed_in_the_middle_of_a_file_it_goes_on(
 def test_killed_again_and_again_the_bundle_is_absent_or_whole(source: Path, tmp_path: Path) -> None:
     """Each process dies by SIGKILL at its fourth flush to disk, whatever that happens to be, until one gets through."""
     code = (
-        "import os, signal, sys; from pathlib import Path; from engine.bundle.convert import convert\n"
+        "import os, signal, sys; from pathlib import Path; from engine.conversion.convert import convert\n"
         "flush, count = os.fsync, 0\n"
         "def counted(handle):\n"
         "    global count; count += 1\n"
