@@ -1,1 +1,1 @@
-"""Hearth's own model format, conversion into it, and the statistics and predictors kept with a model."""
+"""Hearth's own model format, and the statistics, predictors and placements kept in it."""

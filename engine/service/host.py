@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.chat_session import ChatSession
     from engine.generate import GenerationStats
     from engine.loaded_model import LoadedModel
-    from engine.server.service import LocalApi
+    from engine.service.local_api import LocalApi
     from engine.text.chat_room import Fitted
 
 log = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class EngineHost:
             return
         with self._lock:
             if self._api is None or self._switches is None:
-                from engine.server.service import LocalApi
+                from engine.service.local_api import LocalApi
 
                 self._api = LocalApi(self._emit, self, lambda: self._queue.put(_ApiWaits()))
                 self._switches = ThreadPoolExecutor(1, "local-api-switch")

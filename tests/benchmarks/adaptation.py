@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from engine.session import LoadedModel, resolve_model
 from numpy.typing import NDArray
 
 from engine.adaptation import Adaptation

@@ -7,7 +7,6 @@ from pathlib import Path
 import adaptation
 import numpy as np
 import pytest
-from engine.session import LoadedModel
 from tiny_model import make_tiny_model
 
 from engine.config import EngineConfig

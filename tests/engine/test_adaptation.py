@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine.bundle.convert import convert
 from tiny_model import make_tiny_model
 
 from engine import adaptation as module

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine.bundle.convert import convert
 from predictors_of_kinds import predictor_of
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model

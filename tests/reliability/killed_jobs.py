@@ -117,7 +117,7 @@ def killed(life: Callable[[], None], step: int | None, after_s: float) -> bool:
 def main(folder: Path, how: str, kills: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     jobs = Jobs(folder)
-    for module in ("bundle.convert", "training.profiler", "training.training", "placement.solving", "session"):
+    for module in ("conversion.convert", "training.profiler", "training.training", "placement.solving", "session"):
         importlib.import_module(f"engine.{module}")  # once, for all lives; nothing is computed, so no thread is begun
     importlib.import_module("torch")
     started = time.monotonic()

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from engine.bundle.convert import convert
-from engine.bundle.model_artefacts import predictor_place, read_stats
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine.bundle.convert import convert
 from raw_gguf import make_tiny_powerinfer
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from card_partners import Holder, OtherEngine
-from engine.bundle.convert import convert
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from engine.bundle.convert import convert
 from on_a_stand_in import GIB, StandInMachine
 from placements_by_hand import a_placement
 from stand_in_card import StandInCard
@@ -19,7 +18,6 @@ from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import loaded_model as loading
-from engine import session as loading
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from engine.bundle.convert import convert
 from experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
 from raw_gguf import write_gguf
 from recoded_gguf import recode

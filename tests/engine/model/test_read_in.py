@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine.bundle.convert import convert
 from on_a_stand_in import StandInMachine
 from tiny_model import make_tiny_model
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine.session import LoadedModel
 from experts_gguf import make_tiny_mixtral
 from tiny_model import make_tiny_model
 
