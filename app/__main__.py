@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["--engine-host"]:
         if given[1:] == ["--library"]:
-            from engine.library.host import serve
+            from engine.library.service.host import serve
 
             return serve()
         from engine.service.stdio import serve_stdio

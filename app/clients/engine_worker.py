@@ -25,7 +25,7 @@ MakeHost = Callable[[Emit], Host]
 
 
 class Service(Protocol):
-    """What runs behind a host: engine.service.host.EngineHost, or engine.library.host.LibraryHost."""
+    """What runs behind a host: engine.service.host.EngineHost, or engine.library.service.host.LibraryHost."""
 
     def submit(self, request: protocol.Request) -> None: ...
 

@@ -219,7 +219,7 @@ def library_makers(log_folder: Path) -> dict[str, MakeHost]:
     """Both places where the library can run."""
 
     def in_thread(emit: Any) -> InThreadHost:
-        from engine.library.host import LibraryHost
+        from engine.library.service.host import LibraryHost
 
         return InThreadHost(emit, LibraryHost)
 

@@ -58,7 +58,7 @@ def remove(arguments: argparse.Namespace) -> int:
     from engine.library.owned.installed import Library
     from engine.library.prepare.preparing import forget
     from engine.library.records import to_json
-    from engine.library.services import UNDO_S
+    from engine.library.service.services import UNDO_S
 
     if (arguments.name is None) == (arguments.undo is None):
         raise InvalidRequestError("Either the name of a model or --undo is needed.", "Give one of them.")

@@ -43,7 +43,7 @@ def probe(arguments: argparse.Namespace) -> int:
 
 def host(arguments: argparse.Namespace) -> int:
     if arguments.library:
-        from engine.library.host import serve
+        from engine.library.service.host import serve
 
         return serve()
     from engine.service.stdio import serve_stdio

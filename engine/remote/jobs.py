@@ -1,6 +1,6 @@
 """What the library's process does with servers elsewhere, as jobs: their models, their keys, an answer of theirs.
 
-The table in engine/library/library_jobs.py names them.
+The table in engine/library/service/library_jobs.py names them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from engine.library.library_jobs import Course
-    from engine.library.services import Services
+    from engine.library.service.library_jobs import Course
+    from engine.library.service.services import Services
     from engine.remote.client import RemoteServer
 
 Values = dict[str, Any]

@@ -44,9 +44,12 @@ def test_everything_of_ours_comes_along() -> None:
     assert any(place.startswith("native_kernels/cuda/") and place.endswith(".cu") for place in places)
     assert not any("screenshots" in place or "__pycache__" in place for place in places)
     modules = contents.hidden_imports(ROOT)
-    assert {"app.bootstrap", "engine.service.host", "engine.library.host", "native_kernels.cpu.products.gemv"} <= set(
-        modules
-    )
+    assert {
+        "app.bootstrap",
+        "engine.service.host",
+        "engine.library.service.host",
+        "native_kernels.cpu.products.gemv",
+    } <= set(modules)
 
 
 def test_no_tool_of_the_tests_comes_along_and_nothing_needed_stays_behind() -> None:

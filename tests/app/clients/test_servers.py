@@ -28,7 +28,7 @@ from app.clients.servers import CHOICE, Place, Server
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.user_messages import Action, UserMessage
-from engine.library.host import LibraryHost
+from engine.library.service.host import LibraryHost
 
 
 class Room:

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import Cancelled, EngineError, InvalidRequestError
-from engine.library.library_jobs import JOBS, Course, Lane, LibraryJob
-from engine.library.services import UNDO_S, Services
+from engine.library.service.library_jobs import JOBS, Course, Lane, LibraryJob
+from engine.library.service.services import UNDO_S, Services
 from engine.service import protocol
 from engine.service.jobs import checked_arguments, unknown_job
 from engine.service.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of

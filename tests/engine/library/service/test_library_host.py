@@ -13,8 +13,6 @@ from hub_stand_in import HubStandIn
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import LibraryError
-from engine.library.host import LibraryHost
-from engine.library.library_jobs import JOBS, Course, LibraryJob
 from engine.library.records import (
     CatalogueEntry,
     Download,
@@ -26,7 +24,9 @@ from engine.library.records import (
     PreparePlan,
     from_json,
 )
-from engine.library.services import Services
+from engine.library.service.host import LibraryHost
+from engine.library.service.library_jobs import JOBS, Course, LibraryJob
+from engine.library.service.services import Services
 from engine.service import protocol
 
 

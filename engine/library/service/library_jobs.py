@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from engine.errors import InvalidRequestError
 from engine.library.records import to_json
-from engine.library.services import UNDO_S, Services
+from engine.library.service.services import UNDO_S, Services
 from engine.remote.jobs import own_key, server_chat, server_key, server_models
 
 if TYPE_CHECKING:
