@@ -100,11 +100,11 @@ def seconds(work: Callable[[], object]) -> float:
 
 def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     """The products of one codec, shape by shape."""
+    import gemm_peaks
     import random_blocks
 
     from native_kernels.backend import PackedMatrix
     from native_kernels.cpu.gemm import gemm, gemm_amx
-    from native_kernels.cpu.products import peaks
     from native_kernels.cpu.runtime import call
 
     rows = []
@@ -113,7 +113,7 @@ def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
         w = PackedMatrix.view(data, n_rows, n_cols, codec)
         for n_tokens in counts:
             form = gemm.form_of(codec, n_tokens)
-            peak, products = peaks.peak_call(form, 100_000 if form.endswith("tiles") else 1_000_000)
+            peak, products = gemm_peaks.peak_call(form, 100_000 if form.endswith("tiles") else 1_000_000)
             if form.endswith("tiles"):
                 products //= gemm_amx.partial_products(codec)
             x, out = call.aligned_empty((n_tokens, n_cols)), call.aligned_empty((n_tokens, n_rows))

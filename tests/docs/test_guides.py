@@ -35,7 +35,7 @@ from native_kernels import codecs
 for names in (codecs.CODECS, codecs.ROW_CODECS):
     names["tq2_0"] = TQ2_0
 {multiply}
-from native_kernels.cpu.products import k_quant_blocks
+from native_kernels.cpu.blocks import k_quant_blocks
 k_quant_blocks.BLOCKS["tq2_0"] = READ_TQ2_0
 import random_blocks
 random_blocks.HALVES["tq2_0"] = (64,)

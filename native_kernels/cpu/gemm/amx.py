@@ -13,7 +13,7 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from native_kernels.cpu.gemm.tiles import repeat, times
+from native_kernels.cpu.gemm.tiles import repeat
 from native_kernels.cpu.gemm.transposition import limited, transposed
 from native_kernels.cpu.runtime.simd import (
     I8,
@@ -34,6 +34,7 @@ from native_kernels.cpu.runtime.simd import (
     pointer,
     prefetch,
     store,
+    times,
     void,
 )
 

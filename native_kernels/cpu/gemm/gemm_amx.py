@@ -14,6 +14,7 @@ from functools import cache
 
 import numpy as np
 
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.gemm.amx import (
     AHEAD_BYTES,
     CONFIGURATION_BYTES,
@@ -28,7 +29,6 @@ from native_kernels.cpu.gemm.amx import (
 )
 from native_kernels.cpu.gemm.gemm_floats import write_sums
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
-from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.simd import (
     ISA,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from native_kernels.cpu.blocks.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
 from native_kernels.cpu.gemm.tiles import BYTE_ROWS, BYTE_TOKENS, META_ROWS, byte_tile, quantised
 from native_kernels.cpu.gemm.transposition import (
@@ -21,7 +22,6 @@ from native_kernels.cpu.gemm.transposition import (
     turn_halves,
     turn_listed,
 )
-from native_kernels.cpu.products.k_quant_blocks import BLOCKS, COLUMNS, BlockCodec, staged
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import ISA, LANES, get_int, put_floats, put_int
 

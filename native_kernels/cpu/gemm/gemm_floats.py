@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of
 from native_kernels.cpu.gemm.tiles import (
     DOT_ROWS,
@@ -23,7 +24,6 @@ from native_kernels.cpu.gemm.tiles import (
     float_tile,
 )
 from native_kernels.cpu.gemm.transposition import turn, turn_part
-from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
 

@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.gemm.gemm_sums import ask_for, bytes_of, put_sums, take_sums
 from native_kernels.cpu.gemm.tiles import PIECE, ROW_BYTES, TILE_ROWS, float_tile
-from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,

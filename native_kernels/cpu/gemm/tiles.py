@@ -37,10 +37,12 @@ from native_kernels.cpu.runtime.simd import (
     number,
     offset,
     operation,
+    pick,
     prefetch,
     splat,
     store,
     suffix,
+    times,
     void,
 )
 
@@ -77,15 +79,6 @@ def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[A
     b.branch(head)
     b.position_at_end(after)
     return carried
-
-
-def times(b: Any, value: Any, factor: int) -> Any:
-    return b.mul(value, number(factor))
-
-
-def pick(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
-    """The lanes of x and then y at these places."""
-    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), list(places)))
 
 
 # ---------------------------------------------------------------- float tiles

@@ -6,7 +6,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.gemm.tiles import pick, times
 from native_kernels.cpu.runtime.simd import (
     I16,
     I32,
@@ -24,8 +23,10 @@ from native_kernels.cpu.runtime.simd import (
     number,
     offset,
     operation,
+    pick,
     store,
     store_part,
+    times,
     void,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.products.unpack import UNPACKERS
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
 from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel

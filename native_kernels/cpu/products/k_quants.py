@@ -13,10 +13,10 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
+from native_kernels.cpu.blocks.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, QUARTER, Block, BlockCodec, pick
+from native_kernels.cpu.blocks.small_block_reads import SMALL_BLOCKS as SMALL_CODECS
+from native_kernels.cpu.blocks.small_block_reads import SmallCodec
 from native_kernels.cpu.products.activations import Format
-from native_kernels.cpu.products.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, QUARTER, Block, BlockCodec, pick
-from native_kernels.cpu.products.small_block_reads import SMALL_BLOCKS as SMALL_CODECS
-from native_kernels.cpu.products.small_block_reads import SmallCodec
 from native_kernels.cpu.runtime.simd import (
     F32,
     I8,

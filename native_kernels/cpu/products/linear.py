@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.codecs import COPY_CODECS
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.gemm.gemm import Firing, Scratch, matmul_t_calls
 from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.products.gemv import GEMV, gemv_calls, vector_format
-from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.call import Call
 
 

@@ -50,6 +50,7 @@ from native_kernels.cpu.runtime.simd import (
     prefetch_near,
     splat,
     store,
+    times,
     void,
 )
 
@@ -133,10 +134,6 @@ class Asks:
 def steps_of(b: Any, start: Any, stop: Any, by: int = 1) -> Any:
     """A loop over int64 from start below stop."""
     return cgutils.for_range_slice(b, start, stop, number(by), I64)
-
-
-def times(b: Any, value: Any, factor: int) -> Any:
-    return b.mul(value, number(factor))
 
 
 def whole(b: Any, value: Any, by: int) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from native_kernels.cpu.products.row_dots import ON_THE_WAY, Asks, smaller_of, steps_of, times
+from native_kernels.cpu.products.row_dots import ON_THE_WAY, Asks, smaller_of, steps_of
 from native_kernels.cpu.products.sixteen_blocks import copied, scales_of
 from native_kernels.cpu.runtime.simd import (
     I8,
@@ -33,6 +33,7 @@ from native_kernels.cpu.runtime.simd import (
     prefetch_near,
     splat,
     store,
+    times,
 )
 
 _BLOCK = 18

@@ -87,6 +87,15 @@ def number(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
+def times(b: Any, value: Any, factor: int) -> Any:
+    return b.mul(value, number(factor))
+
+
+def pick(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
+    """The lanes of x and then y at these places."""
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), list(places)))
+
+
 def pointer(b: Any, at: Any, of: Any) -> Any:
     return b.inttoptr(at, of.as_pointer())
 

@@ -26,9 +26,9 @@ from engine.model.weights import ModelWeights, load_weights, open_model
 from engine.sampling import make_sampler
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
 from native_kernels.backend import F32, PackedMatrix
+from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.products.gemv import GEMV
-from native_kernels.cpu.products.unpack import UNPACKERS
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.reference import ReferenceOperators
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
+from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm
-from native_kernels.cpu.products import activations, gemv, unpack
+from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.runtime import call
 

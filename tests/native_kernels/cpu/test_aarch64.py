@@ -19,7 +19,7 @@ from llvmlite import ir
 from native_kernels.cpu.runtime import isa, simd
 from native_kernels.cpu.attention import attention, kv_store, norms, rope
 from native_kernels.cpu.ffn import elementwise
-from native_kernels.cpu.products import unpack
+from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm_floats, gemm_transposed
 
 assert isa.chosen().name == "generic" and isa.chosen().half

@@ -9,7 +9,8 @@ from product_checks import as_q8, check_gemv, check_rows, matrix, random
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
-from native_kernels.cpu.products import gemv, unpack
+from native_kernels.cpu.blocks import unpack
+from native_kernels.cpu.products import gemv
 from native_kernels.cpu.products.k_quants import SMALL_BLOCKS, SUPER_BLOCKS
 from native_kernels.cpu.runtime import call
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.products.k_quant_blocks import (
+from native_kernels.cpu.blocks.k_quant_blocks import (
     NL_LEVELS,
     QUARTER,
     Block,

@@ -6,7 +6,6 @@ from typing import Any
 
 from llvmlite import ir
 
-from native_kernels.cpu.gemm.tiles import pick, times
 from native_kernels.cpu.runtime.simd import (
     F32,
     I8,
@@ -17,8 +16,10 @@ from native_kernels.cpu.runtime.simd import (
     load,
     offset,
     operation,
+    pick,
     splat,
     store,
+    times,
     void,
 )
 

@@ -16,14 +16,14 @@ from typing import Any
 from llvmlite import ir
 
 from native_kernels.backend import F32, I64, PackedMatrix
-from native_kernels.cpu.gemm.group_floats import (
+from native_kernels.cpu.blocks.group_floats import (
     floats_of_bytes,
     floats_of_lane_bytes,
     floats_of_lane_nibbles,
     floats_of_nibbles,
 )
-from native_kernels.cpu.products.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
-from native_kernels.cpu.products.small_block_reads import SMALL_BLOCKS, SmallCodec
+from native_kernels.cpu.blocks.k_quant_blocks import BLOCKS, COLUMNS, GROUPS, Block, BlockCodec, pick
+from native_kernels.cpu.blocks.small_block_reads import SMALL_BLOCKS, SmallCodec
 from native_kernels.cpu.runtime.call import Call, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
