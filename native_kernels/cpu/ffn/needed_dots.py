@@ -18,7 +18,6 @@ from native_kernels.cpu.products.row_dots import (
     ask_for_rests,
     smaller_of,
     steps_of,
-    times,
     whole,
 )
 from native_kernels.cpu.runtime.jit import inline
@@ -35,6 +34,7 @@ from native_kernels.cpu.runtime.simd import (
     operation,
     put_int,
     store,
+    times,
     void,
 )
 

@@ -23,7 +23,6 @@ from native_kernels.cpu.products.row_dots import (
     list_rows,
     smaller_of,
     steps_of,
-    times,
     whole,
 )
 from native_kernels.cpu.products.sixteen_block_sums import SixteenBlockSums
@@ -53,6 +52,7 @@ from native_kernels.cpu.runtime.simd import (
     splat,
     store,
     store_part,
+    times,
     void,
 )
 
