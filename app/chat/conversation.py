@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from app.translation import noted
+
 
 class Role(StrEnum):
     SYSTEM = "system"
@@ -126,6 +128,7 @@ class SearchHit:
     message_id: str = ""  # the message that the snippet is from
 
 
+UNTITLED = noted("New chat")
 TITLE_LENGTH = 60
 
 

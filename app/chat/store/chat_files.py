@@ -18,14 +18,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from app.chat.conversation import Attachment, Message, MessageState, Role, WholeChat, branch
+from app.chat.conversation import UNTITLED, Attachment, Message, MessageState, Role, WholeChat, branch
 from app.chat.store.chat_file_check import FORMAT, NOT_IN_FILES, VERSION, ChatFileError, parsed
 from app.translation import noted, tr, tr_n
 
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
 
 MOST_FILE_BYTES = 128 << 20
-UNTITLED = noted("New chat")
 _LONGEST_NAME = 80  # characters of a file's name: at most 240 bytes, and every file system takes 255
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names that Windows keeps for itself
 _STATES = {

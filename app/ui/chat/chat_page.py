@@ -12,13 +12,13 @@ from PySide6.QtCore import QPoint, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
-from app.chat.conversation import Conversation, Message, Role, Unsent
+from app.chat.conversation import UNTITLED, Conversation, Message, Role, Unsent
 from app.chat.message_act import Act, MessageAct, can_continue
 from app.chat.thinking import spoken
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
-from app.translation import noted, tr
+from app.translation import tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar
 from app.ui.composer.away_mark import SENT_TO
@@ -34,7 +34,6 @@ from app.ui.widgets.floating import ConfirmDialog, Menu, confirm
 if TYPE_CHECKING:
     from app.user_messages import UserMessage
 
-UNTITLED = noted("New chat")
 BAR, BANNER_GAP = 48, 12
 LATE_MS = 500  # after which the bar says what an opened hit is waiting for
 WITH_TITLE = 520  # a narrower page shows no title beside Find

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from app.chat.conversation import Conversation
+from app.chat.conversation import UNTITLED, Conversation
 from app.clients.servers import Place
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings, Setting, described, worded
@@ -15,7 +15,6 @@ from app.translation import figure as number
 from app.translation import tr
 from app.ui.keyboard.commands import Commands
 from app.ui.models.model_list import can_answer, figure, section
-from app.ui.sidebar.chat_model import UNTITLED
 
 RECENT = 4  # chats that are shown before anything is typed
 

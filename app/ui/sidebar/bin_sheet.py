@@ -11,9 +11,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.chat.chat_memory import BIN_DAYS
-from app.chat.conversation import BinnedChat
+from app.chat.conversation import UNTITLED, BinnedChat
 from app.translation import figure, tr, tr_n
-from app.ui.chat.chat_page import UNTITLED
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.floating import confirm

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.chat.conversation import Conversation, SearchHit
+from app.chat.conversation import UNTITLED, Conversation, SearchHit
 from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex
-UNTITLED = noted("New chat")
 FOLDER_LENGTH = 60  # characters of a folder's name that are kept
 MONTHS = (
     noted("January"), noted("February"), noted("March"), noted("April"), noted("May"), noted("June"), noted("July"),

@@ -1,0 +1,64 @@
+"""Folders depend on each other one way: two that import each other are one folder, or hold a name in the wrong one.
+
+Counted are imports that run, not those of TYPE_CHECKING. A folder and one inside it do not count: a package's root holds
+what all of its folders use and the front door that uses them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("app", "engine", "native_kernels")
+MOST_IMPORTS = 37  # of our modules in one module; 20 would be better
+
+
+def modules() -> dict[str, Path]:
+    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def for_types_alone(tree: ast.AST) -> set[int]:
+    """The nodes under `if TYPE_CHECKING`."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    return {id(node) for block in blocks for one in block.body for node in ast.walk(one)}
+
+
+def imported(file: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Our modules that a file imports when it runs."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    left_out = for_types_alone(tree)
+    for node in ast.walk(tree):
+        if id(node) in left_out:
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+            names = [name for name in names if name in known][: len(node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name in known]
+        yield from names
+
+
+def folder(file: Path) -> PurePosixPath:
+    return PurePosixPath(file.parent.relative_to(ROOT).as_posix())
+
+
+def test_no_two_folders_import_each_other() -> None:
+    known = modules()
+    arrows = {(folder(file), folder(known[name])) for file in known.values() for name in imported(file, known)}
+    assert len(arrows) > 100
+    mutual = {
+        (one, other)
+        for one, other in arrows
+        if str(one) < str(other) and (other, one) in arrows and one not in other.parents
+    }
+    assert not mutual
+
+
+def test_no_module_imports_more_of_ours_than_now() -> None:
+    known = modules()
+    found = {str(file.relative_to(ROOT)): len(set(imported(file, known))) for file in known.values()}
+    assert {name: n for name, n in found.items() if n > MOST_IMPORTS} == {}
