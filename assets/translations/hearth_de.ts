@@ -4,6 +4,11 @@
 <context>
     <name>Hearth</name>
     <message>
+        <location filename="../../app/bootstrap.py"/>
+        <source>Hearth is already running; its window was brought to the front.</source>
+        <translation>Hearth läuft bereits; sein Fenster wurde nach vorn geholt.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/answer_setup.py"/>
         <source>Every chat with {name} begins so now</source>
         <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
@@ -482,6 +487,16 @@
         <translation>{state}: {side}, {now} von {sides}</translation>
     </message>
     <message>
+        <location filename="../../app/chat/conversation.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
@@ -768,18 +783,6 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
-        <location filename="../../app/ui/sidebar/chat_model.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>Neuer Chat</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Not finished</source>
         <translation>Nicht beendet</translation>
@@ -813,6 +816,21 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated as it runs once it is prepared for this PC.</source>
+        <translation>Geschätzt für das Modell, wie es nach dem Vorbereiten läuft.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated from models of the same family.</source>
+        <translation>Nach Modellen derselben Familie geschätzt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated without predictors; preparing can train some and make it faster.</source>
+        <translation>Ohne Prädiktoren geschätzt; das Vorbereiten kann welche trainieren und es schneller machen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Getting ready, {done} of {total} (once for this PC)</source>
         <translation>Vorbereitung, {done} von {total} (einmalig auf diesem PC)</translation>
     </message>
@@ -828,13 +846,28 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>No GPU found: runs on {cores} · {memory}</source>
+        <translation>Keine GPU gefunden: läuft auf {cores} · {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>No model</source>
         <translation>Kein Modell</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>No usable GPU: runs on {cores} · {memory}</source>
+        <translation>Keine nutzbare GPU: läuft auf {cores} · {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Not loaded</source>
         <translation>Nicht geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Not measured on this PC yet; estimated from similar machines.</source>
+        <translation>Auf diesem PC noch nicht gemessen; nach ähnlichen PCs geschätzt.</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_status.py"/>
@@ -863,9 +896,58 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>The neurons of experts are computed on the CPU alone.</source>
+        <translation>Die Neuronen der Experten werden nur auf der CPU berechnet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>Nachdenken</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>no NVIDIA driver is installed</source>
+        <translation>kein NVIDIA-Treiber ist installiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the GPU needs a reset: restart the computer</source>
+        <translation>die GPU muss zurückgesetzt werden: Starten Sie den Computer neu</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the GPU was lost: restart the computer</source>
+        <translation>die Verbindung zur GPU ging verloren: Starten Sie den Computer neu</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the NVIDIA driver is installed but not loaded</source>
+        <translation>der NVIDIA-Treiber ist installiert, aber nicht geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the NVIDIA driver was updated while it ran: restart the computer</source>
+        <translation>der NVIDIA-Treiber wurde im Betrieb aktualisiert: Starten Sie den Computer neu</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the machine has no GPU</source>
+        <translation>dieser PC hat keine GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>{memory} RAM</source>
+        <translation>{memory} RAM</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <source>{n} cores</source>
+        <translation>
+            <numerusform>{n} Kern</numerusform>
+            <numerusform>{n} Kerne</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -1327,8 +1409,8 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>The model was not imported</source>
-        <translation>Das Modell wurde nicht importiert</translation>
+        <source>The model was not added</source>
+        <translation>Das Modell wurde nicht hinzugefügt</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1369,8 +1451,8 @@
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>There is not enough free memory on the graphics card. Close programs that use it.</source>
-        <translation>Auf der Grafikkarte ist nicht genug Speicher frei. Schließen Sie Programme, die sie nutzen.</translation>
+        <source>There is not enough free memory on the GPU. Close programs that use it.</source>
+        <translation>Auf der GPU ist nicht genug Speicher frei. Schließen Sie Programme, die sie verwenden.</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1409,14 +1491,20 @@
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>{fact} Close programs that use the graphics card.</source>
-        <translation>{fact} Schließen Sie Programme, die die Grafikkarte nutzen.</translation>
+        <source>{fact} Close programs that use the GPU.</source>
+        <translation>{fact} Schließen Sie Programme, die die GPU nutzen.</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Free some space there, or choose a folder on another disk.</source>
         <translation>{fact} Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen Datenträger.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
+        <translation>{file} ist beschädigt oder unvollständig. Laden Sie die Datei noch einmal herunter, oder verwenden Sie ein anderes Modell.</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1719,6 +1807,11 @@
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
+        <source>once prepared</source>
+        <translation>nach dem Vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_words.py"/>
         <source>{done} of {total}</source>
         <translation>{done} von {total}</translation>
     </message>
@@ -1726,6 +1819,11 @@
         <location filename="../../app/models/model_words.py"/>
         <source>{least} to {most}</source>
         <translation>{least} bis {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_words.py"/>
+        <source>{least} to {most} once prepared</source>
+        <translation>{least} bis {most} nach dem Vorbereiten</translation>
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
@@ -1743,14 +1841,6 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} on the GPU</source>
         <translation>{memory} auf der GPU</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/models/model_words.py"/>
-        <source>{n} cores</source>
-        <translation>
-            <numerusform>{n} Kern</numerusform>
-            <numerusform>{n} Kerne</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
@@ -1826,7 +1916,7 @@
     <message>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
         <source>Answers</source>
         <translation>Antworten</translation>
     </message>
@@ -2217,6 +2307,17 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>Answer again with another model</source>
+        <translation>Mit anderem Modell antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Arrow up</source>
+        <translation>Pfeil hoch</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach files</source>
         <translation>Dateien anhängen</translation>
@@ -2278,7 +2379,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl</source>
         <translation>Strg</translation>
     </message>
@@ -2289,7 +2389,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Del</source>
         <translation>Entf</translation>
     </message>
@@ -2322,6 +2421,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Enter</source>
+        <translation>Enter</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Export all chats as JSON</source>
         <translation>Alle Chats als JSON exportieren</translation>
     </message>
@@ -2345,6 +2449,12 @@
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>Alles finden</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Find in this chat</source>
+        <translation>In diesem Chat suchen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2420,6 +2530,12 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Next match</source>
+        <translation>Nächster Treffer</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Open or close the sidebar</source>
         <translation>Seitenleiste öffnen oder schließen</translation>
     </message>
@@ -2427,6 +2543,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Open the folder of your chats</source>
         <translation>Ordner Ihrer Chats öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Page down</source>
+        <translation>Bild ab</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Page up</source>
+        <translation>Bild auf</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2440,9 +2566,15 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
         <source>Preset, persona, neurons</source>
         <translation>Vorgabe, Persona, Neuronen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Previous match</source>
+        <translation>Vorheriger Treffer</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2498,7 +2630,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Shift</source>
         <translation>Umschalt</translation>
     </message>
@@ -2626,6 +2757,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>file sort</source>
         <translation>ablegen ordnen sortieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>find again search</source>
+        <translation>weitersuchen finden suche</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>find search</source>
+        <translation>finden suche zurück</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2759,6 +2900,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>regenerate switch compare</source>
+        <translation>neu erzeugen wechseln vergleichen</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>remove</source>
         <translation>entfernen</translation>
     </message>
@@ -2786,6 +2932,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>save folder files</source>
         <translation>ordner speichern dateien</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>search text messages words</source>
+        <translation>suchen text nachrichten wörter</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2841,6 +2992,34 @@
         <location filename="../../app/shortcuts.py"/>
         <source>zoom reset text size</source>
         <translation>zurücksetzen zoom textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Personas</source>
+        <translation>Personas</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Presets</source>
+        <translation>Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{built_in} built in</source>
+        <translation>{built_in} mitgeliefert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{name}, changed</source>
+        <translation>{name}, geändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} eigene, {built_in} mitgeliefert</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_context.py"/>
@@ -3044,6 +3223,39 @@
         <translation>{model} auf {server}, nicht auf diesem PC.</translation>
     </message>
     <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Close  (Esc)</source>
+        <translation>Schließen  (Esc)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>No matches</source>
+        <translation>Keine Treffer</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Opening</source>
+        <translation>Wird geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Searching, {percent}%</source>
+        <translation>Suche, {percent}%</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>{n} matches</source>
+        <translation>
+            <numerusform>{n} Treffer</numerusform>
+            <numerusform>{n} Treffer</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>{n} of {total}</source>
+        <translation>{n} von {total}</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <source>Cancel the download</source>
@@ -3180,19 +3392,6 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/shelf_dialogs.py"/>
-        <location filename="../../app/ui/composer/persona_menu.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>Personas</source>
-        <translation>Personas</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>Presets</source>
-        <translation>Vorgaben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
     </message>
@@ -3268,6 +3467,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/folded_text.py"/>
         <source>{n} characters</source>
         <translation>
             <numerusform>{n} Zeichen</numerusform>
@@ -3281,6 +3481,7 @@
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
     </message>
@@ -3293,6 +3494,47 @@
         <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>Text von {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>Auf diesem PC antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>Mit Hearth antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>Sent to {server}</source>
+        <translation>An {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -3496,6 +3738,11 @@
         <location filename="../../app/ui/composer/message_field.py"/>
         <source>Enter sends, Shift and Enter break the line</source>
         <translation>Enter sendet, Umschalt und Enter bricht die Zeile um</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Folded because the text is very long. It is sent whole. Click to show more of it.</source>
+        <translation>Eingeklappt, weil der Text sehr lang ist. Er wird ganz gesendet. Klicken Sie, um mehr davon zu sehen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -3804,28 +4051,8 @@
     </message>
     <message>
         <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Arrow up</source>
-        <translation>Pfeil hoch</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl+K finds these and everything else by name.</source>
         <translation>Strg+K findet diese und alles andere beim Namen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Enter</source>
-        <translation>Enter</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Page down</source>
-        <translation>Bild ab</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Page up</source>
-        <translation>Bild auf</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/live_graph.py"/>
@@ -4217,6 +4444,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>base model, continues text</source>
         <translation>Basismodell, setzt Text fort</translation>
     </message>
@@ -4248,11 +4476,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>Its makers ask who fetches it: an access token is needed.</source>
-        <translation>Die Urheber fragen, wer es lädt: Ein Zugriffstoken ist nötig.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
         <source>Jan's file; Hearth never changes or deletes it</source>
         <translation>Datei von Jan; Hearth ändert und löscht sie nie</translation>
     </message>
@@ -4276,6 +4499,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>Made by</source>
         <translation>Gemacht von</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <source>Needs an access token: its makers ask you to accept terms first.</source>
+        <translation>Braucht ein Zugriffstoken: Die Hersteller verlangen, dass Sie zuerst Bedingungen zustimmen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4316,13 +4544,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>State</source>
-        <translation>Zustand</translation>
+        <source>Source</source>
+        <translation>Quelle</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>That is from</source>
-        <translation>Das stammt aus</translation>
+        <source>State</source>
+        <translation>Zustand</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4341,13 +4569,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>about {share}% a token</source>
-        <translation>etwa {share}% je Token</translation>
+        <source>about {share}% per token</source>
+        <translation>etwa {share} % pro Token</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>all: a dense model</source>
-        <translation>alle: ein dichtes Modell</translation>
+        <source>all (dense model)</source>
+        <translation>alle (dichtes Modell)</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4356,13 +4584,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>base: goes on with a text</source>
-        <translation>Basis: setzt einen Text fort</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <source>chat: answers</source>
-        <translation>Chat: antwortet</translation>
+        <source>chat model</source>
+        <translation>Chatmodell</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4386,6 +4609,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
+        <source>models of the same family</source>
+        <translation>Modelle derselben Familie</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>published measurements of this model</source>
         <translation>veröffentlichten Messungen dieses Modells</translation>
     </message>
@@ -4398,11 +4626,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>used where it is; not Hearth's to delete</source>
         <translation>genutzt, wo es liegt; nicht von Hearth zu löschen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <source>what is usual in its family</source>
-        <translation>dem, was in der Familie üblich ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4715,6 +4938,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
+        <source>Answer again with</source>
+        <translation>Neue Antwort von</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Filter models</source>
         <translation>Modelle filtern</translation>
     </message>
@@ -4891,8 +5119,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Its makers ask who fetches it: agree on its page once, and give Hearth an access token.</source>
-        <translation>Die Urheber fragen, wer es lädt: Stimmen Sie einmal auf der Seite zu, und geben Sie Hearth ein Zugriffstoken.</translation>
+        <source>Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.</source>
+        <translation>Die Hersteller verlangen, dass Sie Bedingungen zustimmen: Tun Sie das einmal auf der Modellseite, und geben Sie Hearth ein Zugriffstoken.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
@@ -5142,6 +5370,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Text</source>
         <translation>Text</translation>
     </message>
@@ -5247,6 +5476,11 @@ Andere Programme: {others}</translation>
             <numerusform>Keine. Bisher {n} Anfrage beantwortet.</numerusform>
             <numerusform>Keine. Bisher {n} Anfragen beantwortet.</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Off. No other program can use a model here.</source>
+        <translation>Aus. Kein anderes Programm kann hier ein Modell nutzen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
@@ -5786,62 +6020,6 @@ Andere Programme: {others}</translation>
         <translation>Diese Antwort, auf diesem PC gemessen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{built_in} built in</source>
-        <translation>{built_in} mitgeliefert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{name}, changed</source>
-        <translation>{name}, geändert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{own} of yours, {built_in} built in</source>
-        <translation>{own} eigene, {built_in} mitgeliefert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>Auf diesem PC antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>Mit Hearth antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>An {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>ein anderes Programm auf diesem PC</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/transcript/code_block.py"/>
         <source>Code</source>
         <translation>Code</translation>
@@ -6158,6 +6336,27 @@ Andere Programme: {others}</translation>
         <translation>in {time} geladen</translation>
     </message>
     <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Cut</source>
+        <translation>Ausschneiden</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Paste</source>
+        <translation>Einfügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Redo</source>
+        <translation>Wiederholen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Select all</source>
+        <translation>Alles auswählen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <location filename="../../app/ui/widgets/floating.py"/>
         <source>Undo</source>
         <translation>Rückgängig</translation>
@@ -6415,6 +6614,16 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The GPU cannot be used on this PC.</source>
+        <translation>Die GPU kann auf diesem PC nicht verwendet werden.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The GPU stopped working. What was written until then is kept, and the model is being loaded again.</source>
+        <translation>Die GPU hat aufgehört zu arbeiten. Was bis dahin geschrieben wurde, bleibt erhalten, und das Modell wird neu geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The answer ends here; what was written until then is kept. Your chats are safe.</source>
         <translation>Die Antwort endet hier; was bis dahin geschrieben war, bleibt. Ihre Chats sind sicher.</translation>
     </message>
@@ -6507,16 +6716,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>The folder {folder} cannot be written.</source>
         <translation>In den Ordner {folder} kann nicht geschrieben werden.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The graphics card cannot be used on this PC.</source>
-        <translation>Die Grafikkarte ist auf diesem PC nicht nutzbar.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The graphics card stopped working. What was written until then is kept, and the model is being loaded again.</source>
-        <translation>Die Grafikkarte hörte auf zu arbeiten. Was bis dahin geschrieben war, bleibt, und das Modell wird neu geladen.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

@@ -4,6 +4,11 @@
 <context>
     <name>Hearth</name>
     <message>
+        <location filename="../../app/bootstrap.py"/>
+        <source>Hearth is already running; its window was brought to the front.</source>
+        <translation>Hearth 已在运行，其窗口已移到前面。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/answer_setup.py"/>
         <source>Every chat with {name} begins so now</source>
         <translation>与 {name} 的每个聊天今后都这样开始</translation>
@@ -473,6 +478,16 @@
         <translation>{state}：{side}，{now} / {sides}</translation>
     </message>
     <message>
+        <location filename="../../app/chat/conversation.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/empty_page.py"/>
+        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/tray.py"/>
+        <source>New chat</source>
+        <translation>新聊天</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
@@ -758,18 +773,6 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
-        <location filename="../../app/ui/sidebar/chat_model.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <location filename="../../app/ui/tray.py"/>
-        <source>New chat</source>
-        <translation>新聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Not finished</source>
         <translation>未完成</translation>
@@ -801,6 +804,21 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated as it runs once it is prepared for this PC.</source>
+        <translation>按为此电脑准备后的运行情况估算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated from models of the same family.</source>
+        <translation>根据同系列模型估算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Estimated without predictors; preparing can train some and make it faster.</source>
+        <translation>按无预测器估算；准备时可训练预测器以提速。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Getting ready, {done} of {total} (once for this PC)</source>
         <translation>准备中，{done}/{total}（本机仅一次）</translation>
     </message>
@@ -816,13 +834,28 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>No GPU found: runs on {cores} · {memory}</source>
+        <translation>未找到 GPU：使用 {cores} · {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>No model</source>
         <translation>无模型</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>No usable GPU: runs on {cores} · {memory}</source>
+        <translation>没有可用的 GPU：使用 {cores} · {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Not loaded</source>
         <translation>未加载</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>Not measured on this PC yet; estimated from similar machines.</source>
+        <translation>尚未在此电脑上测量；根据类似电脑估算。</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_status.py"/>
@@ -850,9 +883,57 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>The neurons of experts are computed on the CPU alone.</source>
+        <translation>专家的神经元仅在 CPU 上计算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thinking</source>
         <translation>思考中</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>no NVIDIA driver is installed</source>
+        <translation>未安装 NVIDIA 驱动程序</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the GPU needs a reset: restart the computer</source>
+        <translation>GPU 需要重置：请重新启动电脑</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the GPU was lost: restart the computer</source>
+        <translation>GPU 已断开：请重新启动电脑</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the NVIDIA driver is installed but not loaded</source>
+        <translation>NVIDIA 驱动程序已安装但未加载</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the NVIDIA driver was updated while it ran: restart the computer</source>
+        <translation>NVIDIA 驱动程序在运行时已更新：请重新启动电脑</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>the machine has no GPU</source>
+        <translation>此电脑没有 GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
+        <source>{memory} RAM</source>
+        <translation>{memory} 内存</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/clients/engine_status.py"/>
+        <location filename="../../app/models/model_words.py"/>
+        <source>{n} cores</source>
+        <translation>
+            <numerusform>{n} 核</numerusform>
+        </translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -1313,8 +1394,8 @@
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
-        <source>The model was not imported</source>
-        <translation>未能导入模型</translation>
+        <source>The model was not added</source>
+        <translation>模型未添加</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1355,8 +1436,8 @@
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>There is not enough free memory on the graphics card. Close programs that use it.</source>
-        <translation>显卡可用显存不足。请关闭占用显卡的程序。</translation>
+        <source>There is not enough free memory on the GPU. Close programs that use it.</source>
+        <translation>GPU 可用内存不足。请关闭占用它的程序。</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1395,14 +1476,20 @@
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>{fact} Close programs that use the graphics card.</source>
-        <translation>{fact} 请关闭占用显卡的程序。</translation>
+        <source>{fact} Close programs that use the GPU.</source>
+        <translation>{fact} 请关闭占用 GPU 的程序。</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Free some space there, or choose a folder on another disk.</source>
         <translation>{fact} 请释放空间，或选择其他磁盘上的文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
+        <translation>{file} 已损坏或不完整。请重新下载，或使用其他模型。</translation>
     </message>
     <message>
         <location filename="../../app/library_words.py"/>
@@ -1705,6 +1792,11 @@
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
+        <source>once prepared</source>
+        <translation>准备后</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_words.py"/>
         <source>{done} of {total}</source>
         <translation>{done} / {total}</translation>
     </message>
@@ -1712,6 +1804,11 @@
         <location filename="../../app/models/model_words.py"/>
         <source>{least} to {most}</source>
         <translation>{least} 至 {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_words.py"/>
+        <source>{least} to {most} once prepared</source>
+        <translation>准备后 {least} 至 {most}</translation>
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
@@ -1729,13 +1826,6 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>{memory} on the GPU</source>
         <translation>GPU {memory}</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/models/model_words.py"/>
-        <source>{n} cores</source>
-        <translation>
-            <numerusform>{n} 核</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/models/model_words.py"/>
@@ -1811,7 +1901,7 @@
     <message>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
         <source>Answers</source>
         <translation>回答</translation>
     </message>
@@ -2202,6 +2292,17 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/transcript/message_view.py"/>
+        <source>Answer again with another model</source>
+        <translation>换一个模型重新回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Arrow up</source>
+        <translation>上箭头</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Attach files</source>
         <translation>附加文件</translation>
@@ -2263,7 +2364,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl</source>
         <translation>Ctrl</translation>
     </message>
@@ -2274,7 +2374,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Del</source>
         <translation>Del</translation>
     </message>
@@ -2307,6 +2406,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Enter</source>
+        <translation>Enter</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Export all chats as JSON</source>
         <translation>将所有聊天导出为 JSON</translation>
     </message>
@@ -2330,6 +2434,12 @@
         <location filename="../../app/ui/keyboard/command_palette.py"/>
         <source>Find anything</source>
         <translation>查找一切</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Find in this chat</source>
+        <translation>在此对话中查找</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2405,6 +2515,12 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Next match</source>
+        <translation>下一个匹配</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>Open or close the sidebar</source>
         <translation>打开或关闭侧栏</translation>
     </message>
@@ -2412,6 +2528,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Open the folder of your chats</source>
         <translation>打开您的对话文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Page down</source>
+        <translation>Page Down</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Page up</source>
+        <translation>Page Up</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2425,9 +2551,15 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
         <source>Preset, persona, neurons</source>
         <translation>预设、角色、神经元</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Previous match</source>
+        <translation>上一个匹配</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2483,7 +2615,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Shift</source>
         <translation>Shift</translation>
     </message>
@@ -2611,6 +2742,16 @@
         <location filename="../../app/shortcuts.py"/>
         <source>file sort</source>
         <translation>归档 整理</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>find again search</source>
+        <translation>继续查找 搜索</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>find search</source>
+        <translation>查找 搜索</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2744,6 +2885,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>regenerate switch compare</source>
+        <translation>重新生成 切换 比较</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>remove</source>
         <translation>移除</translation>
     </message>
@@ -2771,6 +2917,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>save folder files</source>
         <translation>保存 文件夹 文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>search text messages words</source>
+        <translation>搜索 文本 消息 词语</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2826,6 +2977,34 @@
         <location filename="../../app/shortcuts.py"/>
         <source>zoom reset text size</source>
         <translation>重置 缩放 字号</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/composer/persona_menu.py"/>
+        <source>Personas</source>
+        <translation>角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <source>Presets</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{built_in} built in</source>
+        <translation>{built_in} 个内置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{name}, changed</source>
+        <translation>{name}，已更改</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/answer_menus.py"/>
+        <source>{own} of yours, {built_in} built in</source>
+        <translation>{own} 个自建，{built_in} 个内置</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_context.py"/>
@@ -3029,6 +3208,38 @@
         <translation>{model} 在 {server} 上，不在此电脑上。</translation>
     </message>
     <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Close  (Esc)</source>
+        <translation>关闭  (Esc)</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>No matches</source>
+        <translation>无匹配项</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Opening</source>
+        <translation>正在打开</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>Searching, {percent}%</source>
+        <translation>正在查找，{percent}%</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>{n} matches</source>
+        <translation>
+            <numerusform>{n} 个匹配</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/find_bar.py"/>
+        <source>{n} of {total}</source>
+        <translation>第 {n} 个，共 {total} 个</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <source>Cancel the download</source>
@@ -3165,19 +3376,6 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/shelf_dialogs.py"/>
-        <location filename="../../app/ui/composer/persona_menu.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>Personas</source>
-        <translation>角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>Presets</source>
-        <translation>预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
@@ -3252,6 +3450,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <location filename="../../app/ui/composer/folded_text.py"/>
         <source>{n} characters</source>
         <translation>
             <numerusform>{n} 个字符</numerusform>
@@ -3264,6 +3463,7 @@
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>复制</translation>
     </message>
@@ -3276,6 +3476,47 @@
         <location filename="../../app/ui/composer/attachment_sheet.py"/>
         <source>Text of {name}</source>
         <translation>{name} 的文本</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>在此电脑上回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>Answer with Hearth</source>
+        <translation>由 Hearth 回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>从下一条消息起不再发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>Sent to {server}</source>
+        <translation>发送到 {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>您在此聊天中写的内容会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/away_mark.py"/>
+        <source>another program on this PC</source>
+        <translation>本机上的另一程序</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -3474,6 +3715,11 @@
         <location filename="../../app/ui/composer/message_field.py"/>
         <source>Enter sends, Shift and Enter break the line</source>
         <translation>Enter 发送，Shift 加 Enter 换行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/message_field.py"/>
+        <source>Folded because the text is very long. It is sent whole. Click to show more of it.</source>
+        <translation>文本过长，已折叠，发送时仍会完整发送。点击可显示更多内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -3781,28 +4027,8 @@
     </message>
     <message>
         <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Arrow up</source>
-        <translation>上箭头</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
         <source>Ctrl+K finds these and everything else by name.</source>
         <translation>Ctrl+K 可按名称查找这些以及其他一切。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Enter</source>
-        <translation>Enter</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Page down</source>
-        <translation>Page Down</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
-        <source>Page up</source>
-        <translation>Page Up</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/live_graph.py"/>
@@ -4193,6 +4419,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>base model, continues text</source>
         <translation>基础模型，续写文本</translation>
     </message>
@@ -4224,11 +4451,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>Its makers ask who fetches it: an access token is needed.</source>
-        <translation>作者要求知道谁在获取：需要访问令牌。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
         <source>Jan's file; Hearth never changes or deletes it</source>
         <translation>Jan 的文件；Hearth 从不更改或删除它</translation>
     </message>
@@ -4252,6 +4474,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>Made by</source>
         <translation>作者</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <source>Needs an access token: its makers ask you to accept terms first.</source>
+        <translation>需要访问令牌：制作者要求您先接受条款。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4292,13 +4519,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>State</source>
-        <translation>状态</translation>
+        <source>Source</source>
+        <translation>来源</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>That is from</source>
-        <translation>数据来自</translation>
+        <source>State</source>
+        <translation>状态</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4317,13 +4544,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>about {share}% a token</source>
+        <source>about {share}% per token</source>
         <translation>每个 token 约 {share}%</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>all: a dense model</source>
-        <translation>全部：稠密模型</translation>
+        <source>all (dense model)</source>
+        <translation>全部（稠密模型）</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4332,13 +4559,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>base: goes on with a text</source>
-        <translation>基础：续写文本</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <source>chat: answers</source>
-        <translation>聊天：回答</translation>
+        <source>chat model</source>
+        <translation>聊天模型</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4362,6 +4584,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
+        <source>models of the same family</source>
+        <translation>同系列模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_details.py"/>
         <source>published measurements of this model</source>
         <translation>此模型已发表的测量</translation>
     </message>
@@ -4374,11 +4601,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>used where it is; not Hearth's to delete</source>
         <translation>在原处使用；Hearth 不能删除</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <source>what is usual in its family</source>
-        <translation>同系列的通常情况</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
@@ -4690,6 +4912,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
+        <source>Answer again with</source>
+        <translation>重新回答所用模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_menu.py"/>
         <source>Filter models</source>
         <translation>筛选模型</translation>
     </message>
@@ -4866,8 +5093,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Its makers ask who fetches it: agree on its page once, and give Hearth an access token.</source>
-        <translation>作者要求知道谁在获取：请在其页面上同意一次，并向 Hearth 提供访问令牌。</translation>
+        <source>Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.</source>
+        <translation>制作者要求您接受条款：请在其页面上接受一次，并向 Hearth 提供访问令牌。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
@@ -5115,6 +5342,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Text</source>
         <translation>文本</translation>
     </message>
@@ -5219,6 +5447,11 @@ Other programs: {others}</source>
         <translation>
             <numerusform>无。至今已回答 {n} 个请求。</numerusform>
         </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <source>Off. No other program can use a model here.</source>
+        <translation>已关闭。其他程序无法使用此处的模型。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
@@ -5752,62 +5985,6 @@ Other programs: {others}</source>
         <translation>此回答，在此电脑上测得</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{built_in} built in</source>
-        <translation>{built_in} 个内置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{name}, changed</source>
-        <translation>{name}，已更改</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/answer_menus.py"/>
-        <source>{own} of yours, {built_in} built in</source>
-        <translation>{own} 个自建，{built_in} 个内置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>在此电脑上回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>由 Hearth 回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>从下一条消息起不再发送</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>发送到 {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>您在此聊天中写的内容会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>本机上的另一程序</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/transcript/code_block.py"/>
         <source>Code</source>
         <translation>代码</translation>
@@ -6115,6 +6292,27 @@ Other programs: {others}</source>
         <translation>加载用时 {time}</translation>
     </message>
     <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Cut</source>
+        <translation>剪切</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Paste</source>
+        <translation>粘贴</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Redo</source>
+        <translation>重做</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
+        <source>Select all</source>
+        <translation>全选</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/field_menu.py"/>
         <location filename="../../app/ui/widgets/floating.py"/>
         <source>Undo</source>
         <translation>撤销</translation>
@@ -6370,6 +6568,16 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The GPU cannot be used on this PC.</source>
+        <translation>无法在此电脑上使用 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The GPU stopped working. What was written until then is kept, and the model is being loaded again.</source>
+        <translation>GPU 已停止工作。此前生成的内容会保留，模型正在重新加载。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The answer ends here; what was written until then is kept. Your chats are safe.</source>
         <translation>回答到此结束；已写的内容会保留。您的聊天安全。</translation>
     </message>
@@ -6462,16 +6670,6 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>The folder {folder} cannot be written.</source>
         <translation>无法写入文件夹 {folder}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The graphics card cannot be used on this PC.</source>
-        <translation>此电脑上无法使用显卡。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The graphics card stopped working. What was written until then is kept, and the model is being loaded again.</source>
-        <translation>显卡停止工作。已写的内容会保留，正在重新加载模型。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

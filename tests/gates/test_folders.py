@@ -1,7 +1,7 @@
 """Folders depend on each other one way: two that import each other are one folder, or hold a name in the wrong one.
 
-Counted are imports that run, not those of TYPE_CHECKING. A folder and one inside it do not count: a package's root holds
-what all of its folders use and the front door that uses them.
+Counted are imports that run, not those of TYPE_CHECKING. A folder and one inside it do not count: a package's root
+holds what all of its folders use and the front door that uses them.
 """
 
 from __future__ import annotations
