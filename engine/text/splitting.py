@@ -170,3 +170,8 @@ def splitting_of(metadata: Mapping[str, Any]) -> tuple[Splitting, str]:
             "Choose a model whose GGUF file names one of these, or its safetensors with tokenizer.json.",
         )
     return _NAMED[name], ""
+
+
+def known_patterns() -> frozenset[str]:
+    """Every pattern of the table: published families cut by them."""
+    return frozenset(pattern for rule in (*_NAMED.values(), UNNAMED) for pattern in rule.patterns)

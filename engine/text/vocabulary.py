@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.formats.json_text import parse_object
+from engine.text.pattern_cost import check_patterns
 
 # What a file may have: about one and a half times the most that files in use have (Gemma 3's tokenizer.json has 33 MB,
 # 1.3 million values, half a million pairs).
@@ -63,6 +64,7 @@ def read_files(tokenizer_json: Path, tokenizer_config: Path | None) -> Vocabular
     text = read_text(tokenizer_json)
     document = _parsed(text, tokenizer_json)
     _check_extent(document, tokenizer_json)
+    check_patterns([document.get("normalizer"), document.get("pre_tokenizer")], str(tokenizer_json))
     config = {} if tokenizer_config is None else read_json_object(tokenizer_config)
     text = _with_special_marks(document, config) or text
     return _vocabulary(text, document, config, tokenizer_json, str(tokenizer_config))
