@@ -1,7 +1,7 @@
 """Whether a pattern of a tokenizer.json costs much more than the text is long: such a one is refused, not run.
 
-Patterns that published families cut by are known (engine/text/splitting.py) and pass. Another is tried once on texts
-of growing length; the regex engine gives up by itself after ten million steps, so that each try is bounded.
+Patterns that published families cut by are known (engine/text/splitting.py) and pass. Another is tried on texts of two
+lengths. The regex engine gives up by itself after ten million steps, so each try is bounded.
 """
 
 from __future__ import annotations
@@ -13,14 +13,39 @@ from collections.abc import Callable, Iterator
 from engine.errors import UnsupportedModelError
 from engine.text.splitting import known_patterns
 
-_LENGTHS = (16, 256, 1024, 4096)
-_FLOOR_S = 0.010  # a linear pattern takes 0.3 to 2 ms for 4096 letters
+_SHORT, _LONG = 1024, 4096  # characters
+_FLOOR_S = 0.010  # for the long text; a linear pattern takes 0.3 to 2 ms
 _MOST_RATIO = 9.0  # of the cost of four times the text: linear is 4, quadratic 16
+_TRIES = 3  # of which the least counts: a busy machine refuses nothing
+_MOST_SECONDS = 2.0  # for all patterns of a file; what is not tried by then passes
 _MOST_PATTERNS = 32
 _PUBLISHED = frozenset({r"\s+$"})  # DeepSeek's first models
 
+Cost = Callable[[str, str], float]  # (pattern, text) -> seconds; infinite where the regex engine gave up
 
-def check_patterns(parts: object, origin: str, clock: Callable[[], float] = time.thread_time) -> None:
+
+def cost_of(pattern: str, text: str) -> float:
+    """Seconds of this thread that cutting the text by the pattern takes.
+
+    Raises: ValueError for what is no pattern.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    try:
+        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    except Exception as error:
+        raise ValueError(pattern) from error
+    started = time.thread_time()
+    try:
+        split.pre_tokenize_str(text)
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":  # Rust's, no Exception
+            return float("inf")
+        raise
+    return time.thread_time() - started
+
+
+def check_patterns(parts: object, origin: str, cost: Cost = cost_of) -> None:
     """Refuse a normalizer or pre-tokenizer with a pattern whose cost outgrows the text.
 
     parts: as the JSON has them. Raises: UnsupportedModelError.
@@ -28,11 +53,17 @@ def check_patterns(parts: object, origin: str, clock: Callable[[], float] = time
     found = set(_patterns(parts)) - known_patterns() - _PUBLISHED
     if len(found) > _MOST_PATTERNS:
         raise UnsupportedModelError(f"{origin} has {len(found)} patterns; at most {_MOST_PATTERNS} are accepted.")
+    until = time.monotonic() + _MOST_SECONDS
     for pattern in sorted(found):
-        if _outgrows(pattern, clock):
+        try:
+            refused = any(_outgrows(pattern, unit, end, cost) for unit, end in _texts(pattern, until))
+        except ValueError:
+            continue  # reading the file says that it is no pattern
+        if refused:
             raise UnsupportedModelError(
-                f"{origin} cuts text by the pattern {pattern[:80]!r}, whose cost grows much faster than the text: a long"
-                " message would stop Hearth. Take the model from another source, or as a GGUF file."
+                f"{origin} cuts text by the pattern {pattern[:80]!r}, whose cost grows much faster than the text: "
+                "a long message would stop Hearth.",
+                "Take the model from another source, or as a GGUF file.",
             )
 
 
@@ -50,27 +81,21 @@ def _patterns(part: object, depth: int = 0) -> Iterator[str]:
             yield from _patterns(inner, depth + 1)
 
 
-def _outgrows(pattern: str, clock: Callable[[], float]) -> bool:
-    from tokenizers import Regex, pre_tokenizers
-
-    try:
-        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-    except Exception:
-        return False  # no pattern: reading the file says so
+def _texts(pattern: str, until: float) -> Iterator[tuple[str, str]]:
+    """What to repeat and what to end with: letters of several kinds, and those that the pattern names."""
     own = "".join(dict.fromkeys(re.sub(r"\\.", "", pattern)))[:16]
     for unit in dict.fromkeys([*" \naA1!漢", *own, "a ", "a1"]):
-        for end in ("", "x", "!"):
-            before = 0.0
-            for length in _LENGTHS:
-                started = clock()
-                try:
-                    split.pre_tokenize_str(unit * (length // len(unit)) + end)
-                except BaseException as error:
-                    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-                        return True  # the regex engine gave up
-                    raise
-                took = clock() - started
-                if took > _FLOOR_S and took > _MOST_RATIO * before:
-                    return True
-                before = took
-    return False
+        for end in ("", "x", "!", "!" + own):  # all letters that a match needs are there, and there is none before
+            if time.monotonic() > until:
+                return
+            yield unit, end
+
+
+def _outgrows(pattern: str, unit: str, end: str, cost: Cost) -> bool:
+    def least(length: int) -> float:
+        return min(cost(pattern, unit * (length // len(unit)) + end) for _ in range(_TRIES))
+
+    if cost(pattern, unit * (_LONG // len(unit)) + end) <= _FLOOR_S:
+        return False
+    took = least(_LONG)
+    return took == float("inf") or (took > _FLOOR_S and took > _MOST_RATIO * least(_SHORT))
