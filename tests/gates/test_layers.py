@@ -201,3 +201,15 @@ def test_what_is_installed_is_what_is_pinned() -> None:
             if installed != version(pin):
                 different[name] = f"{installed} installed, {version(pin)} pinned"
     assert different == {}, "run installer/bootstrap.py setup again"
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to other code; a commit cannot."""
+    used = [
+        line.split("uses:")[1].strip()
+        for file in (ROOT / ".github").rglob("*.yml")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "uses:" in line
+    ]
+    assert used
+    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+(\.\d+)*", one)] == []
