@@ -207,7 +207,7 @@ def test_actions_are_pinned_by_commit() -> None:
     """A tag can be moved to other code; a commit cannot."""
     used = [
         line.split("uses:")[1].strip()
-        for file in (ROOT / ".github").rglob("*.yml")
+        for file in (ROOT / ".github").rglob("*.y*ml")
         for line in file.read_text(encoding="utf-8").splitlines()
         if "uses:" in line
     ]

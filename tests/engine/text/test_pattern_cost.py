@@ -9,7 +9,7 @@ from engine.text.pattern_cost import check_patterns
 from engine.text.splitting import known_patterns
 
 
-@pytest.mark.parametrize("pattern", [r"\p{L}+(?=!!)|\p{L}", r"(a+)+$", r"(q|q)*z"])
+@pytest.mark.parametrize("pattern", [r"\p{L}+(?=!!)|\p{L}", r"(a+)+$", r"(q|q)*z", r"(?:qz)*(?=b)|q"])
 def test_a_pattern_that_outgrows_the_text_is_refused(pattern: str) -> None:
     part = {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": pattern}}]}
     with pytest.raises(UnsupportedModelError, match="grows much faster"):
