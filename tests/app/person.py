@@ -54,8 +54,10 @@ class Person:
         self.hearth.controller.message_finished.connect(self.finished.append)
         self.hearth.engine.process_started.connect(self.pids.append)
         self.window.resize(1280, 832)
-        with qtbot.waitSignal(self.hearth.painted):
-            self.hearth.show()
+        painted: list[bool] = []  # waitSignal would disconnect while the worker connects: PySide can deadlock there
+        self.hearth.painted.connect(lambda: painted.append(True))
+        self.hearth.show()
+        self.wait(lambda: painted)
 
     def wait(self, condition: Callable[[], object]) -> None:
         self.qtbot.waitUntil(lambda: bool(condition()))
