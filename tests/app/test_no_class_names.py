@@ -31,6 +31,7 @@ FOR_MACHINES_AND_LOGS = {
     "engine/text/vocabulary.py": "compared, and the kind of a JSON value",
     "engine/formats/torch_pickle.py": "the kind of a value in a file",
     "engine/formats/pickle_machine.py": "the kind of a value in a file",
+    "engine/text/pattern_cost.py": "compared",
     "engine/text/template_sandbox.py": "the kind of a template's value",
     "engine/machine/hardware.py": "the kind of a JSON value",
 }
