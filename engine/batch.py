@@ -41,7 +41,7 @@ class BatchModel(Protocol):
         """Of how many neurons of each layer a step read the first matrix, and the others: [L, 2], means."""
 
     def reached_shares(self) -> F32:
-        """Of how many neurons of each layer a step read the rows in the RAM over a card's bus, and how many of those
+        """Of how many neurons of each layer a step read the rows in the RAM over a GPU's bus, and how many of those
         any sequence used: [L, 2], means."""
 
     def stage_seconds(self) -> dict[str, float]:
@@ -143,8 +143,8 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
     ran = model.resolve_mode(mode)
     if config.n_experts and ran != "dense":
         raise InvalidRequestError("Models with experts are decoded one sequence at a time.", "Use a batch of 1.")
-    if model.card is not None:
-        return model.card.batch(ran, batch)
+    if model.gpu is not None:
+        return model.gpu.batch(ran, batch)
     return _on_processor(model, batch, ran)
 
 

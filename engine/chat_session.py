@@ -64,7 +64,7 @@ class ChatSession:
 
     @property
     def gpu_neuron_load(self) -> float | None:
-        """Share of the neurons computed that a card computed, of the answer under way or the last; None without one."""
+        """Share of the neurons computed that a GPU computed, of the answer under way or the last; None without one."""
         return self._transformer.executor.counters.gpu_neuron_load
 
     @property
@@ -87,8 +87,8 @@ class ChatSession:
 
     def _keep_up(self) -> None:
         """Takes the new transformer and an empty cache where the model was placed anew on the GPU."""
-        if self.model.card is not None:
-            self.model.card.ease()
+        if self.model.gpu is not None:
+            self.model.gpu.ease()
         if self._generation != self.model.generation:
             self._transformer, self._cache, self._tokens = self._graph(self.mode), self.model.new_cache(), []
             self._generation = self.model.generation
@@ -135,9 +135,9 @@ class ChatSession:
                     yield event
                 return
             except DeviceFailedError as error:
-                if self.model.card is None:
+                if self.model.gpu is None:
                     raise
-                self.model.card.after_failure(error)
+                self.model.gpu.after_failure(error)
                 # Where memory ran out before there was anything to show, nobody need notice.
                 ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
                 if has_begun or not ran_out or attempt == _TRIES - 1:

@@ -20,7 +20,7 @@ from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
 from engine.executor.hot_side import ProcessorHotSide
 from engine.executor.hybrid import HybridExecutor
-from engine.gpu.part import CardPart, load_part
+from engine.gpu.part import GpuPart, load_part
 from engine.gpu.trial import choice
 from engine.load_context import LoadContext
 from engine.load_steps import LoadSteps
@@ -67,7 +67,7 @@ class LoadedModel(LoadContext):
     mode: Mode  # sparse, exact or dense
     mode_reason: str
     load_s: float
-    on_card: CardPart | None = None  # what of it a GPU computes
+    on_gpu: GpuPart | None = None  # what of it a GPU computes
     placed_blocks: HotBlocks | None = None  # where its hot neurons are without a GPU; None: with all others
     reading: ReadIn | None = None  # what reads its files in where no GPU computes; a GPU's part has its own
 
@@ -110,7 +110,7 @@ class LoadedModel(LoadContext):
                 mode=mode,
                 mode_reason=reason,
                 load_s=time.perf_counter() - started,
-                on_card=part,
+                on_gpu=part,
             )
             steps.begin("programs")
             context.backend.prepare(loaded.transformer(), context.kv_layout, preparing, cancelled)
@@ -120,68 +120,68 @@ class LoadedModel(LoadContext):
             if part is not None:
                 part.close()
             raise
-        reading = None if loaded.card is not None else ReadIn(spans_of(parts_of(context.weights)), context.weights)
+        reading = None if loaded.gpu is not None else ReadIn(spans_of(parts_of(context.weights)), context.weights)
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:
-        """Gives back what of it is on a card; it is computed by the processor from then on. What is being read in the
+        """Gives back what of it is on a GPU; it is computed by the processor from then on. What is being read in the
         background is left to whoever needs it. A second time does nothing.
         In the thread that answers."""
         if self.reading is not None:
             self.reading.close()
-        if self.on_card is not None:
-            self.on_card.close()
+        if self.on_gpu is not None:
+            self.on_gpu.close()
 
     def wait_for_weights(self, seconds: float) -> bool:
         """Whether what is done in the background behind the load is over by then."""
-        if self.card is not None:
-            return self.card.wait_for_weights(seconds)
+        if self.gpu is not None:
+            return self.gpu.wait_for_weights(seconds)
         return self.reading is None or self.reading.wait(seconds)
 
     def undisturbed(self) -> AbstractContextManager[None]:
         """Within it nothing is read or pinned in the background."""
-        reading = self.reading if self.card is None else self.card.reading
+        reading = self.reading if self.gpu is None else self.gpu.reading
         return nullcontext() if reading is None else reading.held()
 
     @property
-    def card(self) -> CardPart | None:
-        """What a card computes of it now."""
-        return self.on_card if self.on_card is not None and self.on_card.is_usable else None
+    def gpu(self) -> GpuPart | None:
+        """What a GPU computes of it now."""
+        return self.on_gpu if self.on_gpu is not None and self.on_gpu.is_usable else None
 
     @property
     def device(self) -> str:
-        """cuda where a card computes, beside the processor; else cpu."""
-        return "cpu" if self.card is None else "cuda"
+        """cuda where a GPU computes, beside the processor; else cpu."""
+        return "cpu" if self.gpu is None else "cuda"
 
     @property
     def device_reason(self) -> str:
         """Why it computes there, in one line."""
-        return self.processor_reason if self.on_card is None else self.on_card.reason
+        return self.processor_reason if self.on_gpu is None else self.on_gpu.reason
 
     @property
     def vram_bytes(self) -> int:
-        """What this process holds on the card for it."""
-        return 0 if self.card is None else self.card.vram_bytes
+        """What this process holds on the GPU for it."""
+        return 0 if self.gpu is None else self.gpu.vram_bytes
 
     @property
-    def card_notes(self) -> tuple[str, ...]:
-        """What happened to its part on a card since it was loaded, one sentence each."""
-        return () if self.on_card is None else tuple(self.on_card.notes)
+    def gpu_notes(self) -> tuple[str, ...]:
+        """What happened to its part on a GPU since it was loaded, one sentence each."""
+        return () if self.on_gpu is None else tuple(self.on_gpu.notes)
 
     @property
     def is_placed_automatically(self) -> bool:
-        """Whether Hearth chose how much of a card it takes."""
+        """Whether Hearth chose how much of a GPU it takes."""
         return self.engine.vram_budget_gib is None
 
     @property
     def hot_blocks(self) -> HotBlocks | None:
         """Where its hot neurons are; None where none have a place of their own."""
-        return self.placed_blocks if self.card is None else self.card.blocks
+        return self.placed_blocks if self.gpu is None else self.gpu.blocks
 
     @property
     def generation(self) -> int:
         """Counted up whenever transformers and caches of before are no longer to be used."""
-        return 0 if self.on_card is None else self.on_card.generation
+        return 0 if self.on_gpu is None else self.on_gpu.generation
 
     @property
     def weights_reason(self) -> str:
@@ -221,28 +221,28 @@ class LoadedModel(LoadContext):
 
     def resolve_mode(self, mode: str | None) -> Mode:
         """sparse, exact or dense for what was asked for; None is how the model was loaded."""
-        if mode == "auto" and self.card is not None:
-            return self.card.mode_and_reason()[0]
+        if mode == "auto" and self.gpu is not None:
+            return self.gpu.mode_and_reason()[0]
         return self.mode if mode is None else self.modes.choose(mode)[0]
 
     def make_ready(self, mode: str | None) -> None:
-        """So that answers can be computed in the mode: where its predictors find no room on the card beside what is
+        """So that answers can be computed in the mode: where its predictors find no room on the GPU beside what is
         there, the model is placed anew, and `generation` says so. Between answers."""
-        if self.card is not None:
-            self.card.make_ready(self.resolve_mode(mode))
+        if self.gpu is not None:
+            self.gpu.make_ready(self.resolve_mode(mode))
 
     def new_cache(self, context: int | None = None) -> KVCache:
         """An empty KV cache for so many tokens; None: as many as the model was loaded for."""
         context = context or self.context
-        if self.card is not None:
-            return self.card.new_cache(context)
+        if self.gpu is not None:
+            return self.gpu.new_cache(context)
         return KVCache(self.opened.config, context, self.kv_codec)
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
         mode, operators, blocks = self.resolve_mode(mode), self.backend.operators, self.placed_blocks
-        if self.card is not None:
-            return self.card.transformer(mode)
+        if self.gpu is not None:
+            return self.gpu.transformer(mode)
         predictor = self.modes.predictor if mode == "sparse" else None
         config = self.opened.config
         executor: FfnExecutor
@@ -366,7 +366,7 @@ def _read(
 def _prepare(
     context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, progress: Progress,
     cancelled: Cancelled,
-) -> tuple[CardPart | None, str]:  # fmt: skip
+) -> tuple[GpuPart | None, str]:  # fmt: skip
     """Compiles the CPU's kernels and loads the GPU's part; without one, why there is none."""
     engine, hardware = context.engine, device.hardware
     predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None

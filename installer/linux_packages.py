@@ -36,7 +36,7 @@ _PACKAGES = {
 }
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)\b")
 _ELF = b"\x7fELF"
-# Loaded from plugins or on request only, so that they are no need: the card's driver, compositors, sound.
+# Loaded from plugins or on request only, so that they are no need: the GPU's driver, compositors, sound.
 _NO_NEED = re.compile(r"^(libcuda|libnvidia|libtbb|libgtk|libgdk|libatk|libcairo|libpango|ld-linux|linux-vdso)")
 
 

@@ -334,7 +334,7 @@ class _Handler(BaseHTTPRequestHandler):
             "_id": "0", "id": found.name, "modelId": found.name, "author": found.name.split("/")[0], "sha": commit,
             "lastModified": found.updated, "private": found.private, "gated": gated, "disabled": False,
             "downloads": found.downloads, "likes": found.likes,
-            "tags": [f"license:{found.licence}", *found.tags], "cardData": {"license": found.licence},
+            "tags": [f"license:{found.licence}", *found.tags], "gpuData": {"license": found.licence},
             "siblings": [{"rfilename": name} for name in found.commits[commit]],
         }  # fmt: skip
 

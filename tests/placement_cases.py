@@ -11,8 +11,8 @@ from engine.machine.cpu_and_ram import CpuInfo, RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement.activity import activity_of
-from engine.placement.card_bytes import CardBytes
 from engine.placement.cost_model import Machine
+from engine.placement.gpu_bytes import GpuBytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import Problem, build_problem
 from engine.sparsity.stats import NeuronStats
@@ -31,9 +31,9 @@ def a_config(activation: str = "relu-glu", n_layers: int = 4, d_ff: int = 256, *
 
 def a_model(
     config: ModelConfig, neuron: int = 3 * 8192, codec: str = "f16", row_wise: bool = False,
-    on_card: CardBytes | None = None,
+    on_gpu: GpuBytes | None = None,
 ) -> ModelBytes:  # fmt: skip
-    """As if its vectors were far wider than the configuration says: bytes that a card and a CPU need time for."""
+    """As if its vectors were far wider than the configuration says: bytes that a GPU and a CPU need time for."""
     ones = np.ones(config.n_layers, np.int64)
     gated = config.gated
     return ModelBytes(
@@ -49,7 +49,7 @@ def a_model(
         down_codecs=(codec,) * config.n_layers,
         head_codec=codec,
         down_is_row_wise=row_wise,
-        on_card=on_card,
+        on_gpu=on_gpu,
     )
 
 
@@ -69,9 +69,9 @@ def a_profile(
 ) -> HardwareProfile:
     gpus = ()
     if vram is not None:
-        gpus = (GpuInfo(0, "A card", "8.9", vram, vram, 4 * MIB, gpu_gb_s * 1e9, 25e9, None, True),)
+        gpus = (GpuInfo(0, "A GPU", "8.9", vram, vram, 4 * MIB, gpu_gb_s * 1e9, 25e9, None, True),)
     cpu = CpuInfo("A processor", 8, 16, ("avx2",), cpu_gb_s * 1e9)
-    return HardwareProfile(cpu, RamInfo(64 << 30, 60 << 30), gpus, () if gpus else ("no card",), exchange_s)
+    return HardwareProfile(cpu, RamInfo(64 << 30, 60 << 30), gpus, () if gpus else ("no GPU",), exchange_s)
 
 
 def a_problem(

@@ -10,7 +10,7 @@ from native_kernels.backend import I32
 
 
 def a_placement(hot: Sequence[I32], neurons: int, **changes: Any) -> Placement:
-    """All layers at home on the card, with these hot neurons."""
+    """All layers at home on the GPU, with these hot neurons."""
     values: dict[str, Any] = {
         "hot": tuple(hot), "attention": ("gpu",) * len(hot), "predictor": ("gpu",) * len(hot), "embedding": "cpu",
         "head": "cpu", "neurons": neurons, "statistics": "none", "fired_share": 0.3,

@@ -53,12 +53,12 @@ class OneModel:
         return self.model
 
 
-def slow_machine(path: Path, card: bool = False) -> str:
-    """A hardware profile whose RAM gives 20 MB/s, so that bytes are all that counts, with or without its card."""
+def slow_machine(path: Path, gpu: bool = False) -> str:
+    """A hardware profile whose RAM gives 20 MB/s, so that bytes are all that counts, with or without its GPU."""
     values = json.loads((ASSETS / "hardware" / "pc-low.json").read_text("utf-8"))
     values["cpu"]["bytes_per_s"] = 2e7
     values["gpus"][0]["pcie_bytes_per_s"] = 2e7
-    if not card:
+    if not gpu:
         values["gpus"] = []
     path.write_text(json.dumps(values), "utf-8")
     return str(path)

@@ -1,4 +1,4 @@
-"""Random models of several families, and a part of each on a card: some neurons hot, the others cold."""
+"""Random models of several families, and a part of each on a GPU: some neurons hot, the others cold."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.weights import LayerWeights, ModelWeights
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm
 
 BASE = ModelConfig(
     family="llama", n_layers=3, d_model=64, d_ff=320, n_heads=4, n_kv_heads=2, head_dim=16, vocab_size=50,
@@ -107,19 +107,19 @@ def in_a_file(weights: ModelWeights, path: Path, first: int = 0) -> ModelWeights
 def hot_part(
     config: ModelConfig, weights: ModelWeights, arrays: Any, capacity: int, hot: Callable[[int], Any],
     at_home: Callable[[int], bool], kv_codec: Any = "f32", whole: bool = False,
-) -> CardModel:  # fmt: skip
-    """The model on the card. arrays: puts arrays and matrices there (tests/arrays_on_card.py). hot: of a layer, the
-    neurons in its slots, -1 for an empty one. at_home: whether its home is the card; whole: row-wise, all of it there.
+) -> GpuModel:  # fmt: skip
+    """The model on the GPU. arrays: puts arrays and matrices there (tests/arrays_on_gpu.py). hot: of a layer, the
+    neurons in its slots, -1 for an empty one. at_home: whether its home is the GPU; whole: row-wise, all of it there.
     """
 
-    def of_layer(i: int, w: LayerWeights) -> CardLayer:
+    def of_layer(i: int, w: LayerWeights) -> GpuLayer:
         def put(values: Any) -> int:
             return 0 if values is None else int(arrays.put(values))
 
-        def norm(weight: Any, bias: Any = None) -> CardNorm | None:
-            return None if weight is None else CardNorm(config.norm, put(weight), put(bias), config.norm_eps)
+        def norm(weight: Any, bias: Any = None) -> GpuNorm | None:
+            return None if weight is None else GpuNorm(config.norm, put(weight), put(bias), config.norm_eps)
 
-        def some(matrix: PackedMatrix | None, ids: Any) -> CardMatrix | None:
+        def some(matrix: PackedMatrix | None, ids: Any) -> GpuMatrix | None:
             if matrix is None:
                 return None
             return arrays.matrix(PackedMatrix(len(ids), matrix.n_cols, matrix.codec, matrix.data[ids]))
@@ -127,7 +127,7 @@ def hot_part(
         slots = np.array(hot(i), np.int32)
         block, rows = None, None
         if w.down is not None and whole:
-            rows = CardRowWiseFfn(
+            rows = GpuRowWiseFfn(
                 some(w.gate, np.arange(config.d_ff)), arrays.matrix(w.up), arrays.matrix(w.down),
                 put(w.gate_bias), put(w.up_bias),
             )  # fmt: skip
@@ -138,9 +138,9 @@ def hot_part(
             assert down_t is not None
             shifts = [put(None if bias is None else bias[ids]) for bias in (w.gate_bias, w.up_bias)]
             fired = arrays.put(np.zeros(len(slots), np.uint32))
-            block = CardBlock(some(w.gate, ids), up, down_t, *shifts, arrays.put(slots), fired)
+            block = GpuBlock(some(w.gate, ids), up, down_t, *shifts, arrays.put(slots), fired)
         kv_numbers = config.n_kv_heads * capacity * config.head_dim
-        kv = CardKv(
+        kv = GpuKv(
             kv_codec, *(arrays.space(4 * kv_numbers) for _ in range(4)), config.n_kv_heads, config.head_dim, capacity
         )
         n_hot = int((slots >= 0).sum()) if block else 0
@@ -149,7 +149,7 @@ def hot_part(
         norms = [norm(w.attention_norm, w.attention_norm_bias), norm(w.post_attention_norm),
                  norm(w.ffn_norm, w.ffn_norm_bias), norm(w.post_ffn_norm), norm(w.q_norm), norm(w.k_norm)]  # fmt: skip
         has_cold = rows is None and n_hot < config.d_ff
-        return CardLayer(*matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold)
+        return GpuLayer(*matrices, *biases, *norms, kv, None, block, 0, rows, put(w.down_bias), has_cold)
 
     layers = tuple(of_layer(i, w) if at_home(i) else None for i, w in enumerate(weights.layers))
-    return CardModel(layers, None, None, None)
+    return GpuModel(layers, None, None, None)

@@ -1,14 +1,14 @@
-"""The operators of batches in NumPy, in the stream of the tests' card of NumPy."""
+"""The operators of batches in NumPy, in the stream of the tests' GPU of NumPy."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from stand_in_card import StandInCard
+from fake_gpu import FakeGpu
 from stand_in_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
-from native_kernels.cuda.card import CardKv, CardMatrix
+from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import Rows
 
@@ -16,11 +16,11 @@ _IN_ORDER = ("multiply", "multiply_two", "multiply_columns", "multiply_turned", 
 
 
 class StandInBatchOps(NumpyPrefillOps):
-    """native_kernels/cuda/batch_ops.py; what is asked for runs in the card's stream."""
+    """native_kernels/cuda/batch_ops.py; what is asked for runs in the GPU's stream."""
 
-    def __init__(self, card: StandInCard) -> None:
+    def __init__(self, gpu: FakeGpu) -> None:
         super().__init__()
-        self._stand_in = card
+        self._stand_in = gpu
         self._held = False
         self._staged: list[int] = []  # halves that nobody has waited for since, as capturing asks for
         self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
@@ -40,7 +40,7 @@ class StandInBatchOps(NumpyPrefillOps):
             self.multiply(w, x, n_tokens, out, tile, bias)
 
     def place_heads(  # type: ignore[override]
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
         order: Any, q_norm: Any, k_norm: Any, positions: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
@@ -54,7 +54,7 @@ class StandInBatchOps(NumpyPrefillOps):
         self._stand_in.do("place_heads", step)
 
     def attend_each(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         dim = kv.head_dim
@@ -105,7 +105,7 @@ class StandInBatchOps(NumpyPrefillOps):
         self._held = True
 
     def stage(
-        self, pairs: list[tuple[CardMatrix, CardMatrix]], neuron_in: int, words: int, count: int, half: int
+        self, pairs: list[tuple[GpuMatrix, GpuMatrix]], neuron_in: int, words: int, count: int, half: int
     ) -> None:  # fmt: skip
         assert self._held, "what lies in the half may still be computed"
         assert half not in self._staged, "nobody has waited for what was staged there"
@@ -113,7 +113,7 @@ class StandInBatchOps(NumpyPrefillOps):
         n = pairs[0][0].n_rows
 
         def step() -> None:
-            card, neurons = self._stand_in, at(neuron_in, np.int32, n)
+            gpu, neurons = self._stand_in, at(neuron_in, np.int32, n)
             needed = neurons >= 0
             if words and needed.any():
                 needed = needed & (at(words, np.uint32, int(neurons.max()) + 1)[neurons] != 0)
@@ -123,8 +123,8 @@ class StandInBatchOps(NumpyPrefillOps):
                 for one, other, width in zip(
                     source.planes, to.planes, plane_row_bytes(source.codec, source.n_cols), strict=True
                 ):
-                    rows = card.bytes_at(one, n * width).reshape(n, width)
-                    card.bytes_at(other, n * width).reshape(n, width)[:] = np.where(needed[:, None], rows, 0)
+                    rows = gpu.bytes_at(one, n * width).reshape(n, width)
+                    gpu.bytes_at(other, n * width).reshape(n, width)[:] = np.where(needed[:, None], rows, 0)
 
         self._stand_in.do("stage", step)
 

@@ -1,4 +1,4 @@
-"""cuBLASLt in NumPy on the host's memory, and the kernels beside it: products by a library without a card."""
+"""cuBLASLt in NumPy on the host's memory, and the kernels beside it: products by a library without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stand_in_prefill import HostDevice, HostDriver, at
 
-from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.cublas import WORKSPACE_BYTES, Cublas, LibraryFile
 from native_kernels.cuda.runtime.driver import Stream
 
@@ -128,7 +128,7 @@ class LibraryDriver(HostDriver):
 
 
 class LibraryDevice(HostDevice):
-    """A card of compute capability 9.0 with 132 multiprocessors."""
+    """A GPU of compute capability 9.0 with 132 multiprocessors."""
 
     capability = (9, 0)
     n_multiprocessors = 132
@@ -137,7 +137,7 @@ class LibraryDevice(HostDevice):
         self.number, self.driver = 0, LibraryDriver()
 
 
-class LibraryOps(CardPrefillOps):
+class LibraryOps(GpuPrefillOps):
     """The operators with the kernels that products need in NumPy. launched: their names. lies: whether they compute
     wrongly."""
 
@@ -196,6 +196,6 @@ class _Kernel:
         self._work(grid, *(getattr(one, "value", one) for one in arguments))
 
 
-def opened(ops: CardPrefillOps, library: Library, cuda: tuple[int, int] = (13, 0)) -> Cublas:
+def opened(ops: GpuPrefillOps, library: Library, cuda: tuple[int, int] = (13, 0)) -> Cublas:
     """The binding of a stand-in in the operators' stream."""
     return Cublas(ops.device, ops.stream, LibraryFile(Path(), cuda), library)

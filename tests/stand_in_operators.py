@@ -1,4 +1,4 @@
-"""The operators of the tests' card, in NumPy, as native_kernels/cuda/card.py says what each does."""
+"""The operators of the tests' GPU, in NumPy, as native_kernels/cuda/GPU.py says what each does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from native_kernels import reference
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
-from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm, CardVector
+from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
 
 F32 = NDArray[np.float32]
@@ -31,16 +31,16 @@ class StandInOperators(ABC):
 
     @abstractmethod
     def bytes_at(self, address: int, n_bytes: int) -> NDArray[np.uint8]:
-        """What lies at an address of the card. Raises: MemoryError where it is none."""
+        """What lies at an address of the GPU. Raises: MemoryError where it is none."""
 
     def array(self, address: int, count: int, dtype: Any = np.float32) -> NDArray[Any]:
-        """What lies at an address of the card, [count]; a view."""
+        """What lies at an address of the GPU, [count]; a view."""
         return self.bytes_at(address, count * np.dtype(dtype).itemsize).view(dtype)
 
     # ------------------------------------------------------------ products
 
     def unpack_rows(
-        self, raw: int, raw_stride: int, n_rows: int, to: CardMatrix, source_codec: str, rows: int = 0, first: int = 0
+        self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
     ) -> None:  # fmt: skip
         def step() -> None:
             width = ROW_CODECS[source_codec].n_bytes(to.n_cols)
@@ -52,11 +52,11 @@ class StandInOperators(ABC):
         if n_rows:
             self.do("unpack_rows", step)
 
-    def quantise(self, x: CardVector) -> None:
+    def quantise(self, x: GpuVector) -> None:
         self.do("quantise", lambda: self._round(x))
 
     def multiply(
-        self, matrices: Sequence[CardMatrix], x: CardVector, outs: Sequence[int], biases: Sequence[int] = (),
+        self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
         relu: bool = False,
     ) -> None:  # fmt: skip
         def step() -> None:
@@ -67,7 +67,7 @@ class StandInOperators(ABC):
         self.do("multiply", step)
 
     def expect(
-        self, matrix: CardMatrix, x: CardVector, bias: int, threshold: float, bits: int, among: int = 0,
+        self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
         copied: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
@@ -80,13 +80,13 @@ class StandInOperators(ABC):
 
         self.do("expect", step)
 
-    def signs(self, x: CardVector, to: CardVector) -> None:
+    def signs(self, x: GpuVector, to: GpuVector) -> None:
         self.do("signs", lambda: self._put(to, signs(self.array(x.values, x.n))))
 
     # ------------------------------------------------------------ neurons
 
     def hidden(
-        self, block: CardBlock, x: CardVector, bits: int, activation: Activation, threshold: float, h: int,
+        self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
         counts: int, gate_first: bool,
     ) -> None:  # fmt: skip
         def step() -> None:
@@ -106,10 +106,10 @@ class StandInOperators(ABC):
         assert gate_first in (False, True)
         self.do("hidden", step)
 
-    def down_parts(self, block: CardBlock) -> int:
+    def down_parts(self, block: GpuBlock) -> int:
         return min(3, max(1, block.n_slots // 8))
 
-    def down(self, block: CardBlock, h: int, parts: int) -> None:
+    def down(self, block: GpuBlock, h: int, parts: int) -> None:
         def step() -> None:
             values, n_parts = self.array(h, block.n_slots), self.down_parts(block)
             rows = np.where((values != 0)[:, None], self._values(block.down_t) * values[:, None], 0)
@@ -120,7 +120,7 @@ class StandInOperators(ABC):
         self.do("down", step)
 
     def activate(
-        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: CardVector, counts: int
+        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: GpuVector, counts: int
     ) -> None:  # fmt: skip
         def step() -> None:
             gated = up != 0
@@ -137,7 +137,7 @@ class StandInOperators(ABC):
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: CardNorm | None = None, to: CardVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None,
     ) -> None:  # fmt: skip
         def step() -> None:
             x = self.array(stream, n)
@@ -151,7 +151,7 @@ class StandInOperators(ABC):
 
         self.do("advance", step)
 
-    def norm(self, x: int, norm: CardNorm, to: CardVector) -> None:
+    def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         self.do("norm", lambda: self._put(to, self._normed(self.array(x, to.n), norm)))
 
     def copy(self, source: int, to: int, n_words: int) -> None:
@@ -167,8 +167,8 @@ class StandInOperators(ABC):
         self.do("angles", step)
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: CardKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: CardNorm | None, k_norm: CardNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
+        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         def step() -> None:
             position = int(self.array(state, 1, np.int32)[0])
@@ -189,7 +189,7 @@ class StandInOperators(ABC):
         self.do("rotate_and_store", step)
 
     def attend(
-        self, q: int, n_heads: int, kv: CardKv, state: int, to: CardVector, scale: float, softcap: float | None,
+        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
         window: int | None,
     ) -> None:  # fmt: skip
         def step() -> None:
@@ -225,17 +225,17 @@ class StandInOperators(ABC):
 
     # ------------------------------------------------------------ pieces
 
-    def _planes(self, matrix: CardMatrix) -> list[NDArray[np.uint8]]:
+    def _planes(self, matrix: GpuMatrix) -> list[NDArray[np.uint8]]:
         sizes = plane_row_bytes(matrix.codec, matrix.n_cols)
         return [
             self.bytes_at(plane, matrix.n_rows * size).reshape(matrix.n_rows, size)
             for plane, size in zip(matrix.planes, sizes, strict=True)
         ]
 
-    def _values(self, matrix: CardMatrix) -> F32:
+    def _values(self, matrix: GpuMatrix) -> F32:
         return from_planes(self._planes(matrix), matrix.codec, matrix.n_cols)
 
-    def _product(self, matrix: CardMatrix, x: CardVector, bias: int) -> F32:
+    def _product(self, matrix: GpuMatrix, x: GpuVector, bias: int) -> F32:
         assert matrix.n_cols == x.n, (matrix.n_cols, x.n)
         values = self.array(x.values, x.n)
         if matrix.reads_bytes:
@@ -245,12 +245,12 @@ class StandInOperators(ABC):
         found: F32 = self._values(matrix) @ values.astype(np.float32)
         return found + self.array(bias, matrix.n_rows) if bias else found
 
-    def _put(self, to: CardVector, values: F32) -> None:
+    def _put(self, to: GpuVector, values: F32) -> None:
         self.array(to.values, to.n)[:] = values
         if to.bytes:
             self._round(to)
 
-    def _round(self, x: CardVector) -> None:
+    def _round(self, x: GpuVector) -> None:
         n_groups = -(-x.n // _GROUP)
         padded = np.zeros(n_groups * _GROUP, np.float32)
         padded[: x.n] = self.array(x.values, x.n)
@@ -265,7 +265,7 @@ class StandInOperators(ABC):
         scales[:, 0] = top / np.float32(127)
         scales[:, 1] = scales[:, 0] * rounded.sum(axis=1, dtype=np.int32)
 
-    def _normed(self, x: F32, norm: CardNorm) -> F32:
+    def _normed(self, x: F32, norm: GpuNorm) -> F32:
         weight = self.array(norm.weight, x.shape[-1])
         if norm.kind == "rms":
             return _OPS.rms_norm(x, weight, norm.eps)
@@ -282,7 +282,7 @@ class StandInOperators(ABC):
         if counts:
             self.array(counts, 3, np.uint32)[:] += np.array([np.count_nonzero(one) for one in which], np.uint32)
 
-    def _kv(self, kv: CardKv, at: int, scales: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    def _kv(self, kv: GpuKv, at: int, scales: int) -> tuple[NDArray[Any], NDArray[Any] | None]:
         dtype = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}[kv.codec]
         shape = (kv.n_kv_heads, kv.capacity)
         numbers = self.array(at, kv.n_kv_heads * kv.capacity * kv.head_dim, dtype).reshape(*shape, kv.head_dim)
@@ -291,7 +291,7 @@ class StandInOperators(ABC):
         groups = -(-kv.head_dim // _GROUP)
         return numbers, self.array(scales, kv.n_kv_heads * kv.capacity * groups, np.float16).reshape(*shape, groups)
 
-    def _store(self, kv: CardKv, at: int, scales: int, position: int, values: F32) -> None:
+    def _store(self, kv: GpuKv, at: int, scales: int, position: int, values: F32) -> None:
         numbers, factors = self._kv(kv, at, scales)
         if factors is None:
             numbers[:, position] = values
@@ -305,7 +305,7 @@ class StandInOperators(ABC):
         numbers[:, position] = np.rint(grouped * steps[..., None]).reshape(padded.shape)[:, : kv.head_dim]
         factors[:, position] = top / np.float32(127)
 
-    def _stored(self, kv: CardKv, at: int, scales: int, n: int) -> F32:
+    def _stored(self, kv: GpuKv, at: int, scales: int, n: int) -> F32:
         numbers, factors = self._kv(kv, at, scales)
         found = numbers[:, :n].astype(np.float32)
         if factors is not None:

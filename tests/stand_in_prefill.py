@@ -1,4 +1,4 @@
-"""A graphics card for prompts of NumPy and the host's memory: what prefill.py does is tested without one.
+"""A GPU for prompts of NumPy and the host's memory: what prefill.py does is tested without one.
 
 Everything asked for is done at once. Memory begins as bytes 0xFF, so that what nobody wrote shows as no number.
 """
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.card import CardKv, CardNorm
+from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Weights
 from native_kernels.cuda.runtime.driver import CudaError, Device, Driver, Stream
 from native_kernels.reference import ReferenceOperators
 
@@ -93,7 +93,7 @@ def values_of(w: Weights) -> NDArray[np.float32]:
     return codec.decode(np.concatenate([scales, *parts], axis=2).reshape(w.n_rows, -1))
 
 
-class NumpyPrefillOps(CardPrefillOps):
+class NumpyPrefillOps(GpuPrefillOps):
     """The operators of native_kernels/cuda/prefill_ops.py in NumPy, on the memory of a HostDevice."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class NumpyPrefillOps(CardPrefillOps):
         self._product(values_of(w)[rows].T, x, n_tokens, out, bias, adds)
 
     def round(
-        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: CardNorm | None = None,
+        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: GpuNorm | None = None,
         out: Rows | None = None, adds: bool = False,
     ) -> None:  # fmt: skip
         values = rows_at(x, n_tokens, n).copy()
@@ -171,7 +171,7 @@ class NumpyPrefillOps(CardPrefillOps):
             there[:] = there + values if adds else values
 
     @staticmethod
-    def _normed(x: NDArray[Any], norm: CardNorm) -> NDArray[Any]:
+    def _normed(x: NDArray[Any], norm: GpuNorm) -> NDArray[Any]:
         n = x.shape[-1]
         weight = at(norm.weight, np.float32, n)
         if norm.kind == "rms":
@@ -209,7 +209,7 @@ class NumpyPrefillOps(CardPrefillOps):
         known = where >= 0
         at(fired, np.uint32, int(where.max()) + 1)[where[known]] += counts[known]
 
-    def _kept(self, kv: CardKv) -> list[tuple[NDArray[Any], NDArray[np.float16] | None]]:
+    def _kept(self, kv: GpuKv) -> list[tuple[NDArray[Any], NDArray[np.float16] | None]]:
         shape = (kv.n_kv_heads, kv.capacity, kv.head_dim)
         groups = -(-kv.head_dim // 32)
         return [
@@ -219,8 +219,8 @@ class NumpyPrefillOps(CardPrefillOps):
         ]  # fmt: skip
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
-        order: Any, q_norm: CardNorm | None, k_norm: CardNorm | None,
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
+        order: Any, q_norm: GpuNorm | None, k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         n_all, dim = n_heads + 2 * kv.n_kv_heads, kv.head_dim
         there = rows_at(qkv, n_tokens, n_all * dim)
@@ -237,7 +237,7 @@ class NumpyPrefillOps(CardPrefillOps):
             numbers[:, start : start + n_tokens] = values.swapaxes(0, 1)
 
     def attend(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, out: Rows, scale: float,
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         dim = kv.head_dim

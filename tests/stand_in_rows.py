@@ -1,5 +1,5 @@
-"""The rows of a card's matrices in NumPy: from a file's blocks to the planes of native_kernels/cuda/layouts.py and back
-to numbers. It knows no card."""
+"""The rows of a GPU's matrices in NumPy: from a file's blocks to the planes of native_kernels/cuda/layouts.py and back
+to numbers. It knows no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from native_kernels import lane_packing
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.layouts import card_codec, plane_row_bytes
+from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -24,7 +24,7 @@ _PARTS: dict[str, tuple[tuple[int, int], ...]] = {
 
 def to_planes(rows: U8, source_codec: str, n_cols: int) -> list[U8]:
     """Rows [n, row_bytes] as a file or a bundle stores them -> the planes [n, row bytes of the plane]."""
-    codec = card_codec(source_codec)
+    codec = gpu_codec(source_codec)
     widths = plane_row_bytes(codec, n_cols)
     if codec in _PARTS:
         if source_codec.endswith(".lanes"):

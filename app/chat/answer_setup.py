@@ -129,7 +129,7 @@ class AnswerSetup(QObject):
             model=place.model if place is not None else status.model if info is not None else "",
             loaded_mode=info.mode if info is not None else "",
             has_predictors=info.has_predictors if info is not None else True,
-            rates=self.rates.of(info.name, "cuda" if status.card else "cpu") if info is not None else {},
+            rates=self.rates.of(info.name, "cuda" if status.gpu else "cpu") if info is not None else {},
             cannot_compare=self.cannot_compare,
             is_elsewhere=place is not None,
             is_default=not own or own == default,

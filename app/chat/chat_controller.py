@@ -420,8 +420,8 @@ class ChatController(QObject):
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._has_predictors = info.has_predictors
-        if info.card_notes:
-            self.toast.emit(plain_figures(info.card_notes[-1]).rstrip("."), None)
+        if info.gpu_notes:
+            self.toast.emit(plain_figures(info.gpu_notes[-1]).rstrip("."), None)
         self._tell_what_sparse_becomes()
 
     def _tell_what_sparse_becomes(self) -> None:
@@ -541,7 +541,7 @@ class ChatController(QObject):
             tokens=stats.get("tokens", 0),
             context_used=stats.get("context_used"),
             left_out=stats.get("dropped_messages") or 0,
-            gpu_share=stats.get("gpu_neuron_load") if status.card else None,
+            gpu_share=stats.get("gpu_neuron_load") if status.gpu else None,
         )
 
     def _status_elsewhere(self, place: Place) -> EngineStatus:

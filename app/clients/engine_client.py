@@ -136,7 +136,7 @@ class EngineClient(QObject):
         self._rest()
 
     def _rest(self) -> None:
-        self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", card="",
+        self._set(phase=Phase.OFF, model="", description="", is_base=False, device="", device_reason="", gpu="",
                   done=0, total=0, compiling=False, cancelling=False, placement={}, vram_bytes=None,
                   gpu_share=None, tok_s=None, context_used=None, context_total=None, load_s=None)  # fmt: skip
         self.unloaded.emit()
@@ -209,7 +209,7 @@ class EngineClient(QObject):
         self._worker.use(location)
 
     def restart(self) -> None:
-        """Start the engine anew where it runs: a graphics card that failed is lost to its process. A load has to
+        """Start the engine anew where it runs: a GPU that failed is lost to its process. A load has to
         follow; an answer under way ends without a word."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._patience.stop()
@@ -297,13 +297,13 @@ class EngineClient(QObject):
                 log.warning("the engine could not read a request: %s", event.message)
 
     def _learn(self, news: dict[str, Any]) -> None:
-        """The model lies otherwise now: another program took memory of the card, or gave it back."""
+        """The model lies otherwise now: another program took memory of the GPU, or gave it back."""
         placement, notes = news.get("placement"), tuple(news.get("notes") or ())
         if "device" in news:
-            card = "" if news["device"] == "cpu" else str(news.get("card") or "GPU")
+            gpu = "" if news["device"] == "cpu" else str(news.get("gpu") or "GPU")
             reason = sentence(why_there(str(news.get("device_reason", ""))), *notes)
-            share = self.status.gpu_share if card else None
-            self._set(**self._where(card, reason, int(news.get("vram_bytes") or 0)) | {"gpu_share": share})
+            share = self.status.gpu_share if gpu else None
+            self._set(**self._where(gpu, reason, int(news.get("vram_bytes") or 0)) | {"gpu_share": share})
         if isinstance(placement, dict):
             self._set(placement=placement)
         if notes and notes != self._notes:
@@ -329,22 +329,22 @@ class EngineClient(QObject):
             self._tell_soon()
 
     def _on_the_card(self, event: protocol.Stats | protocol.GenerationResult) -> dict[str, Any]:
-        """Figures of the graphics card, where one computes; what is not known just now stays as it was."""
-        if not self.status.card:
+        """Figures of the GPU, where one computes; what is not known just now stays as it was."""
+        if not self.status.gpu:
             return {}
         figures: dict[str, Any] = {}
         if event.gpu_neuron_load is not None:
             figures["gpu_share"] = event.gpu_neuron_load
         if isinstance(event, protocol.GenerationResult):
             figures["vram_bytes"] = event.vram_bytes or None
-            if event.device == "cpu":  # the card was given up: the next answer is the processor's
+            if event.device == "cpu":  # the GPU was given up: the next answer is the processor's
                 figures |= self._where("", sentence(why_there(event.device_reason)))
         return figures
 
-    def _where(self, card: str, reason: str, vram_bytes: int = 0) -> dict[str, Any]:
-        """Where answers are computed from now on, and why. card: its name; empty: the processor computes alone."""
-        device = f"{short_name(card)} + CPU, {self._threads}" if card else f"CPU, {self._threads}"
-        return {"device": device, "device_reason": plain_figures(reason), "card": card, "gpu_share": None,
+    def _where(self, gpu: str, reason: str, vram_bytes: int = 0) -> dict[str, Any]:
+        """Where answers are computed from now on, and why. gpu: its name; empty: the processor computes alone."""
+        device = f"{short_name(gpu)} + CPU, {self._threads}" if gpu else f"CPU, {self._threads}"
+        return {"device": device, "device_reason": plain_figures(reason), "gpu": gpu, "gpu_share": None,
                 "vram_bytes": vram_bytes or None}  # fmt: skip
 
     def _answer_ended(self, **figures: Any) -> None:
@@ -365,13 +365,13 @@ class EngineClient(QObject):
             self._let_go()
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
-        self._loaded, self._notes = True, tuple(info.card_notes)
+        self._loaded, self._notes = True, tuple(info.gpu_notes)
         self._threads = tr_n("{n} thread", "{n} threads", info.threads)
-        card = "" if info.device == "cpu" else info.card or "GPU"
-        reason = sentence(why_there(info.device_reason), *info.card_notes)
+        gpu = "" if info.device == "cpu" else info.gpu or "GPU"
+        reason = sentence(why_there(info.device_reason), *info.gpu_notes)
         self._set(phase=Phase.READY, model=info.name, done=0, total=0, load_s=info.load_s, context_used=None,
                   description=info.description, is_base=info.kind == "base", context_total=info.context,
-                  placement=info.placement, **self._where(card, reason, info.vram_bytes))  # fmt: skip
+                  placement=info.placement, **self._where(gpu, reason, info.vram_bytes))  # fmt: skip
         self.loaded.emit(info)
         self.ready.emit()
 

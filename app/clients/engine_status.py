@@ -70,7 +70,7 @@ class EngineStatus:
     model: str = ""  # display name of the model
     device: str = ""  # "CPU, 1 thread", "RTX 4090 + CPU, 7 threads"
     device_reason: str = ""  # why it runs there, in one sentence
-    card: str = ""  # the graphics card's name, where one computes
+    gpu: str = ""  # the name of the GPU that computes, if one does
     vram_bytes: int | None = None  # what the engine holds on it
     gpu_share: float | None = None  # of the neurons computed, those on the card; of the answer now, then of the last
     done: int = 0  # of the current stage: bytes while loading, tokens while reading

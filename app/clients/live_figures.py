@@ -193,7 +193,7 @@ class LiveFigures:
             Fact(UNKNOWN if prefill is None else rate(prefill), tr("reading"), tr("How fast the prompt was read")),
             Fact(share(None if told is None else told.active_share), tr("neurons active"), active),
         ]
-        if self.status.card:
+        if self.status.gpu:
             load = self.status.gpu_share if told is None or told.gpu_neuron_load is None else told.gpu_neuron_load
             facts.append(
                 Fact(share(load), tr("on the GPU"), tr("Of the neurons computed, those that the GPU computes"))
@@ -202,7 +202,7 @@ class LiveFigures:
 
     def token_times(self) -> TokenTimes:
         """Where the time of a token goes."""
-        has_gpu, live = bool(self.status.card), self.measured
+        has_gpu, live = bool(self.status.gpu), self.measured
         if live is None:
             return TokenTimes(None, (), has_gpu)
         gpu = [(f"gpu-{key}", "gpu", tr(_WORDS[key]), live.gpu_s[key]) for key in _ORDER if live.gpu_s.get(key)]
@@ -286,7 +286,7 @@ class LiveFigures:
         """Hearth's bytes on the card; where the driver does not tell, what the engine says it holds on its card."""
         if gpu.vram_process_bytes is not None or gpu.vram_used_bytes is None:
             return gpu.vram_process_bytes
-        return (status.vram_bytes or 0) if not status.card or gpu.name == status.card else 0
+        return (status.vram_bytes or 0) if not status.gpu or gpu.name == status.gpu else 0
 
     def _others(self, gpu: GpuSample) -> float | None:
         held = self._held(gpu, self.status)

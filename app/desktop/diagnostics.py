@@ -185,7 +185,7 @@ def _settings(settings: AppSettings) -> list[str]:
 def _state(places: AppPaths, moment: Moment) -> list[str]:
     status = moment.status
     lines = [
-        f"Engine {status.phase}, {'on GPU and CPU' if status.card else 'on the CPU'}",
+        f"Engine {status.phase}, {'on GPU and CPU' if status.gpu else 'on the CPU'}",
         f"Context {_figure(status.context_used)} of {_figure(status.context_total)} tokens",
         f"Rate {_figure(status.tok_s)} tok/s, GPU share {_figure(status.gpu_share)}",
         f"Loaded in {_figure(status.load_s)} s",

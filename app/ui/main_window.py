@@ -628,11 +628,11 @@ def where_it_runs(info: LoadedModelInfo) -> str:
     """Where the model runs now, and why."""
     if info.device == "cpu":
         now = tr("Now on the CPU")
-    elif info.card:
-        now = tr("Now on {card} and the CPU", card=short_name(info.card))
+    elif info.gpu:
+        now = tr("Now on {card} and the CPU", card=short_name(info.gpu))
     else:
         now = tr("Now on the GPU and the CPU")
-    return plain_figures(sentence(now, why_there(info.device_reason), *info.card_notes))
+    return plain_figures(sentence(now, why_there(info.device_reason), *info.gpu_notes))
 
 
 class FirstPaint(QObject):

@@ -99,7 +99,7 @@ def _stats_values(stats: GenerationStats, model: LoadedModel | None) -> dict[str
         "active_share": stats.active_share,
         "fired_share": stats.fired_share,
         "vram_bytes": 0 if model is None else model.vram_bytes,
-        "vram_parts_bytes": None if model is None or model.card is None else model.card.part_bytes,
+        "vram_parts_bytes": None if model is None or model.gpu is None else model.gpu.part_bytes,
         "ram_bytes": process_ram_bytes(),
         "context_full": stats.context_full,
         "device": None if model is None else model.device,

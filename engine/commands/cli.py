@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
             metavar="FILE",
             help="a saved hardware profile instead of a probe, or the name of one that comes with Hearth",
         )
-        sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
+        sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the GPU")
         sub.add_argument("--mode", choices=MODES, default="auto")
         sub.add_argument(
             "--kv-cache", choices=KV_CODECS, help="how keys and values are kept (default: f16; f32 without kernels)"
@@ -196,7 +196,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_json(sub)
 
     sub = command(
-        "solve", solve.solve, "Which neurons and parts of a model go on the graphics card.",
+        "solve", solve.solve, "Which neurons and parts of a model go on the GPU.",
         "starter-chat --hardware pc-high --vram-budget 1",
     )  # fmt: skip
     add_model(sub)
@@ -244,7 +244,7 @@ def build_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     sub.add_argument("--query", metavar="WORDS", help="only those with these words in name, maker, family or licence")
     sub.add_argument("--hardware", metavar="FILE", help="for the machine of a saved profile, or of one by name")
-    sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the card")
+    sub.add_argument("--vram-budget", type=float, metavar="GIB", help="the most that may be held on the GPU")
     sub.add_argument("--context", type=int, help="tokens of context (default: as when it is loaded)")
     sub.add_argument("--json", action="store_true", help="print one JSON object a line")
 

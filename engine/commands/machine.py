@@ -12,11 +12,11 @@ def probe(arguments: argparse.Namespace) -> int:
 
     profile = hardware.probe()
     if arguments.measure:
-        from engine.machine.card_speed import measure_cards
+        from engine.machine.gpu_speed import measure_gpus
         from engine.machine.measured_hardware import remember
 
         threads = arguments.threads or hardware.default_threads(profile)
-        profile = measure_cards(hardware.measure(profile, threads=threads), threads)
+        profile = measure_gpus(hardware.measure(profile, threads=threads), threads)
         remember(profile, threads)
     if arguments.json:
         print_json(profile.to_json())

@@ -117,8 +117,8 @@ def bench(arguments: argparse.Namespace) -> int:
     print(f"device   {result.device}: {result.device_reason}")
     print(f"bytes    {moved / 1e6:.1f} MB per token, {percent(result.active_share)} of neurons active")
     if result.device == "cuda":
-        on_card = result.bytes_per_token["gpu"]
-        print(f"card     {on_card / 1e6:.1f} MB of them, {percent(result.gpu_neuron_load)} of the "
+        on_gpu = result.bytes_per_token["gpu"]
+        print(f"GPU     {on_gpu / 1e6:.1f} MB of them, {percent(result.gpu_neuron_load)} of the "
               f"neurons computed; {result.vram_bytes / 1e9:.2f} GB of VRAM held")  # fmt: skip
     if result.predictor_kinds:
         kinds = ", ".join(f"{kind} in {layers} layers" for kind, layers in result.predictor_kinds.items())

@@ -99,7 +99,7 @@ class DecodeProgram:
         """The program of the last token; of float32 in the cache before the first one."""
         return self.program_for(self._layout)
 
-    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
+    def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder says."""
         self._timed = on
         if self._program is not None:
@@ -109,8 +109,8 @@ class DecodeProgram:
         """As Decoder says. They add up to what the program took."""
         return self.program.stage_seconds()
 
-    def card_seconds(self) -> dict[str, float]:
-        """As Decoder says: there is no card."""
+    def gpu_seconds(self) -> dict[str, float]:
+        """As Decoder says: there is no GPU."""
         return {}
 
     def accepts(self, cache: KVCache) -> bool:

@@ -78,7 +78,7 @@ def _lists_neurons(header: Header) -> bool:
 def _refuse_gpu_index(path: Path, header: Header) -> None:
     if _lists_neurons(header):
         raise UnsupportedModelError(
-            f"{path.name} is no model: PowerInfer noted in it which neurons of one it kept on a graphics card.",
+            f"{path.name} is no model: PowerInfer noted in it which neurons of one it kept on a GPU.",
             "Choose the model's own .gguf file beside it; Hearth does not need this one.",
         )
 

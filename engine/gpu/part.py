@@ -1,4 +1,4 @@
-"""A model's part on a card that other programs use as well: what it gives back to them, and when it takes it again.
+"""A model's part on a GPU that other programs use as well: what it gives back to them, and when it takes it again.
 
 How it is placed and loaded is engine/gpu/placed_part.py's, when which of it is worth while engine/gpu/room.py's.
 """
@@ -13,24 +13,24 @@ from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, Engin
 from engine.gpu.placed_part import PlacedPart, Progress
 from engine.gpu.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.gpu.trial import budget, choice
-from engine.gpu.trial.choice import CardFullError, CardUnusableError, OpenedCard
+from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
 
-class CardPart(PlacedPart):
-    """As PlacedPart, and how it gets on with others. reopen: how a card that was given back is opened once more."""
+class GpuPart(PlacedPart):
+    """As PlacedPart, and how it gets on with others. reopen: how a GPU that was given back is opened once more."""
 
     def make_ready(self, mode: Mode) -> None:
         """So that `transformer` has it: placed anew where there is no room for what the mode needs, and given up where
-        the card fails. Between answers."""
+        the GPU fails. Between answers."""
         try:
             self.transformer(mode)
         except (DeviceMemoryError, CudaOutOfMemoryError):
@@ -41,7 +41,7 @@ class CardPart(PlacedPart):
     # ------------------------------------------------------------ giving back
 
     def ease(self, at_once: bool = False) -> None:
-        """Places the model with less room where others need the card's memory. Between answers.
+        """Places the model with less room where others need the GPU's memory. Between answers.
 
         at_once: because memory ran out, however much is free. Where the person gave the budget, only then.
         """
@@ -52,12 +52,12 @@ class CardPart(PlacedPart):
         if not at_once and not self._room.is_short(free):
             return
         self._room.shrink(self._loaded.placement.vram_bytes, free)
-        self._note("The graphics card's memory ran short: less of the model is there now.")
+        self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
     def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
-        """Between answers, while nobody waits: gives back where others need the card's memory, or RAM that is pinned,
-        and takes again what they have left of the card's. The seconds after which to look again; None: never.
+        """Between answers, while nobody waits: gives back where others need the GPU's memory, or RAM that is pinned,
+        and takes again what they have left of the GPU's. The seconds after which to look again; None: never.
 
         cancelled: stops it before anything is moved. Raises nothing; what was done is in `notes`.
         """
@@ -69,15 +69,15 @@ class CardPart(PlacedPart):
         try:
             self._take_back(cancelled)
         except Cancelled:
-            log.info("What is free of the card is not taken now: there is something to answer")
+            log.info("What is free of the GPU is not taken now: there is something to answer")
         away = self._loaded is None and not self._is_away
         return None if away else max(self._room.seconds_to_look, 0.1)
 
     def _take_back(self, cancelled: Callable[[], bool]) -> None:
-        gpu, held = self._opened.gpu, self.vram_bytes
-        free = self._free_bytes() if self._loaded is not None else budget.free_bytes(gpu.index)
+        info, held = self._opened.info, self.vram_bytes
+        free = self._free_bytes() if self._loaded is not None else budget.free_bytes(info.index)
         now = 0 if self._loaded is None else self._budget_bytes
-        found = self._room.to_take_back(free, held, gpu.total_bytes or 0, now)
+        found = self._room.to_take_back(free, held, info.total_bytes or 0, now)
         if found is None or (self._loaded is not None and self._is_all_there):
             return
         limit, more = self._room.limit, found - self._first_budget_bytes
@@ -88,8 +88,8 @@ class CardPart(PlacedPart):
                 self._open_again()
             # Once the old part is gone there is no way back.
             self._load_again(self._mode, lambda: self._loaded is not None and cancelled())
-        except CardUnusableError as error:
-            log.info("The card cannot be had again: %s", error)
+        except GpuUnusableError as error:
+            log.info("The GPU cannot be had again: %s", error)
         except Cancelled:
             self._room.limit = limit  # nothing was touched
             raise
@@ -98,29 +98,29 @@ class CardPart(PlacedPart):
             return
         self._is_away = False
         self._room.worked()
-        self._note("Memory of the graphics card is free again: more of the model is there now.")
+        self._note("Memory of the GPU is free again: more of the model is there now.")
 
     @property
     def _is_all_there(self) -> bool:
-        """Whether nothing of the model could be on the card that is not."""
+        """Whether nothing of the model could be on the GPU that is not."""
         placement = self._now.placement
         everywhere = placement.attention.count("gpu") == placement.n_layers and placement.head == "gpu"
         return everywhere and placement.hot_neurons == placement.n_layers * placement.neurons
 
     def _open_again(self) -> None:
-        """Raises: CardUnusableError."""
+        """Raises: GpuUnusableError."""
         if self._reopen is None:
-            raise CardUnusableError("it was given back for good")
+            raise GpuUnusableError("it was given back for good")
         self._opened = self._reopen()
-        self._card = self._opened.card
+        self._gpu = self._opened.gpu
 
     def _free_bytes(self) -> int | None:
-        """Of the card, as its own driver says at once; None: nobody says."""
-        if not isinstance(self._card, CudaCard):
-            return budget.free_bytes(self._opened.gpu.index)
+        """Of the GPU, as its own driver says at once; None: nobody says."""
+        if not isinstance(self._gpu, CudaGpu):
+            return budget.free_bytes(self._opened.info.index)
         try:
-            self._card.enter()
-            return self._card.device.memory()[0]
+            self._gpu.enter()
+            return self._gpu.device.memory()[0]
         except CudaError:
             return None
 
@@ -128,86 +128,86 @@ class CardPart(PlacedPart):
         """Where that fails, the processor computes from here on, until there is memory again."""
         try:
             self.load(mode, cancelled=cancelled, balancing=False)  # somebody may be waiting for an answer
-        except (CardUnusableError, EngineError, CudaError) as error:
+        except (GpuUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)
 
     def after_failure(self, error: DeviceFailedError) -> None:
-        """After an answer that ended so: with less room where memory ran out, by the processor where the card is lost.
+        """After an answer that ended so: with less room where memory ran out, by the processor where the GPU is lost.
         The error's hint says what follows."""
         if isinstance(error.__cause__, CudaOutOfMemoryError):
-            error.hint = "Send the message again: less of the model is on the graphics card now."
+            error.hint = "Send the message again: less of the model is on the GPU now."
             self.ease(at_once=True)
         elif not self._works():
             error.hint = (
-                "Send the message again: the processor computes it. To try the card again, load the model again."
+                "Send the message again: the processor computes it. To try the GPU again, load the model again."
             )
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:
-        """The card is not used any more; reason: half a sentence. Raises nothing."""
+        """The GPU is not used any more; reason: half a sentence. Raises nothing."""
         self._is_away = False
         self._drop()
-        self._close_card()
-        self.reason = f"The graphics card is not used any more: {reason.rstrip('.')}"
+        self._close_gpu()
+        self.reason = f"The GPU is not used any more: {reason.rstrip('.')}"
 
     def stand_aside(self, reason: str) -> None:
-        """The card is given back until there is memory for the model; reason: a sentence."""
+        """The GPU is given back until there is memory for the model; reason: a sentence."""
         self._drop()
-        self._close_card()
+        self._close_gpu()
         self._is_away, self.reason = self._reopen is not None, reason
 
     def close(self) -> None:
-        """Gives all of it back, the card too. A second time does nothing."""
+        """Gives all of it back, the GPU too. A second time does nothing."""
         self._is_away = False
         self._drop()
-        self._close_card()
+        self._close_gpu()
 
     def _works(self) -> bool:
-        """Whether the card still answers."""
+        """Whether the GPU still answers."""
         try:
-            self._card.enter()
-            self._card.synchronize()
+            self._gpu.enter()
+            self._gpu.synchronize()
         except CudaError:
             return False
         return True
 
 
 def load_part(
-    gpu: GpuInfo,
+    info: GpuInfo,
     profile: HardwareProfile,
     threads: int,
     base: LoadContext,
     progress: Progress = lambda done, total: None,
     cancelled: Callable[[], bool] = lambda: False,
-) -> tuple[CardPart | None, str]:
-    """The model's part on the card, or None and why there is none, in one sentence.
+) -> tuple[GpuPart | None, str]:
+    """The model's part on the GPU, or None and why there is none, in one sentence.
 
-    Where others hold the card's memory, the part is there, not usable yet, with that reason.
+    Where others hold the GPU's memory, the part is there, not usable yet, with that reason.
 
-    Raises: where the card was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
+    Raises: where the GPU was asked for by name DeviceUnavailableError, or what the solver says; Cancelled.
     """
     engine = base.engine
     base.steps.begin("machine")
-    if not engine.hardware_file:  # measured once, before anything lies on the card
+    if not engine.hardware_file:  # measured once, before anything lies on the GPU
         if cancelled():
             raise Cancelled
-        profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), cards=True)
-        gpu = next((one for one in profile.gpus if one.uuid == gpu.uuid), gpu)
+        profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), gpus=True)
+        info = next((one for one in profile.gpus if one.uuid == info.uuid), info)
     try:
-        if not gpu.usable:
-            raise CardUnusableError(gpu.reasons[-1])
-        card = gpu
+        if not info.usable:
+            raise GpuUnusableError(info.reasons[-1])
+        gpu = info
 
-        base.steps.begin("card")
+        base.steps.begin("gpu")
 
-        def open_card(cancelled: Callable[[], bool] = lambda: False) -> OpenedCard:
-            return choice.open_tried(card, profile, threads, not engine.hardware_file, cancelled)
+        def open_gpu(cancelled: Callable[[], bool] = lambda: False) -> OpenedGpu:
+            return choice.open_tried(gpu, profile, threads, not engine.hardware_file, cancelled)
 
-        part = CardPart(open_card(cancelled), base, open_card)
+        part = GpuPart(open_gpu(cancelled), base, open_gpu)
         try:
             part.load(engine.mode, progress, cancelled)
-        except CardFullError as error:
+        except GpuFullError as error:
             part.stand_aside(f"The processor computes: {error}")
             if engine.device == "cuda" or engine.vram_budget_gib is not None:
                 raise
@@ -216,12 +216,12 @@ def load_part(
         except BaseException:
             part.close()
             raise
-    except CardUnusableError as error:
+    except GpuUnusableError as error:
         choice.refuse(engine, str(error))
         return None, f"The processor computes: {error}"
     except EngineError as error:
         if engine.device == "cuda":
             raise
-        log.info("The graphics card is not used: %s", error)
+        log.info("The GPU is not used: %s", error)
         return None, f"The processor computes: {error.message.rstrip('.')}"
     return part, ""

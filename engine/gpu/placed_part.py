@@ -1,4 +1,4 @@
-"""The part of a loaded model that a card computes: placed, loaded, made ready to answer.
+"""The part of a loaded model that a GPU computes: placed, loaded, made ready to answer.
 
 It can be placed anew while the model stays loaded: every conversation then begins with an empty cache. When that is
 done is engine/gpu/part.py's to decide; nothing here computes, what does is engine/gpu/token/transformer.py.
@@ -16,20 +16,20 @@ from engine.adaptation import Adaptation, can_learn
 from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu.batch.batch import CardBatch, batch_ops, open_card_batch
+from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.placed_words import is_for_want_of_memory, why_unused, words_of
 from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
-from engine.gpu.room import CardRoom
+from engine.gpu.room import GpuRoom
 from engine.gpu.token.balance import TOKENS, Timed, settle, timed
-from engine.gpu.token.decode_program import PATIENCE_S, CardDecodeProgram
-from engine.gpu.token.transformer import CardTransformer
+from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
+from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.trial import budget
-from engine.gpu.trial.choice import CardFullError, CardUnusableError, OpenedCard
-from engine.gpu.weights.cache import CardCache, KvRegion
-from engine.gpu.weights.loading import LoadedCard, load_onto_card
+from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
+from engine.gpu.weights.cache import GpuCache, KvRegion
+from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
@@ -37,8 +37,8 @@ from engine.model.read_in import ReadIn, parts_of, spans_of
 from engine.model.transformer import FfnExecutor
 from engine.modes import choose_mode
 from engine.placement import memory_plan
-from engine.placement.card_bytes import kv_layer_bytes
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.lanes import LaneTimes
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.rebalancing import could_reach
@@ -46,7 +46,7 @@ from engine.placement.solving import Solved, solve_model
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 
@@ -62,26 +62,26 @@ Progress = Callable[[int, int], None]
 
 
 class PlacedPart:
-    """All methods: one thread at a time, each enters the card. Where the card fails, `is_usable` is False from then on.
+    """All methods: one thread at a time, each enters the GPU. Where the GPU fails, `is_usable` is False from then on.
 
     placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
     whenever what was made here is no longer to be used. reading: what reads its files in behind the load. reason: why
-    the card computes, or why no longer, in words.
+    the GPU computes, or why no longer, in words.
     """
 
-    def __init__(self, opened: OpenedCard, base: LoadContext, reopen: Callable[[], OpenedCard] | None = None) -> None:
-        """The card becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
-        CardUnusableError."""
-        self._opened, self._card, self._base = opened, opened.card, base
-        self._loaded: LoadedCard | None = None
+    def __init__(self, opened: OpenedGpu, base: LoadContext, reopen: Callable[[], OpenedGpu] | None = None) -> None:
+        """The GPU becomes the part's own, which `close` gives back. reopen: opens it once more after that; may raise
+        GpuUnusableError."""
+        self._opened, self._gpu, self._base = opened, opened.gpu, base
+        self._loaded: LoadedGpu | None = None
         self._region: KvRegion | None = None
-        self._made: dict[Mode, tuple[CardTransformer, CardDecodeProgram]] = {}
+        self._made: dict[Mode, tuple[GpuTransformer, GpuDecodeProgram]] = {}
         self._prompts: Prompts | None = None
         self._in_place: InPlace | None = None
-        self._batch: tuple[tuple[Mode, int], CardBatch] | None = None
-        self._room = CardRoom(base.engine.vram_budget_gib is None)
+        self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
+        self._room = GpuRoom(base.engine.vram_budget_gib is None)
         self._reopen = reopen
-        self._is_away = False  # the card was given back for want of memory, and may be had again
+        self._is_away = False  # the GPU was given back for want of memory, and may be had again
         self._mode: Mode = base.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
@@ -104,7 +104,7 @@ class PlacedPart:
         """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
         anew where its own tokens show that one side would wait for the other, which may take as long again.
 
-        Raises: CardUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
+        Raises: GpuUnusableError where nothing is placed there, or memory runs out however little it is; EngineErrors
         of the solver; Cancelled.
         """
 
@@ -122,14 +122,14 @@ class PlacedPart:
 
     def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
         """As `load`, and what a token takes on either side, where that is asked for and can be told."""
-        self._card.enter()
+        self._gpu.enter()
         for _ in range(_ATTEMPTS):
             solved = self._solved(mode, cancelled)
             placement = solved.placement
             self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
                 why = why_unused(placement)
-                raise CardFullError(why) if is_for_want_of_memory(placement) else CardUnusableError(why)
+                raise GpuFullError(why) if is_for_want_of_memory(placement) else GpuUnusableError(why)
             try:
                 self._load(placement, progress, cancelled)
                 times = self._timed(solved, cancelled) if timing else None
@@ -141,13 +141,13 @@ class PlacedPart:
                 continue
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
-                raise CardUnusableError(f"{self._opened.gpu.name} failed while it was loaded ({error})") from error
+                raise GpuUnusableError(f"{self._opened.info.name} failed while it was loaded ({error})") from error
             self.reason = words_of(self.name, placement)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
             return solved, times
-        raise CardFullError(f"the memory of {self._opened.gpu.name} ran out {_ATTEMPTS} times while it was loaded")
+        raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
     def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> LaneTimes | None:
         """None where there is nothing to balance: neither side could take neurons from the other."""
@@ -173,7 +173,7 @@ class PlacedPart:
         return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
 
     def _pin(self, reading: ReadIn) -> None:
-        """Has the card read the cold neurons in place in prompts, where the RAM has room for that."""
+        """Has the GPU read the cold neurons in place in prompts, where the RAM has room for that."""
         base, place = self._base, self._in_place
         if place is None:
             return
@@ -204,7 +204,7 @@ class PlacedPart:
 
         steps.begin("placing")
         return solve_model(
-            base.opened, engine, cancelled=cancelled, weights=base.weights, gpu=self._opened.gpu,
+            base.opened, engine, cancelled=cancelled, weights=base.weights, gpu=self._opened.info,
             vram_bytes=self._room.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
             lanes=self._lanes,
         )  # fmt: skip
@@ -221,18 +221,18 @@ class PlacedPart:
             learned = Adaptation(base.opened).learned_hot(placement.in_slots)
         steps.begin("predictors")
         predictor = base.modes.predictor if placement.mode == "sparse" else None
-        assert base.backend.kernels is not None, "a card is not used without the kernels"
-        loaded = self._loaded = load_onto_card(
-            self._card, base.backend.kernels.pool, config, base.weights, predictor, placement,
+        assert base.backend.kernels is not None, "a GPU is not used without the kernels"
+        loaded = self._loaded = load_onto_gpu(
+            self._gpu, base.backend.kernels.pool, config, base.weights, predictor, placement,
             base.context * base.engine.sequences, base.kv_codec, progress, cancelled, learned, steps,
         )  # fmt: skip
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
-        self._region = KvRegion(self._card, layers, base.kv_codec)
+        self._region = KvRegion(self._gpu, layers, base.kv_codec)
         side = loaded.hot_side
         if side is not None:
             self.blocks = HotBlocks(config, base.weights, loaded.placed, lambda slots: side, side.neuron_in)
         look()
-        steps.begin("programs of the card")
+        steps.begin("programs of the GPU")
         with interrupted_by(look):
             self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
 
@@ -242,7 +242,7 @@ class PlacedPart:
         wanted = self._base.engine.mode
         if wanted == "auto" or mode != wanted:
             zeros = self._base.opened.config.has_zeros
-            words = "Predicted to be the fastest with the card" if zeros else choose_mode(self._base.opened, wanted)[1]
+            words = "Predicted to be the fastest with the GPU" if zeros else choose_mode(self._base.opened, wanted)[1]
             return mode, words
         return mode, choose_mode(self._base.opened, wanted)[1]
 
@@ -250,17 +250,17 @@ class PlacedPart:
 
     @property
     def name(self) -> str:
-        """The card's name."""
-        return self._opened.gpu.name
+        """The GPU's name."""
+        return self._opened.info.name
 
     @property
-    def gpu(self) -> GpuInfo:
-        """The card, with its figures."""
-        return self._opened.gpu
+    def info(self) -> GpuInfo:
+        """The GPU, with its figures."""
+        return self._opened.info
 
     @property
     def chosen(self) -> str:
-        """Why this card of those there are."""
+        """Why this GPU of those there are."""
         return self._base.chosen
 
     @property
@@ -271,20 +271,20 @@ class PlacedPart:
     def placement(self) -> Placement:
         return self._now.placement
 
-    def transformer(self, mode: Mode) -> CardTransformer:
+    def transformer(self, mode: Mode) -> GpuTransformer:
         """What computes in a mode; the same one for as long as the generation is.
 
-        Raises: DeviceMemoryError where the mode's predictors do not lie on the card and there is no room for them.
+        Raises: DeviceMemoryError where the mode's predictors do not lie on the GPU and there is no room for them.
         """
         if mode not in self._made:
-            self._card.enter()
+            self._gpu.enter()
             self._made[mode] = self._make(mode)
         return self._made[mode][0]
 
-    def _make(self, mode: Mode) -> tuple[CardTransformer, CardDecodeProgram]:
+    def _make(self, mode: Mode) -> tuple[GpuTransformer, GpuDecodeProgram]:
         base, loaded, config = self._base, self._now, self._base.opened.config
         assert self._region is not None, "it is loaded"
-        assert base.backend.kernels is not None, "a card is not used without the kernels"
+        assert base.backend.kernels is not None, "a GPU is not used without the kernels"
         predictor = base.modes.predictor if mode == "sparse" else None
         if predictor is not None and not loaded.has_predictors:
             self._add_predictors()
@@ -299,21 +299,21 @@ class PlacedPart:
 
         counters.collect_with(collect)
         tables = None if blocks is None else blocks.tables
-        program = CardDecodeProgram(
-            self._card, config, base.weights, loaded.model, mode, counters, base.backend.kernels.pool, self._region,
+        program = GpuDecodeProgram(
+            self._gpu, config, base.weights, loaded.model, mode, counters, base.backend.kernels.pool, self._region,
             predictor, tables, self._opened.execution, PATIENCE_S,
         )  # fmt: skip
         try:
-            program.capture()  # here: the program is compiled in a thread that has not entered the card
-            if self._prompts is None and isinstance(self._card, CudaCard):
-                self._prompts = self._open_prompts(self._card, executor, base.backend.kernels.pool)
+            program.capture()  # here: the program is compiled in a thread that has not entered the GPU
+            if self._prompts is None and isinstance(self._gpu, CudaGpu):
+                self._prompts = self._open_prompts(self._gpu, executor, base.backend.kernels.pool)
             many = None if self._prompts is None else self._prompts.of_mode(executor)
-            return CardTransformer(config, base.weights, executor, operators, program, many), program
+            return GpuTransformer(config, base.weights, executor, operators, program, many), program
         except BaseException:
             program.close()
             raise
 
-    def batch(self, mode: Mode, sequences: int) -> CardBatch:
+    def batch(self, mode: Mode, sequences: int) -> GpuBatch:
         """What decodes so many sequences of `new_cache` together; the same one until another is asked for.
 
         Raises: InvalidRequestError, with the reason, where they cannot be; CudaOutOfMemoryError.
@@ -322,11 +322,11 @@ class PlacedPart:
             self._close_batch()
             graph, region, base = self.transformer(mode), self._region, self._base
             assert region is not None, "it is loaded"
-            assert base.backend.kernels is not None, "a card is not used without the kernels"
+            assert base.backend.kernels is not None, "a GPU is not used without the kernels"
             tables = None if self.blocks is None else self.blocks.tables
-            found = open_card_batch(
-                self._card, base.weights, self._now.model, graph, base.backend.kernels, region, tables,
-                base.modes.predictor if mode == "sparse" else None, batch_ops(self._card), sequences,
+            found = open_gpu_batch(
+                self._gpu, base.weights, self._now.model, graph, base.backend.kernels, region, tables,
+                base.modes.predictor if mode == "sparse" else None, batch_ops(self._gpu), sequences,
             )  # fmt: skip
             self._batch = (mode, sequences), found
         return self._batch[1]
@@ -337,34 +337,34 @@ class PlacedPart:
             with contextlib.suppress(CudaError):
                 batch[1].close()
 
-    def _open_prompts(self, card: CudaCard, executor: FfnExecutor, pool: Pool) -> Prompts:
+    def _open_prompts(self, gpu: CudaGpu, executor: FfnExecutor, pool: Pool) -> Prompts:
         base, loaded = self._base, self._now
         sizes = ModelBytes.of(base.opened, base.weights)
         config, budget_bytes = base.opened.config, loaded.placement.origins.vram_budget_bytes
         room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
-        self._in_place = InPlace(card.device)
+        self._in_place = InPlace(gpu.device)
         return Prompts(
-            card, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context, room,
-            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.gpu, budget_bytes), self.gpu,
+            gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context, room,
+            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.info, budget_bytes), self.info,
         )  # fmt: skip
 
     @property
     def streaming_speed(self) -> StreamingSpeed:
-        """What a prompt costs whose cold neurons pass over the bus, by what was measured when the card was tried."""
-        placement, gpu, config = self._now.placement, self._opened.gpu, self._base.opened.config
+        """What a prompt costs whose cold neurons pass over the bus, by what was measured when the GPU was tried."""
+        placement, info, config = self._now.placement, self._opened.info, self._base.opened.config
         sizes = ModelBytes.of(self._base.opened, self._base.weights)
         cold = sum(
             (config.d_ff - len(hot)) * int(neuron)
             for hot, neuron, home in zip(placement.hot, sizes.neuron, placement.attention, strict=True)
             if home == "gpu"
         )
-        bus = gpu.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
+        bus = info.pcie_bytes_per_s or UNKNOWN_PCIE_BYTES_PER_S
         return StreamingSpeed(cold, bus, self._opened.cpu_bytes_per_s or bus, placement.objective)
 
     def measure_streaming(self) -> Rates | None:
         """How fast cold neurons are gathered for a prompt and travel, as things are now; None where none do. Between
         answers. Raises: CudaError."""
-        self._card.enter()
+        self._gpu.enter()
         return None if self._prompts is None else self._prompts.measure()
 
     @property
@@ -383,32 +383,32 @@ class PlacedPart:
             loaded.add_predictors(self._base.weights, self._base.modes.predictor)
         except CudaOutOfMemoryError as error:
             raise DeviceMemoryError(
-                "There is no room on the graphics card for the model's predictors.",
+                "There is no room on the GPU for the model's predictors.",
                 "Load the model again in sparse mode, so that they are placed there.",
             ) from error
 
-    def new_cache(self, context: int) -> CardCache:
-        """An empty cache for so many tokens, whose layers on the card take turns with the others' there."""
+    def new_cache(self, context: int) -> GpuCache:
+        """An empty cache for so many tokens, whose layers on the GPU take turns with the others' there."""
         assert self._region is not None, "it is loaded"
-        return CardCache(self._base.opened.config, context, self._region)
+        return GpuCache(self._base.opened.config, context, self._region)
 
     # ------------------------------------------------------------ what it takes
 
     @property
     def part_bytes(self) -> dict[str, int]:
-        """Bytes on the card by part, as a placement has them; all that was asked for."""
+        """Bytes on the GPU by part, as a placement has them; all that was asked for."""
         if self._loaded is None:
             return {}
         scratch = sum(program.n_bytes for _, program in self._made.values())
         scratch += 0 if self._batch is None else self._batch[1].n_bytes
         scratch += 0 if self._prompts is None else self._prompts.n_bytes
         scratch += memory_plan.EXCHANGE_BYTES if self._loaded.hot_side is not None else 0
-        return {**self._loaded.part_bytes, "scratch": scratch, "context": memory_plan.context_bytes(self._opened.gpu)}
+        return {**self._loaded.part_bytes, "scratch": scratch, "context": memory_plan.context_bytes(self._opened.info)}
 
     @property
     def bytes_per_s(self) -> float | None:
-        """How fast the card's memory is read; None where nobody has measured it."""
-        return self._opened.gpu.bytes_per_s
+        """How fast the GPU's memory is read; None where nobody has measured it."""
+        return self._opened.info.bytes_per_s
 
     def kv_bytes(self, positions: int) -> int:
         """Keys and values of a layer for so many positions."""
@@ -416,10 +416,10 @@ class PlacedPart:
 
     @property
     def vram_bytes(self) -> int:
-        """What this process holds on the card: as the driver tells it, else what was asked for."""
+        """What this process holds on the GPU: as the driver tells it, else what was asked for."""
         if self._loaded is None:
             return 0
-        told = budget.process_bytes(self._opened.gpu.index)
+        told = budget.process_bytes(self._opened.info.index)
         return sum(self.part_bytes.values()) if told is None else told
 
     # ------------------------------------------------------------ within
@@ -429,19 +429,19 @@ class PlacedPart:
         self.notes = [*self.notes, sentence][-_MOST_NOTES:]
 
     @property
-    def _now(self) -> LoadedCard:
+    def _now(self) -> LoadedGpu:
         assert self._loaded is not None, "it is loaded"
         return self._loaded
 
     def _drop(self) -> None:
-        """What is on the card goes; the card stays."""
+        """What is on the GPU goes; the GPU stays."""
         self.generation += 1
         self.blocks, self._region = None, None
         reading, self.reading = self.reading, None
         if reading is not None:
             reading.close()
         with contextlib.suppress(CudaError):
-            self._card.enter()
+            self._gpu.enter()
         self._close_batch()
         made, self._made = self._made, {}
         for _, program in made.values():
@@ -453,6 +453,6 @@ class PlacedPart:
                     one.close()
         self._prompts = self._in_place = self._loaded = None
 
-    def _close_card(self) -> None:
+    def _close_gpu(self) -> None:
         with contextlib.suppress(CudaError):
-            self._card.close()
+            self._gpu.close()

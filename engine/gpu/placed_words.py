@@ -1,4 +1,4 @@
-"""What a placement says to people: why a card computes, what of a model is there, or why nothing is."""
+"""What a placement says to people: why a GPU computes, what of a model is there, or why nothing is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from engine.sparsity.placement import Placement
 
 
 def words_of(name: str, placement: Placement) -> str:
-    """Why the card computes, and what of the model is there."""
+    """Why the GPU computes, and what of the model is there."""
     neurons, reached = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
     if placement.reached:
         share = sum(map(len, placement.reached)) / (placement.n_layers * placement.neurons)

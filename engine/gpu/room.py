@@ -1,6 +1,6 @@
-"""When a model gives back memory of its card because other programs want it, and when it takes some again.
+"""When a model gives back memory of its GPU because other programs want it, and when it takes some again.
 
-Pure rules over numbers: who asks reads the card and places the model (engine/gpu/part.py). Between giving back and
+Pure rules over numbers: who asks reads the GPU and places the model (engine/gpu/part.py). Between giving back and
 taking again lies a wide gap, so that two programs do not push each other about: memory is given back where less than
 FLOOR_BYTES is free, and taken again only where the usual margin stays free afterwards.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from engine.placement import memory_plan
 
 SMALLER = 0.8  # of what was placed there, where memory ran out
-# What other programs must find free of a card whose budget nobody gave; below it some is given back.
+# What other programs must find free of a GPU whose budget nobody gave; below it some is given back.
 FLOOR_BYTES = memory_plan.LEAST_MARGIN_BYTES // 2
 # Worth placing a model anew, which takes its weights over the bus once more.
 LEAST_GAIN_BYTES, LEAST_GAIN_SHARE = 256 << 20, 0.02
@@ -22,8 +22,8 @@ TAKE_BACK_EVERY_S = 60.0
 _LONGEST_WAIT_S = 600.0  # between tries that failed
 
 
-class CardRoom:
-    """What a model may take of its card at the moment. limit: bytes for all of it, None: as when it was loaded.
+class GpuRoom:
+    """What a model may take of its GPU at the moment. limit: bytes for all of it, None: as when it was loaded.
 
     is_automatic: whether nobody gave a budget; else nothing is given or taken unasked, but where memory ran out.
     """
@@ -40,7 +40,7 @@ class CardRoom:
     # ------------------------------------------------------------ giving back
 
     def is_short(self, free: int | None) -> bool:
-        """Whether others have too little of the card, so that some is to be given back."""
+        """Whether others have too little of the GPU, so that some is to be given back."""
         return self.is_automatic and free is not None and free < FLOOR_BYTES
 
     def shrink(self, placed: int, free: int | None) -> None:
@@ -59,7 +59,7 @@ class CardRoom:
     def to_take_back(self, free: int | None, held: int, total: int, budget: int) -> int | None:
         """The budget that the model may have now, where that is worth placing it anew; else None.
 
-        free, total: of the card; held: by the model; budget: by which it is placed now. What is free must have been so
+        free, total: of the GPU; held: by the model; budget: by which it is placed now. What is free must have been so
         at two looks, LOOK_EVERY_S apart.
         """
         now = self._clock()

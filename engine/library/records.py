@@ -76,7 +76,7 @@ class CatalogueEntry:
     id: str  # "bamboo-dpo-7b": lower case, unique, never changed
     name: str  # "Bamboo DPO 7B"
     maker: str
-    family: str  # what cards are filtered by: "Bamboo", "ReluLLaMA", "OPT", ...
+    family: str  # what GPUs are filtered by: "Bamboo", "ReluLLaMA", "OPT", ...
     kind: ModelKind
     summary: str  # one sentence for a person who chooses
     repo: str
@@ -116,10 +116,10 @@ class Estimate:
     ram_bytes: int
     vram_budget_bytes: int
     ram_budget_bytes: int
-    gpu_neuron_load: float | None  # share of the active neurons that the card computes; None without one
+    gpu_neuron_load: float | None  # share of the active neurons that the GPU computes; None without one
     context: int
     short_bytes: int = 0
-    hot_share: float | None = None  # share of all neurons that lie on the card
+    hot_share: float | None = None  # share of all neurons that lie on the GPU
     notes: tuple[str, ...] = ()
     once_prepared: bool = (
         False  # it holds for the model that preparing makes of the files, not for the files as they are
@@ -129,7 +129,7 @@ class Estimate:
 @dataclass(frozen=True)
 class MachineLine:
     """This PC in the words of the Models page. key: names what placements depend on; what is remembered per machine
-    goes by it. gpu: the card that would be used, empty without one; gpu_reason: why that one, or why none."""
+    goes by it. gpu: the GPU that would be used, empty without one; gpu_reason: why that one, or why none."""
 
     key: str
     gpu: str

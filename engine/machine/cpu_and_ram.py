@@ -1,7 +1,7 @@
 """What this process may use of the processor and the memory: name, cores, instruction sets, RAM.
 
 Affinity and control groups are respected: a process that is confined to two cores of a big machine has two cores.
-Measures nothing (engine/machine/hardware.py does) and knows nothing of graphics cards.
+Measures nothing (engine/machine/hardware.py does) and knows nothing of GPUs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The machine's graphics cards: which there are, and for each whether it is usable or why not.
+"""The machine's GPUs: which there are, and for each whether it is usable or why not.
 
 Asks NVIDIA's management library (NVML) through pynvml, and on Linux the kernel's list of display adapters for the
-cards that NVML never names. A broken or missing driver is an answer. Creates no CUDA context and changes nothing.
+GPUs that NVML never names. A broken or missing driver is an answer. Creates no CUDA context and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 OLDEST_DRIVER = 525  # the first that runs CUDA 12
 OLDEST_CAPABILITY = (7, 5)  # Turing: the kernels use its tensor and integer instructions
-LEAST_GPU_BYTES = 1_900_000_000  # a "2 GB" card: a CUDA context, the desktop and the margin leave nothing of less
+LEAST_GPU_BYTES = 1_900_000_000  # a "2 GB" GPU: a CUDA context, the desktop and the margin leave nothing of less
 
 # NVML's status codes that people meet, in words (nvml.h, nvmlReturn_t).
 _DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, GPU_IS_LOST, _RESET_REQUIRED, _VERSION_MISMATCH = 9, 12, 15, 16, 18
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One graphics card. Figures that could not be read, do not apply or were not measured are None.
+    """One GPU. Figures that could not be read, do not apply or were not measured are None.
 
     bytes_per_s: of its memory. pcie_bytes_per_s: from pinned memory of the host to it. reach_bytes_per_s: of the host's
-    memory, read by the card's kernels while the processor reads it too, which has beside_share of its own rate then.
+    memory, read by the GPU's kernels while the processor reads it too, which has beside_share of its own rate then.
     """
 
-    index: int | None  # NVML's, in the order of the bus; None: not an NVIDIA card, or its driver does not know it
+    index: int | None  # NVML's, in the order of the bus; None: not an NVIDIA GPU, or its driver does not know it
     name: str  # without the maker's "NVIDIA "
     compute_capability: str | None  # "8.9"
     total_bytes: int | None
     free_bytes: int | None
-    context_bytes: int | None  # what a CUDA context costs on this card
+    context_bytes: int | None  # what a CUDA context costs on this GPU
     bytes_per_s: float | None
     pcie_bytes_per_s: float | None
     driver: str | None
@@ -115,12 +115,12 @@ def text(value: str | bytes) -> str:
 
 
 def display_name(name: str | bytes) -> str:
-    """A card's name without the maker, which newer drivers put before it and older ones do not."""
+    """A GPU's name without the maker, which newer drivers put before it and older ones do not."""
     return text(name).removeprefix("NVIDIA ").strip()
 
 
 def is_visible(index: int, uuid: str | None, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES, a list of indices or (beginnings of) UUIDs, leaves the card to this process.
+    """Whether CUDA_VISIBLE_DEVICES, a list of indices or (beginnings of) UUIDs, leaves the GPU to this process.
 
     As CUDA does, the list ends at the first entry that is neither. Indices are taken in the order of the bus, as NVML
     and nvidia-smi count.
@@ -143,27 +143,27 @@ def is_visible(index: int, uuid: str | None, environment: Mapping[str, str] | No
 def read_gpus(
     nvml: Any = None, root: Path = Path("/"), environment: Mapping[str, str] | None = None
 ) -> tuple[tuple[GpuInfo, ...], tuple[str, ...]]:
-    """Every card, and the reasons why none is usable (empty where one is)."""
+    """Every GPU, and the reasons why none is usable (empty where one is)."""
     why: tuple[str, ...] = ()
-    cards: list[GpuInfo] = []
+    gpus: list[GpuInfo] = []
     try:
         with nvml_session(nvml) as library:
-            cards = _nvidia_cards(library, environment)
+            gpus = _nvidia_gpus(library, environment)
     except NvmlUnavailableError as error:
         why = (str(error),)
-    known_to_nvml = bool(cards)
-    cards += _other_cards(root, () if known_to_nvml else (why or ("the NVIDIA driver does not see this card",)),
+    known_to_nvml = bool(gpus)
+    gpus += _other_gpus(root, () if known_to_nvml else (why or ("the NVIDIA driver does not see this GPU",)),
                           skip_nvidia=known_to_nvml)  # fmt: skip
-    if any(card.usable for card in cards):
-        return tuple(cards), ()
+    if any(gpu.usable for gpu in gpus):
+        return tuple(gpus), ()
     if not known_to_nvml and not why:
         why = ("the NVIDIA driver sees no GPU",)
-    per_card = (f"{card.name}: {'; '.join(card.reasons)}" for card in cards if card.reasons != why)
-    return tuple(cards), (*why, *per_card)
+    per_gpu = (f"{gpu.name}: {'; '.join(gpu.reasons)}" for gpu in gpus if gpu.reasons != why)
+    return tuple(gpus), (*why, *per_gpu)
 
 
 def used_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What all programs together hold on NVML's card of that number; None where NVML does not say."""
+    """What all programs together hold on NVML's GPU of that number; None where NVML does not say."""
     try:
         with nvml_session(nvml) as library:
             memory, _ = _ask(
@@ -175,14 +175,14 @@ def used_bytes(index: int | None, nvml: Any = None) -> int | None:
     return None if memory is None else int(memory.used)
 
 
-def _nvidia_cards(nvml: Any, environment: Mapping[str, str] | None) -> list[GpuInfo]:
-    """Raises: NvmlUnavailableError when not even the number of cards can be read."""
+def _nvidia_gpus(nvml: Any, environment: Mapping[str, str] | None) -> list[GpuInfo]:
+    """Raises: NvmlUnavailableError when not even the number of GPUs can be read."""
     try:
         count = int(nvml.nvmlDeviceGetCount())
     except failures(nvml) as error:
         raise NvmlUnavailableError(reason(error)) from error
     driver, driver_problem = _ask(nvml, "the driver's version", lambda: text(nvml.nvmlSystemGetDriverVersion()))
-    return [_nvidia_card(nvml, index, driver, driver_problem, environment) for index in range(count)]
+    return [_nvidia_gpu(nvml, index, driver, driver_problem, environment) for index in range(count)]
 
 
 def _ask(nvml: Any, what: str, question: Callable[[], T]) -> tuple[T | None, list[str]]:
@@ -193,7 +193,7 @@ def _ask(nvml: Any, what: str, question: Callable[[], T]) -> tuple[T | None, lis
         return None, [f"{what} cannot be read: {reason(error)}"]
 
 
-def _nvidia_card(
+def _nvidia_gpu(
     nvml: Any, index: int, driver: str | None, driver_problem: list[str], environment: Mapping[str, str] | None
 ) -> GpuInfo:
     unknown = GpuInfo(index, f"NVIDIA GPU {index}", None, None, None, None, None, None, driver, usable=False)
@@ -237,8 +237,8 @@ def _dotted(capability: tuple[int, ...]) -> str:
     return ".".join(str(part) for part in capability)
 
 
-def _other_cards(root: Path, nvidia_reasons: tuple[str, ...], skip_nvidia: bool) -> list[GpuInfo]:
-    """The display adapters that Linux lists and NVML does not: integrated graphics, or cards without their driver."""
+def _other_gpus(root: Path, nvidia_reasons: tuple[str, ...], skip_nvidia: bool) -> list[GpuInfo]:
+    """The display adapters that Linux lists and NVML does not: integrated graphics, or GPUs without their driver."""
     found: list[GpuInfo] = []
     try:
         folders = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))

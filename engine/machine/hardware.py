@@ -1,4 +1,4 @@
-"""The machine as data: processor, memory and graphics cards, read from the system or from a saved profile.
+"""The machine as data: processor, memory and GPUs, read from the system or from a saved profile.
 
 A profile of a machine that one does not own serves for planning just as well. Live figures are not here
 (engine/machine/monitor.py), nor is what CUDA alone can tell.
@@ -137,11 +137,11 @@ def probe(
 
 
 def with_library(gpu: GpuInfo) -> GpuInfo:
-    """The card, and what NVIDIA's library of products takes there where a CUDA build of PyTorch has brought it.
+    """The GPU, and what NVIDIA's library of products takes there where a CUDA build of PyTorch has brought it.
 
     Cost: 1 ms.
     """
-    from native_kernels.cuda.runtime.cublas import CARD_BYTES, LibraryUnavailableError, find
+    from native_kernels.cuda.runtime.cublas import GPU_BYTES, LibraryUnavailableError, find
 
     if not gpu.usable:
         return gpu
@@ -149,14 +149,14 @@ def with_library(gpu: GpuInfo) -> GpuInfo:
         find()
     except LibraryUnavailableError:
         return gpu
-    return replace(gpu, library_bytes=CARD_BYTES)
+    return replace(gpu, library_bytes=GPU_BYTES)
 
 
 def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int | None = None) -> HardwareProfile:
     """The profile with the processor's read bandwidth from RAM, measured with that many threads.
 
     `threads` None: as many as default_threads says. n_bytes: how much is read; None: more than any cache holds, as far
-    as there is room. Figures of the GPU stay as they are (engine/machine/card_speed.py).
+    as there is room. Figures of the GPU stay as they are (engine/machine/gpu_speed.py).
 
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.
@@ -224,9 +224,9 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
 
 
 def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
-    """The usable card with the most free memory, and why in one line.
+    """The usable GPU with the most free memory, and why in one line.
 
-    A card of its own comes before graphics inside the processor, however much of the RAM that one claims: what it
+    A GPU of its own comes before graphics inside the processor, however much of the RAM that one claims: what it
     claims is no memory of its own, and it has no CUDA.
     """
     usable = [gpu for gpu in profile.gpus if gpu.usable]
@@ -237,12 +237,12 @@ def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
     free = f"{(best.free_bytes or 0) / 1e9:.1f}{_NARROW}GB free"
     why = "the only usable GPU" if len(usable) == 1 else f"the most of {len(usable)} usable GPUs"
     if any((gpu.free_bytes or 0) > (best.free_bytes or 0) for gpu in usable):
-        why = "a card of its own, which counts before graphics that share the RAM"
+        why = "a GPU of its own, which counts before graphics that share the RAM"
     return best, f"{best.name}: {free}, {why}. {''.join(f'{other}. ' for other in others)}".rstrip()
 
 
 def _is_discrete(gpu: GpuInfo) -> bool:
-    """Whether it is a card of its own that CUDA knows."""
+    """Whether it is a GPU of its own that CUDA knows."""
     return gpu.compute_capability is not None
 
 

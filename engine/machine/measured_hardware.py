@@ -1,7 +1,7 @@
 """Remembers what was measured of this machine and on it, so that it is measured once, and named profiles that ship with
 Hearth.
 
-It measures nothing: engine/machine/hardware.py does. Figures of a card are written here by whoever computes on it.
+It measures nothing: engine/machine/hardware.py does. Figures of a GPU are written here by whoever computes on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from engine.machine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 
-_LIBRARY = "library_share"  # of a card's own kernels' time, beside the machines, too
+_LIBRARY = "library_share"  # of a GPU's own kernels' time, beside the machines, too
 _EXPECTED = "expected_to_fired"  # of models, beside the machines
 _MODELS = 256  # of which that is kept
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
@@ -42,7 +42,7 @@ def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BY
     cpu = profile.cpu if profile.cpu.bytes_per_s else replace(profile.cpu, bytes_per_s=_figure(speed))
     gpus = []
     for gpu in profile.gpus:
-        figures = {name: _figure(known.get(f"{_card(gpu)}.{name}")) for name in _GPU_FIGURES}
+        figures = {name: _figure(known.get(f"{_gpu(gpu)}.{name}")) for name in _GPU_FIGURES}
         missing: dict[str, Any] = {
             name: value for name, value in figures.items() if value and getattr(gpu, name) is None
         }
@@ -61,19 +61,19 @@ def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_
     for gpu in profile.gpus:
         for name in _GPU_FIGURES:
             if (value := getattr(gpu, name)) is not None:
-                known[f"{_card(gpu)}.{name}"] = value
+                known[f"{_gpu(gpu)}.{name}"] = value
     if profile.sync_s is not None:
         known["sync_s"] = profile.sync_s
     _keep(profile, known)
 
 
 def remember_context(profile: HardwareProfile, gpu: GpuInfo) -> None:
-    """Keeps what a context takes on the card, and no figure beside it."""
-    _keep(profile, {f"{_card(gpu)}.context_bytes": gpu.context_bytes})
+    """Keeps what a context takes on the GPU, and no figure beside it."""
+    _keep(profile, {f"{_gpu(gpu)}.context_bytes": gpu.context_bytes})
 
 
 def recall_lanes(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str) -> tuple[bool, LaneRates | None]:
-    """Whether rows of that kind were timed on this machine and card with so many threads, and their rates; None: those
+    """Whether rows of that kind were timed on this machine and GPU with so many threads, and their rates; None: those
     that are reckoned were found to be right."""
     known = _read().get(_machine(profile))
     found = known.get(_lanes(gpu, threads, kind)) if isinstance(known, dict) else None
@@ -107,7 +107,7 @@ def remember_expected(model: str, expected_to_fired: float) -> None:
 
 
 def recall_library(gpu: GpuInfo) -> dict[str, float]:
-    """What libraries of products take on the card, with its driver of now, of the time of the engine's own kernels."""
+    """What libraries of products take on the GPU, with its driver of now, of the time of the engine's own kernels."""
     known = _read().get(_LIBRARY)
     found = known.get(_driven(gpu)) if isinstance(known, dict) else None
     shares = {name: _figure(value) for name, value in found.items()} if isinstance(found, dict) else {}
@@ -180,14 +180,14 @@ def _reading(threads: int, n_bytes: int) -> str:
 
 
 def _lanes(gpu: GpuInfo, threads: int, kind: str) -> str:
-    return f"{_card(gpu)}.lanes.{threads}.{kind}"
+    return f"{_gpu(gpu)}.lanes.{threads}.{kind}"
 
 
 def _driven(gpu: GpuInfo) -> str:
-    return f"{_card(gpu)}.{gpu.driver}"
+    return f"{_gpu(gpu)}.{gpu.driver}"
 
 
-def _card(gpu: GpuInfo) -> str:
+def _gpu(gpu: GpuInfo) -> str:
     return f"gpu.{gpu.uuid or gpu.name}"
 
 

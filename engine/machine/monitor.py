@@ -27,7 +27,7 @@ from engine.machine.graphics import (
 
 HELPERS_S = 5.0  # processes that this one started are looked for no more often: it reads the whole process table
 RETRY_S = 10.0  # opening a driver that fails costs milliseconds to seconds
-# NVML's codes for "this card or this user does not get that figure", as opposed to "the card does not answer".
+# NVML's codes for "this GPU or this user does not get that figure", as opposed to "the GPU does not answer".
 _NO_SUCH_FIGURE = {2, 3, 4, 6, 13}  # invalid argument, not supported, no permission, not found, function not found
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One card at one moment. A figure that the card does not give is None; `reason` says why all of them are."""
+    """One GPU at one moment. A figure that the GPU does not give is None; `reason` says why all of them are."""
 
     index: int
     name: str
@@ -58,11 +58,11 @@ class MachineSample:
     ram_total_bytes: int
     process_ram_bytes: int  # Hearth's processes, resident
     gpus: tuple[GpuSample, ...] = ()
-    gpu_reason: str = ""  # why there are no cards to sample
+    gpu_reason: str = ""  # why there are no GPUs to sample
 
 
 @dataclass
-class _Card:
+class _Gpu:
     index: int
     name: str
     handle: Any
@@ -96,7 +96,7 @@ class Monitor:
         self._look_at = clock()  # for helper processes
         self._nvml_given = nvml
         self._nvml: Any = None
-        self._cards: list[_Card] = []
+        self._gpus: list[_Gpu] = []
         self._gpu_reason = ""
         self._open_at: float | None = clock()  # None: never again
         self._closed = False
@@ -114,7 +114,7 @@ class Monitor:
     def sample(self) -> MachineSample:
         """The figures of now.
 
-        Cost: under 1 ms without a GPU; about 0.1 ms more for each card; every HELPERS_S a read of the process table,
+        Cost: under 1 ms without a GPU; about 0.1 ms more for each GPU; every HELPERS_S a read of the process table,
         some milliseconds.
         """
         ram = read_ram(self._psutil, self._memory_limits)
@@ -127,7 +127,7 @@ class Monitor:
         )
 
     def close(self) -> None:
-        """Give NVML back. Later samples are without graphics cards."""
+        """Give NVML back. Later samples are without GPUs."""
         self._closed, self._open_at, self._gpu_reason = True, None, "closed"
         self._close_nvml()
 
@@ -174,16 +174,16 @@ class Monitor:
             for helper in self._processes[os.getpid()].children(recursive=True):
                 self._processes.setdefault(helper.pid, helper)
 
-    # -------------------------------------------------------------- graphics cards
+    # -------------------------------------------------------------- GPUs
 
     def _sample_gpus(self) -> tuple[GpuSample, ...]:
         if self._open_at is not None and self._clock() >= self._open_at:
             self._open()
-        return tuple(self._sample_card(card) for card in self._cards)
+        return tuple(self._sample_gpu(gpu) for gpu in self._gpus)
 
     def _open(self) -> None:
-        """(Re)open NVML: handles of before a loss are dead even when the card has come back."""
-        lost_before = {card.index: card.name for card in self._cards}
+        """(Re)open NVML: handles of before a loss are dead even when the GPU has come back."""
+        lost_before = {gpu.index: gpu.name for gpu in self._gpus}
         self._close_nvml()
         self._open_at = None
         try:
@@ -192,15 +192,15 @@ class Monitor:
         except NvmlUnavailableError as error:
             self._close_nvml()
             self._gpu_reason = str(error)
-            # Cards that were there are still named, so that the window does not forget what it shows.
-            self._cards = [_Card(index, name, None, self._gpu_reason) for index, name in lost_before.items()]
+            # GPUs that were there are still named, so that the window does not forget what it shows.
+            self._gpus = [_Gpu(index, name, None, self._gpu_reason) for index, name in lost_before.items()]
             self._try_again_later()
             return
         self._gpu_reason = "" if count else "the NVIDIA driver sees no GPU"
-        self._cards = [card for index in range(count) if (card := self._open_card(index, lost_before))]
+        self._gpus = [gpu for index in range(count) if (gpu := self._open_gpu(index, lost_before))]
 
-    def _open_card(self, index: int, lost_before: dict[int, str]) -> _Card | None:
-        """The card, or None where CUDA_VISIBLE_DEVICES hides it."""
+    def _open_gpu(self, index: int, lost_before: dict[int, str]) -> _Gpu | None:
+        """The GPU, or None where CUDA_VISIBLE_DEVICES hides it."""
         name = lost_before.get(index, f"NVIDIA GPU {index}")
         nvml = self._nvml
         try:
@@ -209,13 +209,13 @@ class Monitor:
             name = self._figure(lambda: display_name(nvml.nvmlDeviceGetName(handle))) or name
         except NvmlUnavailableError as error:
             self._try_again_later()
-            return _Card(index, name, None, str(error)) if is_visible(index, None, self._environment) else None
-        return _Card(index, name, handle) if is_visible(index, uuid, self._environment) else None
+            return _Gpu(index, name, None, str(error)) if is_visible(index, None, self._environment) else None
+        return _Gpu(index, name, handle) if is_visible(index, uuid, self._environment) else None
 
-    def _sample_card(self, card: _Card) -> GpuSample:
-        if card.lost:
-            return GpuSample(card.index, card.name, reason=card.lost)
-        nvml, handle = self._nvml, card.handle
+    def _sample_gpu(self, gpu: _Gpu) -> GpuSample:
+        if gpu.lost:
+            return GpuSample(gpu.index, gpu.name, reason=gpu.lost)
+        nvml, handle = self._nvml, gpu.handle
         try:
             load = self._figure(lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu))
             memory = self._figure(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
@@ -223,12 +223,12 @@ class Monitor:
             power = self._figure(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
             processes = self._figure(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         except NvmlUnavailableError as error:
-            card.lost = str(error)
+            gpu.lost = str(error)
             self._try_again_later()
-            return GpuSample(card.index, card.name, reason=card.lost)
+            return GpuSample(gpu.index, gpu.name, reason=gpu.lost)
         return GpuSample(
-            card.index,
-            card.name,
+            gpu.index,
+            gpu.name,
             load,
             None if memory is None else int(memory.used),
             None if memory is None else int(memory.total),
@@ -238,12 +238,12 @@ class Monitor:
         )
 
     def _own_bytes(self, processes: list[Any]) -> int | None:
-        """VRAM of Hearth's processes: 0 where none is on the card, None where the driver does not tell."""
+        """VRAM of Hearth's processes: 0 where none is on the GPU, None where the driver does not tell."""
         own = [process.usedGpuMemory for process in processes if process.pid in self._processes]
         return None if None in own else sum(own)
 
     def _figure(self, question: Callable[[], T]) -> T | None:
-        """A figure, or None where this card or this user does not get it. Raises: NvmlUnavailableError."""
+        """A figure, or None where this GPU or this user does not get it. Raises: NvmlUnavailableError."""
         try:
             return question()
         except failures(self._nvml) as error:
@@ -252,7 +252,7 @@ class Monitor:
             raise NvmlUnavailableError(reason(error)) from error
 
     def _call(self, question: Callable[[], T]) -> T:
-        """An answer without which the card cannot be sampled. Raises: NvmlUnavailableError."""
+        """An answer without which the GPU cannot be sampled. Raises: NvmlUnavailableError."""
         try:
             return question()
         except failures(self._nvml) as error:
@@ -265,4 +265,4 @@ class Monitor:
     def _close_nvml(self) -> None:
         if self._nvml is not None:
             close_nvml(self._nvml)
-        self._nvml, self._cards = None, []
+        self._nvml, self._gpus = None, []

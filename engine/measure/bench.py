@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.sparsity.predictor import Kind
 
 Floor = Callable[[float], float]  # the least seconds of a token, where the RAM is read at so many bytes/s
-_COUNTED_TOKENS = 16  # that show which neurons fire where both a card and the processor have some
+_COUNTED_TOKENS = 16  # that show which neurons fire where both a GPU and the processor have some
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def described(model: LoadedModel, mode: str | None, hardware: HardwareProfile) -
     return {
         "predictor_kinds": model.modes.predictor.kinds if ran == "sparse" else None,
         "vram_bytes": model.vram_bytes,
-        "vram_parts_bytes": None if model.card is None else model.card.part_bytes,
+        "vram_parts_bytes": None if model.gpu is None else model.gpu.part_bytes,
         "ram_bytes": process_ram_bytes(),
         "hardware": hardware.to_json(),
         "mode": ran,
@@ -193,14 +193,14 @@ def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
 
 def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -> _Moved:
     mode, position, shares = counted.mode, counted.position, counted.shares
-    config, part = model.opened.config, model.card
+    config, part = model.opened.config, model.gpu
     predictor = model.modes.predictor if mode == "sparse" else None
     if part is not None:
         fired = fired_of()
         moved = token_bytes(model.weights, part, mode, shares, fired, position, predictor)
         least = token_bytes(model.weights, part, mode, shares, fired, position, predictor, least=True)
         floor = partial(least.least_s, part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S)
-        return _Moved(moved.on_card, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
+        return _Moved(moved.on_gpu, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
     fired_share, reached = counted.fired_share or 0.0, config.reached_share
     rest, predicting = _other_bytes(model, position), 0.0
     if predictor is not None:

@@ -84,7 +84,7 @@ def run_batch(
         prefill_tok_s=prompt_tokens / statistics.median(prefill_s),
         decode_tok_s=1 / per_token,
         batch=batch,
-        bytes_per_token={"gpu": round(moved.on_card / batch), "cpu": round(moved.in_ram / batch)},
+        bytes_per_token={"gpu": round(moved.on_gpu / batch), "cpu": round(moved.in_ram / batch)},
         ffn_bytes_per_token=round(moved.neurons / batch),
         predictor_bytes_per_token=round(moved.predictors / batch),
         floor_s_per_token=floor,
@@ -101,7 +101,7 @@ def run_batch(
 class _Moved:
     """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the step's floor."""
 
-    on_card: float
+    on_gpu: float
     in_ram: float
     neurons: float
     predictors: float
@@ -111,11 +111,11 @@ class _Moved:
 def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str) -> _Moved:
     """Hot neurons are read whole, cold ones where any sequence needs them, by the processor or over the bus; the least
     are those that any sequence's token went on with behind its first activation."""
-    weights, part, config = model.weights, model.card, model.opened.config
+    weights, part, config = model.weights, model.gpu, model.opened.config
     n_layers = config.n_layers
-    on_card, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
+    on_gpu, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
     if part is not None:
-        on_card = np.array([home == "gpu" for home in part.placement.attention])
+        on_gpu = np.array([home == "gpu" for home in part.placement.attention])
         hot = np.array([len(ids) for ids in part.placement.hot]) / part.placement.neurons
     needed, opened = together.union_shares().T.astype(np.float64)
     reached, used = together.reached_shares().T.astype(np.float64)
@@ -126,22 +126,22 @@ def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, 
     attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
     attention += batch * KVCache.bytes_for(config, position, model.kv_codec) / n_layers + predicting
     head = float(weights.head.n_bytes)
-    card_head = part is not None and part.placement.head == "gpu"
+    gpu_head = part is not None and part.placement.head == "gpu"
     whole_there = (hot == 1) & (whole > 0)
-    of_card = hot * (first + rest) + np.where(whole_there, whole, 0.0)
+    of_gpu = hot * (first + rest) + np.where(whole_there, whole, 0.0)
     of_ram = np.where(whole_there, 0.0, whole)
     least = of_ram + np.where(hot == 1, 0.0, opened + used) * (first + rest)
     read = of_ram + np.where(hot == 1, 0.0, needed * first + opened * rest + reached * (first + rest))
-    before = np.where(on_card, attention, 0.0), np.where(on_card, 0.0, attention)
-    heads = (head, 0.0) if card_head else (0.0, head)
-    moved = TokenBytes(before, (of_card, least), heads, float(predicting.sum()))
-    card_bytes_per_s = (None if part is None else part.bytes_per_s) or UNKNOWN_GPU_BYTES_PER_S
+    before = np.where(on_gpu, attention, 0.0), np.where(on_gpu, 0.0, attention)
+    heads = (head, 0.0) if gpu_head else (0.0, head)
+    moved = TokenBytes(before, (of_gpu, least), heads, float(predicting.sum()))
+    gpu_bytes_per_s = (None if part is None else part.bytes_per_s) or UNKNOWN_GPU_BYTES_PER_S
     return _Moved(
-        moved.on_card,
+        moved.on_gpu,
         moved.in_ram + float((read - least).sum()),
-        float((of_card + read).sum()),
+        float((of_gpu + read).sum()),
         moved.predictors,
-        partial(moved.least_s, card_bytes_per_s),
+        partial(moved.least_s, gpu_bytes_per_s),
     )
 
 

@@ -1,6 +1,6 @@
-"""Counts the bytes that a decoded token reads in a card's memory and in the RAM, and the least time that those need.
+"""Counts the bytes that a decoded token reads in a GPU's memory and in the RAM, and the least time that those need.
 
-It times nothing. Neurons that the card reads in the RAM over the bus are the RAM's. Where a layer is split, what is
+It times nothing. Neurons that the GPU reads in the RAM over the bus are the RAM's. Where a layer is split, what is
 computed is taken to be divided as what fires.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import Mode
-from engine.gpu.part import CardPart
+from engine.gpu.part import GpuPart
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
@@ -25,7 +25,7 @@ EXCHANGE_S = 12e-6  # that the floor allows for a layer of which both sides comp
 
 @dataclass(frozen=True, eq=False)
 class TokenBytes:
-    """Of every layer [L]: what is read before its neurons in (the card's memory, the RAM), and of its neurons in each.
+    """Of every layer [L]: what is read before its neurons in (the GPU's memory, the RAM), and of its neurons in each.
     head: likewise. predictors: of all that, theirs."""
 
     before: tuple[F64, F64]
@@ -34,7 +34,7 @@ class TokenBytes:
     predictors: float
 
     @property
-    def on_card(self) -> int:
+    def on_gpu(self) -> int:
         return round(float(self.before[0].sum() + self.neurons[0].sum() + self.head[0]))
 
     @property
@@ -45,18 +45,18 @@ class TokenBytes:
     def of_neurons(self) -> int:
         return round(float(self.neurons[0].sum() + self.neurons[1].sum()))
 
-    def least_s(self, card_bytes_per_s: float, processor_bytes_per_s: float) -> float:
+    def least_s(self, gpu_bytes_per_s: float, processor_bytes_per_s: float) -> float:
         """Seconds of a token in which both sides read as fast as their memories: a layer's neurons at the same time,
         all else one after the other, and an exchange wherever both have some."""
-        before = self.before[0] / card_bytes_per_s + self.before[1] / processor_bytes_per_s
-        hot, cold = self.neurons[0] / card_bytes_per_s, self.neurons[1] / processor_bytes_per_s
+        before = self.before[0] / gpu_bytes_per_s + self.before[1] / processor_bytes_per_s
+        hot, cold = self.neurons[0] / gpu_bytes_per_s, self.neurons[1] / processor_bytes_per_s
         exchanges = EXCHANGE_S * np.count_nonzero((self.before[0] > 0) & (cold > 0))
-        head = self.head[0] / card_bytes_per_s + self.head[1] / processor_bytes_per_s
+        head = self.head[0] / gpu_bytes_per_s + self.head[1] / processor_bytes_per_s
         return float((before + np.maximum(hot, cold)).sum() + exchanges + head)
 
 
 def token_bytes(
-    weights: ModelWeights, part: CardPart, mode: Mode, shares: F64, fired_of: I64, position: int,
+    weights: ModelWeights, part: GpuPart, mode: Mode, shares: F64, fired_of: I64, position: int,
     predictor: Predictor | None, least: bool = False,
 ) -> TokenBytes:  # fmt: skip
     """What a token at `position` read; shares: [L, 4], as FfnCounters.layer_shares; fired_of: [L, F], how often each
@@ -87,10 +87,10 @@ def token_bytes(
         share = split[i]
         first_share = hot[i] if of_each[0] == 1.0 else share
         n_first, n_second, n_down = _rows(layer)
-        on_card = first_share * of_each[0] * n_first + share * (of_each[1] * n_second + of_each[2] * n_down)
+        on_gpu = first_share * of_each[0] * n_first + share * (of_each[1] * n_second + of_each[2] * n_down)
         whole = _ffn(layer)[1]
         all_of_it = of_each[0] * n_first + of_each[1] * n_second + of_each[2] * n_down + whole
-        neurons[0][i], neurons[1][i] = on_card, all_of_it - on_card
+        neurons[0][i], neurons[1][i] = on_gpu, all_of_it - on_gpu
     asks_there = at_home & np.array([layer.ffns[0].down is None for layer in weights.layers])
     attention = np.array([sum(w.n_bytes for w in (x.q, x.k, x.v, x.o)) for x in weights.layers], np.float64)
     attention += part.kv_bytes(position)

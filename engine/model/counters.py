@@ -17,8 +17,8 @@ class FfnCounters:
     sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
     up is read where there is a gate. fired: those whose activation was not zero. copied: those of which a predictor's
     copy was read. layers: i64 [L, 4], these four for every layer. per_neuron: i64 [L, F], times each one fired; None
-    until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part. on_card: those of
-    `computed` that a graphics card computed, of tokens that ran as programs; None where there is no card.
+    until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part. on_gpu: those of
+    `computed` that a GPU computed, of tokens that ran as programs; None where there is no GPU.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class FfnCounters:
         self._visited = 0
         self.layers: I64 = np.zeros((n_layers, 4), np.int64)
         self.per_neuron: I64 | None = None
-        self.on_card: int | None = None
+        self.on_gpu: int | None = None
         self._taken = 0  # positions visited whose neurons are no longer in per_neuron
 
     def collect_with(self, collect: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class FfnCounters:
         self._taken -= self._visited
         self._visited = 0
         self.layers[:] = 0
-        self.on_card = None
+        self.on_gpu = None
 
     def take_per_neuron(self) -> tuple[I64, int]:
         """How often each neuron fired [L, F] since this was last asked, and over how many positions."""
@@ -112,8 +112,8 @@ class FfnCounters:
 
     @property
     def gpu_neuron_load(self) -> float | None:
-        """Share of the neurons computed that a graphics card computed; None without a card or before a token."""
-        return self.on_card / self.computed if self.on_card is not None and self.computed else None
+        """Share of the neurons computed that a GPU computed; None without a GPU or before a token."""
+        return self.on_gpu / self.computed if self.on_gpu is not None and self.computed else None
 
     @property
     def layer_shares(self) -> NDArray[np.float64]:
@@ -137,12 +137,12 @@ class FfnCounters:
         """Several positions of one layer, counted elsewhere; its neurons are not counted one by one."""
         self._add(layer, n_tokens, computed, opened, fired)
 
-    def add_decoded(self, layers: I64, on_card: int | None = None) -> None:
-        """One position of all layers together, counted as `layers` is: [L, 4]; how many a card computed of them."""
+    def add_decoded(self, layers: I64, on_gpu: int | None = None) -> None:
+        """One position of all layers together, counted as `layers` is: [L, 4]; how many a GPU computed of them."""
         self._visited += self._visits
         self.layers += layers
-        if on_card is not None:
-            self.on_card = (self.on_card or 0) + on_card
+        if on_gpu is not None:
+            self.on_gpu = (self.on_gpu or 0) + on_gpu
 
     def add_copied(self, layer: int, rows: int) -> None:
         """Rows of a layer's copy that were read."""

@@ -241,9 +241,7 @@ def _gguf_files(path: Path, first: Path) -> ModelFiles:
         weights=shard_paths(first),
         predictors=_predictor_folder(folder),
         stats=_stats_folder(folder),
-        notes=tuple(
-            f"{file.name} is PowerInfer's list of neurons for a graphics card; Hearth makes its own." for file in lists
-        ),
+        notes=tuple(f"{file.name} is PowerInfer's list of neurons for a GPU; Hearth makes its own." for file in lists),
     )
 
 

@@ -1,4 +1,4 @@
-"""Tells the system which pages of a mapped file will be read soon, and which, whose contents lie on the card now, need
+"""Tells the system which pages of a mapped file will be read soon, and which, whose contents lie on the GPU now, need
 not stay in this process.
 """
 

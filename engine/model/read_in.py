@@ -44,15 +44,15 @@ Part = tuple[PackedMatrix, I32 | None]  # rows of a matrix, ascending; None: all
 
 
 def parts_of(
-    weights: ModelWeights, on_card: Sequence[I32 | None] | None = None, head_on_card: bool = False
+    weights: ModelWeights, on_gpu: Sequence[I32 | None] | None = None, head_on_gpu: bool = False
 ) -> list[Part]:
-    """The rows that the processor reads, or that prompts take from there. on_card: [L], which neurons the card holds of
+    """The rows that the processor reads, or that prompts take from there. on_gpu: [L], which neurons the GPU holds of
     a layer that is at home there, ascending; None for a layer at home on the processor, or instead of the list."""
     found: list[Part] = [(weights.embedding, None)]
-    if not head_on_card:
+    if not head_on_gpu:
         found.append((weights.head, None))
     for i, layer in enumerate(weights.layers):
-        hot = None if on_card is None else on_card[i]
+        hot = None if on_gpu is None else on_gpu[i]
         if hot is None:
             for block in (layer, *layer.ffns):
                 found += [(one, None) for one in vars(block).values() if isinstance(one, PackedMatrix)]

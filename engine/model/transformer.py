@@ -62,15 +62,15 @@ class Decoder(Protocol):
     def program_for(self, layout: KvLayout) -> Program:
         """The calls of the processor's threads over caches of that layout."""
 
-    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
-        """Measures from here on how long the stages of the tokens take, or no longer. on_card: now and then those of
-        a card too, where there is one."""
+    def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
+        """Measures from here on how long the stages of the tokens take, or no longer. on_gpu: now and then those of
+        a GPU too, where there is one."""
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds of every stage since then."""
 
-    def card_seconds(self) -> dict[str, float]:
-        """Seconds of a card's stages, "wait" among them, in the token that was measured last; empty without one."""
+    def gpu_seconds(self) -> dict[str, float]:
+        """Seconds of a GPU's stages, "wait" among them, in the token that was measured last; empty without one."""
 
 
 class Transformer:

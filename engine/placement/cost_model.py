@@ -18,7 +18,7 @@ from native_kernels.codecs import ROW_CODECS
 
 # One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).
 EXCHANGE_S = 12e-6
-# A card whose figures nobody has measured; few have less.
+# A GPU whose figures nobody has measured; few have less.
 UNKNOWN_GPU_BYTES_PER_S = 250e9
 UNKNOWN_PCIE_BYTES_PER_S = 6e9
 
@@ -46,7 +46,7 @@ class Efficiency:
 # tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
 # gemv and for the lanes; against-llama-cpp-1b (EPYC, 2 threads) and prediction (EPYC, 1 thread) for the others, from
 # what dense, exact and sparse mode took beside each other. Those are of rows of 2,048 values, which are read with less
-# of the bandwidth than the 4,096 of cpu-kernels. Long rows of floats: 15 threads beside a card had 0.95 of what plain
+# of the bandwidth than the 4,096 of cpu-kernels. Long rows of floats: 15 threads beside a GPU had 0.95 of what plain
 # reading gave just before (gpu-anchors-32b), which is put a little lower. Cores within their caches: the starter model
 # and make_model.py's tiny ones on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
@@ -69,7 +69,7 @@ _GPU: dict[str, Efficiency] = {
 _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 
 # Kernels that read the host's pinned memory over the bus while the CPU reads the RAM too, where nobody has measured
-# both at once: on an H200's machine, whose bus copies 55 GB/s and whose processors read 98, the card had 32 of a 70B
+# both at once: on an H200's machine, whose bus copies 55 GB/s and whose processors read 98, the GPU had 32 of a 70B
 # model in q4_0 and 15 threads had 44, as reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a
 # 13B model. Where it was measured, kernels that gather rows have about so much of what a plain reading had.
 _REACH_SHARE, _RAM_SHARE, _GATHERED = 0.58, 0.78, 0.9
@@ -83,7 +83,7 @@ _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
 # residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
 _CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 10e-6, 2e-9, 5e-5
 _GPU_ATTENTION_S, _GPU_FFN_S = 20e-6, 15e-6
-# Cold neurons beside a card: their list, the rounding of their input, three meetings of the threads. A 70B model in
+# Cold neurons beside a GPU: their list, the rounding of their input, three meetings of the threads. A 70B model in
 # q4_0 with 15 threads took 168 us a layer for 7 MB and 428 us for 24 MB.
 _CPU_COLD_S = 15e-6
 
@@ -138,10 +138,10 @@ class DeviceRates:
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of a CPU and, where there is one, of a card; what an exchange between them costs.
+    """Rates of a CPU and, where there is one, of a GPU; what an exchange between them costs.
 
     exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: of the RAM, by
-    the card over the bus and by the CPU meanwhile, where that was measured. lanes: the same of the very rows that a
+    the GPU over the bus and by the CPU meanwhile, where that was measured. lanes: the same of the very rows that a
     model's tokens read, where those were timed; before all that is reckoned.
     """
 
@@ -157,7 +157,7 @@ class Machine:
     def of(
         cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None, lanes: LaneRates | None = None
     ) -> Machine:  # fmt: skip
-        """The rates of a profile. gpu: the card that is used, None for the CPU alone. lanes: as measured with the card.
+        """The rates of a profile. gpu: the GPU that is used, None for the CPU alone. lanes: as measured with the GPU.
 
         Raises: InvalidRequestError where nobody has measured how fast its RAM is read.
         """
@@ -181,7 +181,7 @@ class Machine:
 
     @property
     def reach(self) -> DeviceRates:
-        """The card's own reading of the host's pinned memory."""
+        """The GPU's own reading of the host's pinned memory."""
         if self.lanes is not None:
             return DeviceRates(self.lanes.reach, {}, _EVENLY)
         over_bus = _REACH_SHARE * self.link_bytes_per_s if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
@@ -199,12 +199,12 @@ class Machine:
 
     @property
     def cold(self) -> DeviceRates:
-        """The CPU's reading of neurons beside a card that reads none of the host's memory."""
+        """The CPU's reading of neurons beside a GPU that reads none of the host's memory."""
         return self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
 
     def hopeful_lanes(self, alone: float, reach: float | None = None) -> LaneRates:
         """What both would do at once, as well as it may be, by what the CPU does of a model's rows by itself and, where
-        that is known, the card over the bus: to be tried out. The RAM gives at least what its reading gave, and the
+        that is known, the GPU over the bus: to be tried out. The RAM gives at least what its reading gave, and the
         rows that are read best are read with a share of what it gives."""
         if reach is None:
             measured = 0.0 if self.both_bytes_per_s is None else self.both_bytes_per_s[0]

@@ -37,15 +37,15 @@ def of_hardware(
     profile: HardwareProfile, gpu: GpuInfo | None, threads: int, lanes: Mapping[Mode, LaneRates]
 ) -> str:  # fmt: skip
     """Of what a placement depends on: what is free at the moment is in the budgets."""
-    card = None
+    described = None
     if gpu is not None:
-        card = {
+        described = {
             name: value
             for name, value in asdict(gpu).items()
             if name not in ("free_bytes", "index", "driver", "reasons")
         }
     timed = [{mode: asdict(rates) for mode, rates in lanes.items()}] if lanes else []
-    return _digest(asdict(profile.cpu), threads, card, profile.sync_s, *timed)
+    return _digest(asdict(profile.cpu), threads, described, profile.sync_s, *timed)
 
 
 def _digest(*parts: Any) -> str:

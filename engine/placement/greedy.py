@@ -1,6 +1,6 @@
-"""Places a model at once, without an integer programme: what saves most seconds a byte goes to the card first.
+"""Places a model at once, without an integer programme: what saves most seconds a byte goes to the GPU first.
 
-Layers whose attention is on the card are the last ones, so that a token crosses over once; how many, all numbers are
+Layers whose attention is on the GPU are the last ones, so that a token crosses over once; how many, all numbers are
 tried. What is left of the budget then goes to whatever it still helps.
 """
 
@@ -17,7 +17,7 @@ from engine.placement.placement_problem import BOOL, F64, I64, Choice, Problem
 class Steps:
     """Ways of a layer from the smallest to the largest, each worth its bytes more than the next; of all layers, sorted.
 
-    slope: seconds saved a byte. attention_on_gpu: whether they are of ways with attention on the card. way: what the
+    slope: seconds saved a byte. attention_on_gpu: whether they are of ways with attention on the GPU. way: what the
     step leads to.
     """
 
@@ -27,7 +27,7 @@ class Steps:
     slope: F64
     vram: I64  # that the step takes more
     seconds: F64  # that it takes less
-    base_way: I64  # [2, L]: where the first step starts, without and with attention on the card
+    base_way: I64  # [2, L]: where the first step starts, without and with attention on the GPU
 
 
 def steps_of(problem: Problem) -> Steps:
@@ -70,7 +70,7 @@ def place_greedily(
     """
     candidates = [problem.cpu_alone]
     if problem.attention_on_gpu.any() or (problem.vram > 0).any():
-        candidates += _on_the_card(problem, vram_budget, ram_budget, steps or steps_of(problem))
+        candidates += _on_the_gpu(problem, vram_budget, ram_budget, steps or steps_of(problem))
     fitting = [one for one in candidates if fits(problem, one, vram_budget, ram_budget)]
     return min(fitting, key=lambda one: one.seconds(problem), default=None)
 
@@ -81,8 +81,8 @@ def fits(problem: Problem, choice: Choice, vram_budget: int, ram_budget: int | N
     return within and choice.vram(problem) <= vram_budget
 
 
-def _on_the_card(problem: Problem, vram_budget: int, ram_budget: int | None, steps: Steps) -> list[Choice]:
-    """One placement for each of the best few numbers of layers with attention on the card, and each device of the head.
+def _on_the_gpu(problem: Problem, vram_budget: int, ram_budget: int | None, steps: Steps) -> list[Choice]:
+    """One placement for each of the best few numbers of layers with attention on the GPU, and each device of the head.
 
     All numbers are compared by what their steps save, the best of them worked out.
     """
@@ -112,7 +112,7 @@ def _on_the_card(problem: Problem, vram_budget: int, ram_budget: int | None, ste
 
 
 def _can_be_there(problem: Problem) -> BOOL:
-    """[L]: which layers can have their home on the card."""
+    """[L]: which layers can have their home on the GPU."""
     return np.asarray(problem.possible[:, problem.attention_on_gpu].any(axis=1), np.bool_)
 
 
@@ -152,7 +152,7 @@ def _filled(
 
 
 def _within_ram(problem: Problem, choice: Choice, left: int, ram_budget: int, allowed: BOOL) -> Choice:
-    """Moves on to the card, at the least cost in time, what the RAM does not hold."""
+    """Moves on to the GPU, at the least cost in time, what the RAM does not hold."""
     layers = np.arange(problem.n_layers)
     ways = np.array(choice.ways)
     over = choice.ram(problem) - ram_budget

@@ -1,4 +1,4 @@
-"""Rates of a model's own rows, from what its tokens took: what the card read over the bus while the processor read too.
+"""Rates of a model's own rows, from what its tokens took: what the GPU read over the bus while the processor read too.
 
 Arithmetic alone; what times tokens is engine/gpu/token/balance.py.
 """
@@ -24,7 +24,7 @@ _USUAL_ROWS = 0.5  # of the RAM's rate, that a processor reads gathered rows wit
 
 @dataclass(frozen=True)
 class LaneTimes:
-    """A token of a part on a card. Seconds: token_s, all of it; hot_s and reached_s, the card with neurons in its own
+    """A token of a part on a GPU. Seconds: token_s, all of it; hot_s and reached_s, the GPU with neurons in its own
     memory and with those it reads over the bus; cold_s, the processor with the others. Bytes of rows that were read:
     reached_bytes, cold_bytes. reached_layers, cold_layers: how many layers have some. quiet: whether hardly anybody
     else kept the processor busy. computed: neurons that were computed, of all layers."""
@@ -44,7 +44,7 @@ class LaneTimes:
         over_bus, beside = (1e-9 * n / max(s, 1e-12) for n, s in (
             (self.reached_bytes, self.reached_s), (self.cold_bytes, self.cold_s)))  # fmt: skip
         return (
-            f"{1e3 * self.token_s:.2f} ms; the card {1e3 * self.hot_s:.2f} with its own neurons and "
+            f"{1e3 * self.token_s:.2f} ms; the GPU {1e3 * self.hot_s:.2f} with its own neurons and "
             f"{1e3 * self.reached_s:.2f} over the bus ({over_bus:.1f} GB/s), the processor {1e3 * self.cold_s:.2f} "
             f"({beside:.1f} GB/s)" + ("" if self.quiet else "; others used the processor as well")
         )
@@ -52,8 +52,8 @@ class LaneTimes:
     @property
     def apart(self) -> float:
         """How much longer one side took with neurons than the other, as a share of the longer one."""
-        card_s = self.hot_s + self.reached_s
-        return abs(card_s - self.cold_s) / max(card_s, self.cold_s, 1e-12)
+        gpu_s = self.hot_s + self.reached_s
+        return abs(gpu_s - self.cold_s) / max(gpu_s, self.cold_s, 1e-12)
 
     @property
     def are_far_apart(self) -> bool:
@@ -64,7 +64,7 @@ class LaneTimes:
 def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
     """The rates by which the times are as they were; None where neither side read anything there.
 
-    Where the card read all the while, `beside` is what the processor had; where it read less, as much of what the
+    Where the GPU read all the while, `beside` is what the processor had; where it read less, as much of what the
     processor had by itself is taken to have been left as may be. The rate of a side that read nothing is hopeful.
     """
     cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())

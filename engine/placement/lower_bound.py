@@ -1,6 +1,6 @@
 """How fast a placement could be at best: the Lagrangian bound of the problem, and the ways that it rules out.
 
-Where a byte on the card has a price, every layer is placed for itself; no placement within the budget is faster than
+Where a byte on the GPU has a price, every layer is placed for itself; no placement within the budget is faster than
 the sum of those, less the price of the budget. It finds no placement itself.
 """
 
@@ -17,7 +17,7 @@ _ROUNDS = 60
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """seconds: no placement that uses the card is faster. of_ways: [L, W], nor is any that has this way."""
+    """seconds: no placement that uses the GPU is faster. of_ways: [L, W], nor is any that has this way."""
 
     seconds: float
     of_ways: F64

@@ -1,6 +1,6 @@
 """What must be known of a machine before a model is placed on it: recalled where it was measured before, else measured.
 
-What measures are hardware.py and card_speed.py. What was measured while others kept the processor busy
+What measures are hardware.py and gpu_speed.py. What was measured while others kept the processor busy
 serves the load that it was measured for, and is not remembered.
 """
 
@@ -71,18 +71,18 @@ def working_set(model: ModelBytes) -> int:
     return int(min(MOST_SAMPLE_BYTES, max(16 << 20, 1 << (model.total - 1).bit_length())))
 
 
-def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, cards: bool) -> HardwareProfile:
+def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, gpus: bool) -> HardwareProfile:
     """What was measured earlier of this machine, or is now: how fast so much memory is read with so many threads, and
-    the figures of its cards where they are asked for."""
+    the figures of its GPUs where they are asked for."""
     known = recall(profile, threads, n_bytes)
     if (hasty := _hasty.get((threads, n_bytes))) is not None:
         known = _filled(known, hasty)
     others = Others()
     profile = known if known.cpu.bytes_per_s else measure(known, threads, n_bytes)
-    if cards and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
-        from engine.machine.card_speed import measure_cards
+    if gpus and any(gpu.usable and not gpu.bytes_per_s for gpu in profile.gpus):
+        from engine.machine.gpu_speed import measure_gpus
 
-        profile = measure_cards(profile, threads)
+        profile = measure_gpus(profile, threads)
     if profile != known:
         if others.are_quiet:
             remember(profile, threads, n_bytes)
@@ -107,11 +107,11 @@ def _filled(profile: HardwareProfile, other: HardwareProfile) -> HardwareProfile
     cpu, theirs = profile.cpu, {gpu.uuid or gpu.name: gpu for gpu in other.gpus}
     if not cpu.bytes_per_s:
         cpu = replace(cpu, bytes_per_s=other.cpu.bytes_per_s)
-    gpus = tuple(_filled_card(gpu, theirs.get(gpu.uuid or gpu.name)) for gpu in profile.gpus)
+    gpus = tuple(_filled_gpu(gpu, theirs.get(gpu.uuid or gpu.name)) for gpu in profile.gpus)
     return replace(profile, cpu=cpu, gpus=gpus, sync_s=profile.sync_s or other.sync_s)
 
 
-def _filled_card(gpu: GpuInfo, other: GpuInfo | None) -> GpuInfo:
+def _filled_gpu(gpu: GpuInfo, other: GpuInfo | None) -> GpuInfo:
     if other is None or gpu.bytes_per_s:
         return gpu
     return replace(

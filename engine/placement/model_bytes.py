@@ -17,7 +17,7 @@ from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_files import OpenedModel
 from engine.model.weights import Hold, ModelWeights
-from engine.placement.card_bytes import CardBytes, predictor_bytes
+from engine.placement.gpu_bytes import GpuBytes, predictor_bytes
 from engine.sparsity.predictor import Predictor
 from native_kernels.kv_blocks import KvLayout
 
@@ -34,7 +34,7 @@ class PredictorBytes:
     held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
     expect; None: nobody measured. expected_to_fired: how many times as many as fire, in tokens that were decoded, for
     layers whose share is None; None: unknown too. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where
-    the neurons' own first matrix decides, and there is nothing beside it. on_card: [L], bytes on a card, -1 where cards
+    the neurons' own first matrix decides, and there is nothing beside it. on_gpu: [L], bytes on a GPU, -1 where GPUs
     have no kernels for it; None where nobody has counted.
     """
 
@@ -43,25 +43,25 @@ class PredictorBytes:
     codecs: tuple[str, ...]
     active_share: tuple[float | None, ...]
     is_true_gate: NDArray[np.bool_]
-    on_card: I64 | None = None
+    on_gpu: I64 | None = None
     expected_to_fired: float | None = None
 
     @cached_property
-    def card_bytes(self) -> I64:
-        """As on_card; without any better knowledge what their files have."""
-        return self.held if self.on_card is None else self.on_card
+    def gpu_bytes(self) -> I64:
+        """As on_gpu; without any better knowledge what their files have."""
+        return self.held if self.on_gpu is None else self.on_gpu
 
     @classmethod
     def of(cls, predictor: Predictor, model: ModelBytes) -> PredictorBytes:
         """Those of a model's predictors, in the codecs that they are stored in."""
-        held, read, codecs, on_card = [], [], [], []
+        held, read, codecs, on_gpu = [], [], [], []
         for i, layer in enumerate(predictor.layers):
             copied = min(1.0, _COPIED_TO_ACTIVE * (layer.active_share or 1.0)) if layer.kind == "cascade" else 1.0
             held.append(layer.n_bytes)
             read.append(round(layer.bytes_read(copied)))
             shapes = [(matrix.codec, matrix.n_rows, matrix.n_cols) for matrix in layer.matrices]
             n_bytes = predictor_bytes(shapes, [len(bias) for bias in layer.biases])
-            on_card.append(-1 if n_bytes is None else n_bytes)
+            on_gpu.append(-1 if n_bytes is None else n_bytes)
             largest = max(layer.matrices, key=lambda matrix: matrix.n_bytes, default=None)
             codecs.append(model.first_codecs[i] if largest is None else largest.codec)
         return cls(
@@ -70,7 +70,7 @@ class PredictorBytes:
             codecs=tuple(codecs),
             active_share=tuple(layer.active_share for layer in predictor.layers),
             is_true_gate=np.array([layer.kind == "true_gate" for layer in predictor.layers]),
-            on_card=np.array(on_card, np.int64),
+            on_gpu=np.array(on_gpu, np.int64),
         )
 
 
@@ -83,7 +83,7 @@ class ModelBytes:
     gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
     is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
     codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
-    down_is_row_wise: a token reads all of down, whatever fires. on_card: None where nobody has counted.
+    down_is_row_wise: a token reads all of down, whatever fires. on_gpu: None where nobody has counted.
     """
 
     config: ModelConfig
@@ -99,13 +99,13 @@ class ModelBytes:
     head_codec: str
     down_is_row_wise: bool = False
     shared: int = 0
-    on_card: CardBytes | None = None
+    on_gpu: GpuBytes | None = None
 
     @cached_property
-    def card_bytes(self) -> CardBytes:
-        """What the parts take on a card; without any better knowledge what their files have."""
+    def gpu_bytes(self) -> GpuBytes:
+        """What the parts take on a GPU; without any better knowledge what their files have."""
         nothing, everywhere = np.zeros(self.n_layers, np.int64), np.ones(self.n_layers, np.bool_)
-        return self.on_card or CardBytes(self.attention, self.neuron, nothing, self.head, everywhere, True)
+        return self.on_gpu or GpuBytes(self.attention, self.neuron, nothing, self.head, everywhere, True)
 
     @property
     def n_layers(self) -> int:
@@ -138,7 +138,7 @@ class ModelBytes:
 
     @classmethod
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
-        """Those of a model's files, in the codecs of the files; on a card as `weights` are held, where it is loaded."""
+        """Those of a model's files, in the codecs of the files; on a GPU as `weights` are held, where it is loaded."""
         config = opened.config
         row_wise = opened.down_is_row_wise and not turned_bytes(opened)
         hold: Hold = "mapped"
@@ -182,7 +182,7 @@ class ModelBytes:
             head_codec=head_codec,
             down_is_row_wise=row_wise,
             shared=embedding if config.tied_embeddings else 0,
-            on_card=CardBytes.of(opened, hold, row_wise),
+            on_gpu=GpuBytes.of(opened, hold, row_wise),
         )
 
 

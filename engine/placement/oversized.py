@@ -18,7 +18,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
 from engine.model.weights import MARGIN_BYTES
 from engine.placement import memory_plan
-from engine.placement.card_bytes import kv_layer_bytes
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import I64, ModelBytes
 from native_kernels.codecs import CODECS
@@ -30,7 +30,7 @@ _PIP_BYTES = 256 << 20  # what the model that ships with Hearth takes, generousl
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that a model may have. gpu: the card that computes. other_gpu: one that could, and is not to."""
+    """The memory that a model may have. gpu: the GPU that computes. other_gpu: one that could, and is not to."""
 
     profile: HardwareProfile
     gpu: GpuInfo | None
@@ -39,7 +39,7 @@ class Room:
 
     @property
     def vram_bytes(self) -> int:
-        """0 without a card."""
+        """0 without a GPU."""
         return self.budgets.vram_bytes if self.gpu is not None else 0
 
     @property
@@ -76,7 +76,7 @@ def fitting_context(
     """The context, or one that is shorter where nobody asked for it and the model does not fit with it.
 
     sequences: how many have such a context each. must_bytes: of predictors that it cannot do without. why: half a
-    sentence on why the card does not help.
+    sentence on why the GPU does not help.
     Raises: HostMemoryError with need, what is free, and an alternative that works.
     """
     case = Case(model, kv_codec, sequences, must_bytes)
@@ -95,7 +95,7 @@ def _too_large(case: Case, room: Room, context: int, why: str) -> HostMemoryErro
     need = _gib(case.in_ram(context))
     words = f"The model needs {need} of memory with a context of {context} tokens; {have} may be used."
     if why:
-        words += f" The card does not help: {why.rstrip('.')}."
+        words += f" The GPU does not help: {why.rstrip('.')}."
     return HostMemoryError(words, alternatives(case, room, context)[0].words)
 
 
@@ -119,7 +119,7 @@ def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]
     if room.other_gpu is not None:
         own = memory_plan.budgets_of(room.profile, room.other_gpu, None)
         if case.surely_fits(context, replace(room, gpu=room.other_gpu, budgets=own)):
-            words = "Let the graphics card compute with the processor: it fits then."
+            words = "Let the GPU compute with the processor: it fits then."
             yield Alternative("device", 0, words)
     narrow = case.narrower()
     if narrow is not None and (found := narrow.longest_that_surely_fits(context, room)):
@@ -148,7 +148,7 @@ class Case:
     must_bytes: int = 0
 
     def in_ram(self, context: int) -> int:
-        """What it takes with nothing on a card: weights, keys and values, predictors. The process and its buffers have
+        """What it takes with nothing on a GPU: weights, keys and values, predictors. The process and its buffers have
         room in what stays free."""
         kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
         return self.model.total + kv + self.must_bytes
@@ -156,18 +156,18 @@ class Case:
     def least_ram(self, context: int, room: Room) -> int:
         """No placement leaves less to the RAM."""
         freed, taken = self._of_layers(context)
-        free = self._left_on_card(context, room)
+        free = self._left_on_gpu(context, room)
         worth = max([1.0, *(freed / np.maximum(taken, 1)).tolist()])
-        head = self.model.head_in_ram if self.model.card_bytes.head_possible else 0
+        head = self.model.head_in_ram if self.model.gpu_bytes.head_possible else 0
         all_of_it = int(freed.sum()) + head
         return self.in_ram(context) - int(min(all_of_it, worth * free))
 
     def surely_fits(self, context: int, room: Room) -> bool:
-        """Whether it fits with whole layers on the card, which is a placement that there is."""
+        """Whether it fits with whole layers on the GPU, which is a placement that there is."""
         if context > self.model.config.max_context:
             return False
         freed, taken = self._of_layers(context)
-        free, in_ram = self._left_on_card(context, room), self.in_ram(context) + memory_plan.PROCESS_BYTES
+        free, in_ram = self._left_on_gpu(context, room), self.in_ram(context) + memory_plan.PROCESS_BYTES
         in_ram += memory_plan.scratch_bytes(self.model, self.sequences * context)
         for layer in np.argsort(taken, kind="stable").tolist():
             if not taken[layer] or taken[layer] > free:
@@ -196,32 +196,32 @@ class Case:
         def times(values: I64) -> I64:
             return np.asarray(np.ceil(values * ratio), np.int64)
 
-        card = model.card_bytes
+        gpu = model.gpu_bytes
         smaller = replace(
             model,
             attention=times(model.attention), first=times(model.first), second=times(model.second),
             down=times(model.down), embedding=int(model.embedding * ends), head=int(model.head * ends),
             shared=int(model.shared * ends),
-            on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
-                            head=int(card.head * ends)),
+            on_gpu=replace(gpu, attention=times(gpu.attention), neuron=times(gpu.neuron),
+                            head=int(gpu.head * ends)),
         )  # fmt: skip
         return replace(self, model=smaller)
 
     def _of_layers(self, context: int) -> tuple[I64, I64]:
-        """i64 [L], RAM that each layer leaves when all of it goes to the card, and what it takes there; 0 where it
+        """i64 [L], RAM that each layer leaves when all of it goes to the GPU, and what it takes there; 0 where it
         cannot."""
-        model, card, tokens = self.model, self.model.card_bytes, self.sequences * context
-        kv_ram, kv_card = model.kv_of_layer(tokens, self.kv_codec), kv_layer_bytes(model.config, tokens, self.kv_codec)
+        model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
+        kv_ram, kv_gpu = model.kv_of_layer(tokens, self.kv_codec), kv_layer_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * model.neuron + kv_ram
-        taken = card.attention + model.neurons * card.neuron + card.block + kv_card
-        return np.where(card.possible, freed, 0), np.where(card.possible, taken, 0)
+        taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
+        return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)
 
-    def _left_on_card(self, context: int, room: Room) -> int:
+    def _left_on_gpu(self, context: int, room: Room) -> int:
         """For the model, of what may be taken there."""
         if room.gpu is None or self.model.config.n_experts:
             return 0
         tokens = self.sequences * context
-        scratch = memory_plan.card_scratch_bytes(self.model, tokens, room.gpu, room.vram_bytes, self.sequences)
+        scratch = memory_plan.gpu_scratch_bytes(self.model, tokens, room.gpu, room.vram_bytes, self.sequences)
         return max(0, room.vram_bytes - memory_plan.context_bytes(room.gpu) - scratch)
 
 

@@ -1,9 +1,9 @@
 """The placement as a problem in numbers: for every layer the ways to place it, each with its seconds and its bytes.
 
 A layer's home is where its attention is, with its norms, keys and values and its predictor. Only a layer whose home is
-the card has hot neurons: they are sorted by how often they fire and taken in blocks, hottest first, so that a way to
+the GPU has hot neurons: they are sorted by how often they fire and taken in blocks, hottest first, so that a way to
 place a layer is its home and how many blocks are hot. Of the same number of blocks no others than the hottest leave
-less to the CPU. Where down lies row by row, all neurons are hot or none, and no card asks a predictor. Paper:
+less to the CPU. Where down lies row by row, all neurons are hot or none, and no GPU asks a predictor. Paper:
 PowerInfer, section 6.3.
 """
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from engine.config import KvCodec, Mode
 from engine.placement.activity import Activity
-from engine.placement.card_bytes import kv_layer_bytes
 from engine.placement.cost_model import (
     DeviceRates,
     Machine,
@@ -28,6 +27,7 @@ from engine.placement.cost_model import (
     ffn_speeds,
     gpu_layer_s,
 )
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from native_kernels.codecs import COPY_CODECS
 
@@ -48,14 +48,14 @@ _KV_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Ways to place a model on a card and a CPU, and what they cost. Way w of a layer is (attention_on_gpu[w],
+    """Ways to place a model on a GPU and a CPU, and what they cost. Way w of a layer is (attention_on_gpu[w],
     blocks[w]).
 
     Shapes: seconds f64 [L, W], vram, ram i64 [L, W]: of a layer placed that way; infinite seconds: it cannot be.
-    predictor_vram i64 [L, W]: of vram the predictor's. reached i64 [L, W]: blocks behind the hot ones that the card
+    predictor_vram i64 [L, W]: of vram the predictor's. reached i64 [L, W]: blocks behind the hot ones that the GPU
     reads in pinned memory of the host. head_seconds, head_vram, head_ram: (on the CPU, on the GPU).
     order i32 [L, F]: neurons, hottest first; computed f64 [L, K + 1]: how many neurons of the first k blocks are
-    computed for a token, cold ones behind. fixed_vram: taken as soon as the card is used at all; fixed_ram and
+    computed for a token, cold ones behind. fixed_vram: taken as soon as the GPU is used at all; fixed_ram and
     fixed_seconds: always. crossing_s: whenever one layer's home is another than the next one's; a token starts on the
     CPU and ends there.
     """
@@ -84,13 +84,13 @@ class Problem:
 
     @property
     def cpu_alone(self) -> Choice:
-        """Nothing on the card."""
+        """Nothing on the GPU."""
         way = int(np.flatnonzero(~self.attention_on_gpu & (self.blocks == 0))[0])
         return Choice((way,) * self.n_layers, head_on_gpu=False)
 
     @cached_property
     def most_vram(self) -> int:
-        """What the card takes with everything on it that can be."""
+        """What the GPU takes with everything on it that can be."""
         head = self.head_vram[1] if np.isfinite(self.head_seconds[1]) else 0
         return self.fixed_vram + int(np.where(self.possible, self.vram, 0).max(axis=1).sum()) + head
 
@@ -104,7 +104,7 @@ class Problem:
         return np.sort(self.order[layer, : int(self.blocks[way]) * self.block])
 
     def reached_neurons(self, layer: int, way: int) -> I32:
-        """The ids of those that the card reaches for, ascending."""
+        """The ids of those that the GPU reaches for, ascending."""
         start = int(self.blocks[way]) * self.block
         return np.sort(self.order[layer, start : start + int(self.reached[layer, way]) * self.block])
 
@@ -120,7 +120,7 @@ class Choice:
         return self.head_on_gpu or bool(problem.vram[np.arange(len(self.ways)), list(self.ways)].any())
 
     def vram(self, problem: Problem) -> int:
-        """Bytes on the card, all that is counted included."""
+        """Bytes on the GPU, all that is counted included."""
         if not self.uses_gpu(problem):
             return 0
         layers = int(problem.vram[np.arange(len(self.ways)), list(self.ways)].sum())
@@ -190,7 +190,7 @@ def build_problem(
     reached_blocks: I64 | None = None,
 ) -> Problem:
     """All ways to place this model on this machine. position: that of the token whose time is predicted.
-    pinned_bytes: of the host's memory, for neurons that the card reads there beside the CPU. reached_blocks: [L], that
+    pinned_bytes: of the host's memory, for neurons that the GPU reads there beside the CPU. reached_blocks: [L], that
     it reads there, however many were best.
 
     Cost: for 80 layers of 28,672 neurons 20 ms, and what Hottest takes where that is not known yet.
@@ -214,11 +214,11 @@ def build_problem(
     )
     of_predictor, reached, ways = [vram[0]], [vram[0]], [(False, 0)]
     if rates is not None:
-        on_card = model.card_bytes
+        on_gpu = model.gpu_bytes
         taken = np.array([0, last]) if model.down_is_row_wise else np.arange(last + 1)
         has_hot = taken > 0
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
-        most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_card.neuron.sum()) * block)
+        most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
         beside, hot, cold = _reached(parts, machine, hot, parts.neurons_s(machine.cold), taken, most, reached_blocks)
         reached.append(beside)
         # The input goes one way (f32) with a bit for each neuron, the sum comes back (f32).
@@ -229,18 +229,18 @@ def build_problem(
         if model.down_is_row_wise:  # all of it at once, and nobody is asked; or the processor does it altogether
             predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
         layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
-        of_parts = parts.predictor_on_card * (not model.down_is_row_wise)
-        seconds.append(np.where((on_card.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
+        of_parts = parts.predictor_on_gpu * (not model.down_is_row_wise)
+        seconds.append(np.where((on_gpu.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
-        held = on_card.attention + kv_layer_bytes(model.config, context, kv_codec)
+        held = on_gpu.attention + kv_layer_bytes(model.config, context, kv_codec)
         vram.append(
             held[:, None]
             + of_predictor[1]
-            + on_card.neuron[:, None] * ends[taken]
-            + on_card.block[:, None] * (has_hot + (beside > 0))
+            + on_gpu.neuron[:, None] * ends[taken]
+            + on_gpu.block[:, None] * (has_hot + (beside > 0))
         )
         stays = parts.predictor_held * model.down_is_row_wise
-        pinned = on_card.neuron[:, None] * (ends[taken + beside] - ends[taken])
+        pinned = on_gpu.neuron[:, None] * (ends[taken + beside] - ends[taken])
         ram.append((neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
         ways += [(True, int(k)) for k in taken]
     attention_way, blocks = (np.array(column) for column in zip(*ways, strict=True))
@@ -248,7 +248,7 @@ def build_problem(
     head_gpu = head_cpu
     if rates is not None:
         logits_s = 4 * model.config.vocab_size / machine.link_bytes_per_s
-        head_gpu = model.head / rates.gemv(model.head_codec) + logits_s if model.card_bytes.head_possible else np.inf
+        head_gpu = model.head / rates.gemv(model.head_codec) + logits_s if model.gpu_bytes.head_possible else np.inf
     return Problem(
         seconds=np.concatenate(seconds, axis=1),
         vram=np.concatenate(vram, axis=1),
@@ -258,7 +258,7 @@ def build_problem(
         attention_on_gpu=attention_way.astype(np.bool_),
         blocks=blocks.astype(np.int64),
         head_seconds=(head_cpu, head_gpu),
-        head_vram=(0, model.card_bytes.head),
+        head_vram=(0, model.gpu_bytes.head),
         head_ram=(model.head_in_ram, 0),
         order=order,
         block=block,
@@ -273,30 +273,30 @@ def build_problem(
 def _reached(
     parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int, wanted: I64 | None
 ) -> tuple[I64, F64, F64]:  # fmt: skip
-    """How many blocks behind the hot ones the card had best read in the host's memory, at most so many: as many as
+    """How many blocks behind the hot ones the GPU had best read in the host's memory, at most so many: as many as
     keep both sides busy equally long, where that pays; or as many as are wanted of each layer [L]. With them the
-    seconds of either side: of the card (hot: without them), of the CPU (of_cpu: by itself); all [L, ways].
+    seconds of either side: of the GPU (hot: without them), of the CPU (of_cpu: by itself); all [L, ways].
 
-    Both read the same RAM: while the card does, the CPU has what is left. Where the CPU alone takes all that the RAM
+    Both read the same RAM: while the GPU does, the CPU has what is left. Where the CPU alone takes all that the RAM
     gives, as with floats and all cores, nothing is won. Quantised rows cost it arithmetic as well.
     """
     last = of_cpu.shape[1] - 1
     over_bus, left = parts.neurons_s(machine.reach), parts.neurons_s(machine.beside_reach)
     slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # of the CPU's rate is lost
     beside = np.zeros((len(of_cpu), len(taken)), np.int64)
-    card_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)
+    gpu_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)
     for way, k in enumerate(taken.tolist()):
         more = np.arange((last - k if wanted is not None else min(most, last - k)) + 1)
-        card = hot[:, way, None] + over_bus[:, k + more] - over_bus[:, k, None] + gpu_layer_s(False, True) * (more > 0)
+        gpu = hot[:, way, None] + over_bus[:, k + more] - over_bus[:, k, None] + gpu_layer_s(False, True) * (more > 0)
         cpu = of_cpu[:, -1:] - of_cpu[:, k + more] + cold_layer_s() * (k + more < last)
         cpu = cpu + slower * (over_bus[:, k + more] - over_bus[:, k, None])
-        longer, layers = np.maximum(card, cpu), np.arange(len(of_cpu))
+        longer, layers = np.maximum(gpu, cpu), np.arange(len(of_cpu))
         best = longer.argmin(axis=1)
         best = np.where(longer[layers, best] < _WORTH_IT * longer[:, 0], best, 0)
         if wanted is not None:
             best = np.minimum(wanted, last - k)
-        beside[:, way], card_s[:, way], cold_s[:, way] = best, card[layers, best], cpu[layers, best]
-    return beside, card_s, cold_s
+        beside[:, way], gpu_s[:, way], cold_s[:, way] = best, gpu[layers, best], cpu[layers, best]
+    return beside, gpu_s, cold_s
 
 
 class _Parts:
@@ -324,14 +324,14 @@ class _Parts:
             self.sums["active"][layer] = everything
         nothing = np.zeros(model.n_layers, np.int64)
         self.predictor_held = nothing if predictors is None else predictors.held
-        self.predictor_on_card = nothing if predictors is None else predictors.card_bytes
+        self.predictor_on_gpu = nothing if predictors is None else predictors.gpu_bytes
 
     def neurons_s(self, rates: DeviceRates) -> F64:
-        """On the CPU, or on a card where down lies by neuron."""
+        """On the CPU, or on a GPU where down lies by neuron."""
         return self._neurons_s(rates, self._modes, [self.sums[part] for part in ("active", "opened", "fired")])
 
     def hot_s(self, rates: DeviceRates) -> F64:
-        """On a card."""
+        """On a GPU."""
         if not self._model.down_is_row_wise:
             return self.neurons_s(rates)
         everything = np.broadcast_to(self._ends.astype(np.float64), self.sums["fired"].shape)

@@ -26,13 +26,13 @@ def machine_of(setting: Setting) -> Machine:
 
 
 def could_reach(setting: Setting, placement: Placement) -> bool:
-    """Whether the card reads neurons over the bus beside the processor, or might as well."""
+    """Whether the GPU reads neurons over the bus beside the processor, or might as well."""
     model = setting.model
     if model.down_is_row_wise or "gpu" not in placement.attention or setting.gpu is None:
         return False
     if all(len(hot) == placement.neurons for hot in placement.hot):
         return False
-    block = int(model.card_bytes.neuron.sum()) * block_size(model.neurons)
+    block = int(model.gpu_bytes.neuron.sum()) * block_size(model.neurons)
     return bool(placement.reached) or setting.pinned_bytes >= block
 
 

@@ -54,7 +54,7 @@ def solve(
 
     ram_budget None: as much as it takes. time_limit_s: of a search that may find a better one than is there already;
     one that must find any has TIME_LIMIT_S at least. Cost: seconds for 80 layers of 28,672 neurons.
-    Raises: HostMemoryError, naming the minimum, where the RAM does not hold what the card does not.
+    Raises: HostMemoryError, naming the minimum, where the RAM does not hold what the GPU does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
     if found is None:  # the RAM is short, and what is to make room there is a choice of its own
@@ -74,7 +74,7 @@ def solve(
         if better is not None and better.seconds(problem) < found.seconds(problem):
             found, method = better, "integer programme"
     alone = problem.cpu_alone
-    if fits(problem, alone, vram_budget, ram_budget):  # which the bound leaves out: it takes the card to be used
+    if fits(problem, alone, vram_budget, ram_budget):  # which the bound leaves out: it takes the GPU to be used
         bound_s = min(bound_s, alone.seconds(problem))
     if not found.uses_gpu(problem):
         method = "cpu alone"
@@ -86,7 +86,7 @@ def _programme(
 ) -> tuple[Choice | None, float]:
     """The best placement of these ways that HiGHS finds, and the seconds below which it has proven there is none.
 
-    Variables: a way of a layer is taken or not; the head is on the card or not; the token crosses over before a layer,
+    Variables: a way of a layer is taken or not; the head is on the GPU or not; the token crosses over before a layer,
     before the head and behind it, or not.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -117,7 +117,7 @@ def _programme(
         high.append(most)
 
     of_layer = [np.flatnonzero((layer == i) & on_gpu).tolist() for i in range(n_layers)]
-    homes: list[list[int]] = [[], *of_layer, [head], []]  # variables of which one is 1 where the token is on the card
+    homes: list[list[int]] = [[], *of_layer, [head], []]  # variables of which one is 1 where the token is on the GPU
     for i in range(n_crossings):
         here, there = homes[i], homes[i + 1]
         for sign in (1.0, -1.0):
@@ -151,11 +151,11 @@ def _programme(
 
 
 def _too_little_ram(problem: Problem, vram_budget: int, ram_budget: int | None) -> HostMemoryError:
-    # Every byte on the card is one that the RAM need not hold.
-    on_card = max(0, min(vram_budget, problem.most_vram) - problem.fixed_vram)
-    least = problem.cpu_alone.ram(problem) - on_card
+    # Every byte on the GPU is one that the RAM need not hold.
+    on_gpu = max(0, min(vram_budget, problem.most_vram) - problem.fixed_vram)
+    least = problem.cpu_alone.ram(problem) - on_gpu
     return HostMemoryError(
-        f"At least {least / 2**30:.2f} GiB of RAM are needed for what the graphics card does not hold; "
+        f"At least {least / 2**30:.2f} GiB of RAM are needed for what the GPU does not hold; "
         f"{(ram_budget or 0) / 2**30:.2f} GiB may be used.",
         "Choose a smaller model, a shorter context, or weights of fewer bits.",
     )

@@ -27,8 +27,8 @@ from engine.model.weights import ModelWeights
 from engine.opening import choose_context
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import Activity, activity_of
-from engine.placement.card_bytes import kv_layer_bytes
 from engine.placement.cost_model import Machine
+from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.greedy import place_greedily
 from engine.placement.lanes import known_lanes
 from engine.placement.machine_figures import with_figures, working_set
@@ -112,10 +112,10 @@ class Setting:
 
     @property
     def fixed_vram(self) -> int:
-        """Taken as soon as the card is used."""
+        """Taken as soon as the GPU is used."""
         if self.gpu is None:
             return 0
-        scratch = memory_plan.card_scratch_bytes(
+        scratch = memory_plan.gpu_scratch_bytes(
             self.model, self.context, self.gpu, self.budgets.vram_bytes, self.sequences
         )
         return memory_plan.context_bytes(self.gpu) + scratch
@@ -129,19 +129,19 @@ class Setting:
         return self.model.kv_of_layer(self.context, self.kv_codec)
 
     @property
-    def kv_on_card(self) -> int:
+    def kv_on_gpu(self) -> int:
         """Of a layer."""
         return kv_layer_bytes(self.model.config, self.context, self.kv_codec)
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the card."""
+        """What the model takes with nothing on the GPU."""
         predictors = 0 if self.predictors is None else int(self.predictors.held.sum())
         return self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer + predictors
 
     @property
     def pinned_bytes(self) -> int:
-        """Of the host's memory, at most, for neurons that the card reads there."""
+        """Of the host's memory, at most, for neurons that the GPU reads there."""
         if self.gpu is None:
             return 0
         return memory_plan.pinned_bytes(self.profile, self.budgets.ram_bytes - self.all_in_ram)
@@ -182,13 +182,13 @@ def solve_model(
     """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
 
     again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
-    otherwise than they are stored. gpu: the card with its figures of now, where it is known which. vram_bytes: a budget
+    otherwise than they are stored. gpu: the GPU with its figures of now, where it is known which. vram_bytes: a budget
     of the moment. A placement for weights or a budget like that, or for several sequences, is not kept. predictor: the
     model's, where somebody has read it already. ram: as it was before anything of the model lay there. limit_s: for the
     search behind the greedy placement, which finds little more. lanes: in place of what is remembered of the model's
     rows. Progress is in steps.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
-    DeviceUnavailableError for a card that is not there, UnsupportedModelError for sparse without predictors, what
+    DeviceUnavailableError for a GPU that is not there, UnsupportedModelError for sparse without predictors, what
     reading statistics and predictors raises, Cancelled.
     """
     engine = engine or EngineConfig()
@@ -230,7 +230,7 @@ def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
 
 
 def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
-    """Whether the weights take on a card what those of the files do."""
+    """Whether the weights take on a GPU what those of the files do."""
     as_stored = opened.down_is_row_wise and not turned_bytes(opened)
     return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
 
@@ -248,11 +248,11 @@ def read_setting(
     opened: OpenedModel,
     engine: EngineConfig,
     weights: ModelWeights | None = None,
-    card: GpuInfo | None = None,
+    known_gpu: GpuInfo | None = None,
     read: Callable[[], Predictor] | None = None,
     ram: RamInfo | None = None,
 ) -> Setting:
-    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, card, read,
+    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, GPU, read,
     ram: as `solve_model` has them."""
     if engine.mode == "sparse" and not opened.has_predictors:
         raise no_predictors(opened)
@@ -262,14 +262,14 @@ def read_setting(
     threads, _ = choose_threads(profile, engine.threads)
     model = ModelBytes.of(opened, weights)
     if not engine.hardware_file:
-        profile = with_figures(profile, threads, working_set(model), cards=engine.device != "cpu")
+        profile = with_figures(profile, threads, working_set(model), gpus=engine.device != "cpu")
     gpu, reason = choose_gpu(profile)
     if engine.device == "cuda" and gpu is None:
         raise DeviceUnavailableError(f"The GPU cannot be used. {reason}")
     if engine.device == "cpu":
         gpu = None
-    if card is not None:
-        gpu = card
+    if known_gpu is not None:
+        gpu = known_gpu
     notes: list[str] = []
     if gpu is not None and opened.config.n_experts:
         gpu, words = None, "The neurons of experts are computed on the CPU alone."
@@ -355,7 +355,7 @@ def _solved(
     candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
-    smallest = memory_plan.smallest_part(setting.model, setting.kv_on_card)
+    smallest = memory_plan.smallest_part(setting.model, setting.kv_on_gpu)
     memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
     if len(candidates) > 1:  # the greedy ones tell which mode is the faster
         times = []
@@ -400,7 +400,7 @@ def placement_of(
     if model.down_is_row_wise and mode != "dense":
         notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
-        least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_card)
+        least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_gpu)
         why = (
             "that would not be faster"
             if setting.budgets.vram_bytes >= least
@@ -419,7 +419,7 @@ def placement_of(
         statistics=activity.source,
         fired_share=activity.fired_share,
         vram_parts_bytes=memory_plan.vram_parts(
-            problem, choice, model, setting.kv_on_card, context, setting.fixed_vram - context
+            problem, choice, model, setting.kv_on_gpu, context, setting.fixed_vram - context
         ),
         ram_parts_bytes=memory_plan.ram_parts(problem, choice, model, predictors, setting.kv_of_layer),
         position=min(TYPICAL_POSITION, setting.context // 2),

@@ -165,13 +165,13 @@ class EngineHost:
         return min(waits, default=None)
 
     def _balance(self) -> float | None:
-        """The model's part on a card, beside what other programs want of it."""
-        if self._model is None or self._session is None or self._model.on_card is None:
+        """The model's part on a GPU, beside what other programs want of it."""
+        if self._model is None or self._session is None or self._model.on_gpu is None:
             return None
         try:
-            wait = self._model.on_card.balance(lambda: not self._queue.empty() or self._closed.is_set())
+            wait = self._model.on_gpu.balance(lambda: not self._queue.empty() or self._closed.is_set())
         except Exception:  # nobody asked for this, and it is no reason to stop answering
-            log.exception("The card's memory is not looked after any more")
+            log.exception("The GPU's memory is not looked after any more")
             return None
         self._tell_place()
         return wait
@@ -191,13 +191,13 @@ class EngineHost:
             return
         values = {
             "placement": self._told,
-            "notes": list(model.card_notes),
+            "notes": list(model.gpu_notes),
             "name": model.name,
             "device": model.device,
             "device_reason": model.device_reason,
-            "card": "" if model.card is None else model.card.name,
+            "gpu": "" if model.gpu is None else model.gpu.name,
             "vram_bytes": model.vram_bytes,
-            "vram_parts_bytes": {} if model.card is None else model.card.part_bytes,
+            "vram_parts_bytes": {} if model.gpu is None else model.gpu.part_bytes,
         }
         self._emit(protocol.News("model", values))
 
@@ -325,10 +325,10 @@ class EngineHost:
             template_reason=model.tokenizer.template_reason,
             kind=model.tokenizer.kind,
             has_predictors=model.opened.has_predictors,
-            card="" if model.card is None else model.card.name,
+            gpu="" if model.gpu is None else model.gpu.name,
             vram_bytes=model.vram_bytes,
-            vram_parts_bytes={} if model.card is None else model.card.part_bytes,
-            card_notes=model.card_notes,
+            vram_parts_bytes={} if model.gpu is None else model.gpu.part_bytes,
+            gpu_notes=model.gpu_notes,
             placement=self._told,
         )
         return asdict(info)

@@ -38,7 +38,7 @@ class _Totals:
     steps: int = 0
     computed: int = 0
     fired: int = 0
-    on_card: int | None = None
+    on_gpu: int | None = None
     sampling_s: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
 
@@ -117,7 +117,7 @@ class LiveFeed:
             self._let_go()
             self._graph = graph
             if graph.decoder is not None:
-                graph.decoder.measure_stages(on_card=True)
+                graph.decoder.measure_stages(on_gpu=True)
             counters = graph.executor.counters
             self._is_counted = is_counted(model)
             if self._is_counted and counters.per_neuron is None:
@@ -140,7 +140,7 @@ class LiveFeed:
         graph = session.transformer
         counters, decoder = graph.executor.counters, graph.decoder
         return _Totals(
-            self._clock(), counters.tokens, stats.decode_steps, counters.computed, counters.fired, counters.on_card,
+            self._clock(), counters.tokens, stats.decode_steps, counters.computed, counters.fired, counters.on_gpu,
             stats.sampling_s, {} if decoder is None else decoder.stage_seconds(),
         )  # fmt: skip
 
@@ -177,10 +177,10 @@ class LiveFeed:
             prefill_tok_s=stats.prefill_tok_s,
             active_share=since.computed / neurons if neurons else None,
             fired_share=since.fired / neurons if neurons else None,
-            gpu_neuron_load=None if since.on_card is None or not since.computed else since.on_card / since.computed,
+            gpu_neuron_load=None if since.on_gpu is None or not since.computed else since.on_gpu / since.computed,
             token_s=since.at / since.steps,
             cpu_s=_split(since),
-            gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.card_seconds(),
+            gpu_s={} if session.transformer.decoder is None else session.transformer.decoder.gpu_seconds(),
             has_zeros=config.has_zeros,
             is_counted=self._is_counted,
             on_gpu=on_gpu,
@@ -189,10 +189,10 @@ class LiveFeed:
 
 
 def _between(before: _Totals, now: _Totals) -> _Totals:
-    on_card = None if now.on_card is None else now.on_card - (before.on_card or 0)
+    on_gpu = None if now.on_gpu is None else now.on_gpu - (before.on_gpu or 0)
     return _Totals(
         now.at - before.at, now.tokens - before.tokens, now.steps - before.steps, now.computed - before.computed,
-        now.fired - before.fired, on_card, now.sampling_s - before.sampling_s,
+        now.fired - before.fired, on_gpu, now.sampling_s - before.sampling_s,
         {name: max(0.0, seconds - before.stages.get(name, 0.0)) for name, seconds in now.stages.items()},
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Some neurons of every layer, to be looked at while a model answers: where they lie, and which fire for a token.
 
-A layer's neurons stand in groups of as many each: the card's before the processor's, and the busiest before others.
+A layer's neurons stand in groups of as many each: the GPU's before the processor's, and the busiest before others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLED = 16  # neurons of a group that are looked at
 
 
 class NeuronSample:
-    """on_gpu: [L], the share of a layer's neurons that the card computes."""
+    """on_gpu: [L], the share of a layer's neurons that the GPU computes."""
 
     def __init__(self, orders: list[I64], n_neurons: int, on_gpu: list[float]) -> None:
         """orders: [L] of i64 [F], the neurons of a layer as they stand."""
@@ -49,8 +49,8 @@ class NeuronSample:
 
 
 def is_counted(model: LoadedModel) -> bool:
-    """Whether what computes the model can tell which of its neurons fire. A card does where they have slots."""
-    return model.opened.config.has_zeros and (model.card is None or model.hot_blocks is not None)
+    """Whether what computes the model can tell which of its neurons fire. A GPU does where they have slots."""
+    return model.opened.config.has_zeros and (model.gpu is None or model.hot_blocks is not None)
 
 
 def sample_of(session: ChatSession) -> NeuronSample:
@@ -67,7 +67,7 @@ def sample_of(session: ChatSession) -> NeuronSample:
             busiest = np.argsort(-session.adaptation.rates(layer), kind="stable")
         elif counted is not None:
             busiest = np.argsort(-counted[layer], kind="stable")
-        hot = _on_card(model, layer, config.n_neurons)[busiest]
+        hot = _on_gpu(model, layer, config.n_neurons)[busiest]
         orders.append(np.concatenate((busiest[hot], busiest[~hot])))
         on_gpu.append(float(np.count_nonzero(hot)) / config.n_neurons)
     return NeuronSample(orders, config.n_neurons, on_gpu)
@@ -86,10 +86,10 @@ def _counted(model: LoadedModel) -> I64 | None:
     return stats.counts
 
 
-def _on_card(model: LoadedModel, layer: int, n_neurons: int) -> NDArray[np.bool_]:
-    """Which neurons of the layer the card computes, [F]."""
+def _on_gpu(model: LoadedModel, layer: int, n_neurons: int) -> NDArray[np.bool_]:
+    """Which neurons of the layer the GPU computes, [F]."""
     found: NDArray[np.bool_] = np.zeros(n_neurons, bool)
-    if model.card is not None:
+    if model.gpu is not None:
         blocks = model.hot_blocks
-        found[model.card.placement.in_slots[layer] if blocks is None else blocks.tables[layer].neuron_in] = True
+        found[model.gpu.placement.in_slots[layer] if blocks is None else blocks.tables[layer].neuron_in] = True
     return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.gpu.part import CardPart
+    from engine.gpu.part import GpuPart
     from engine.loaded_model import LoadedModel
     from engine.placement.placement_problem import Problem
     from engine.placement.solving import Setting
@@ -27,15 +27,15 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
     """What LoadedModelInfo.placement holds: the line, the same without the rate (where), the reasons, and the figures.
 
     Units: bytes, tokens/s, shares between 0 and 1; predicted_tok_s None where nothing can be foretold.
-    Cost: with a card nothing; without one the time of a token is reckoned, half a second for the largest models, and
+    Cost: with a GPU nothing; without one the time of a token is reckoned, half a second for the largest models, and
     the first time on a machine a second more, because the RAM's speed is measured.
     Raises: nothing; what cannot be told is None.
     """
-    return _on_card(model, model.card) if model.card is not None else _on_processor(model)
+    return _on_gpu(model, model.gpu) if model.gpu is not None else _on_processor(model)
 
 
-def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
-    placement, gpu = card.placement, card.gpu
+def _on_gpu(model: LoadedModel, residency: GpuPart) -> dict[str, Any]:
+    placement, gpu = residency.placement, residency.info
     held, total = model.vram_bytes, gpu.total_bytes or 0
     hot_share = placement.hot_neurons / max(1, placement.n_layers * placement.neurons)
     load = placement.gpu_neuron_load
@@ -48,16 +48,16 @@ def _on_card(model: LoadedModel, card: CardPart) -> dict[str, Any]:
             share = "the output head on the GPU"
     where = f"{gpu.name}: {share}, {memory_of(held, total)}"
     notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
-    why = [card.chosen, f"{card.reason.rstrip('.')}."]
+    why = [residency.chosen, f"{residency.reason.rstrip('.')}."]
     if placement.ram_bytes:
         why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the processor computes.")
-    if card.products:
-        why.append(card.products)
+    if residency.products:
+        why.append(residency.products)
     why.append(f"There is room for a context of {model.context} tokens.")
     return {
         "line": f"{where}, {about(placement.predicted_tok_s)}",
         "where": where,
-        "why": _sentences([*why, *notes, *model.card_notes]),
+        "why": _sentences([*why, *notes, *model.gpu_notes]),
         "gpu": gpu.name,
         "gpu_neuron_load": load,
         "hot_share": hot_share,
@@ -88,7 +88,7 @@ def _on_processor(model: LoadedModel) -> dict[str, Any]:
     return {
         "line": f"{where}, {about(predicted)}",
         "where": where,
-        "why": _sentences([*why, *notes, *model.card_notes]),
+        "why": _sentences([*why, *notes, *model.gpu_notes]),
         "gpu": "",
         "gpu_neuron_load": None,
         "hot_share": None,

@@ -178,7 +178,7 @@ class Stats:
     ttft_s: float | None
     context_used: int
     context_total: int
-    gpu_neuron_load: float | None = None  # share of the computed neurons that a card computed; None without one
+    gpu_neuron_load: float | None = None  # share of the computed neurons that a GPU computed; None without one
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ class Live:
 
     mode: "" where no model is loaded. token_s, cpu_s, gpu_s: seconds of a token, in all and by stage: attention,
     predictor, ffn (neurons), wait (for the other side), head, sampling, other; empty where nobody measures them. Both
-    sides work at the same time. on_gpu: [layers], the share of each layer's neurons that the card computes. fired:
-    [layers][groups], of one token: in each group of a layer's neurons, the card's before the processor's and the
+    sides work at the same time. on_gpu: [layers], the share of each layer's neurons that the GPU computes. fired:
+    [layers][groups], of one token: in each group of a layer's neurons, the GPU's before the processor's and the
     busiest first, how many in a hundred fired; of a sample. Empty where neurons are not told apart.
     """
 
@@ -244,7 +244,7 @@ class News:
 
     topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}; records of
     engine/library/records.py. "model": of the model that is loaded, whose place is another now: placement (as
-    LoadedModelInfo has it), notes [sentences], name, device, device_reason, card, vram_bytes, vram_parts_bytes.
+    LoadedModelInfo has it), notes [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes.
     "server": a ServerState, at most 4 a second.
     """
 
@@ -276,7 +276,7 @@ class LoadedModelInfo:
     parameters: int
     weights_bytes: int  # in memory
     context: int  # tokens
-    device: str  # "cpu" or "cuda": the latter computes on both sides, or on the card alone
+    device: str  # "cpu" or "cuda": the latter computes on both sides, or on the GPU alone
     device_reason: str  # why this device, in one line
     threads: int
     mode: str  # sparse, exact or dense: what auto became
@@ -291,10 +291,10 @@ class LoadedModelInfo:
     has_predictors: bool = False  # without them nothing can be answered in sparse mode
     backend: str = ""  # what computes on the processor
     backend_reason: str = ""  # why that, and why with so many threads
-    card: str = ""  # the graphics card's name, where one computes
-    vram_bytes: int = 0  # what this process holds on the card
-    vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a card
-    card_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
+    gpu: str = ""  # the GPU's name, where one computes
+    vram_bytes: int = 0  # what this process holds on the GPU
+    vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a GPU
+    gpu_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
     # Where it lies and why, as engine/service/placement_words.py has it: line, why [sentences], gpu, gpu_neuron_load,
     # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic.
     placement: dict[str, Any] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class Origins:
     """What a placement was solved from; where one of these is another, the placement is another's.
 
     model, activation: as in other artefacts. statistics, predictors, hardware: fingerprints; "" where there were none.
-    vram_budget_bytes: 0 where no card was to be used. ram_budget_bytes: None where more RAM would have changed nothing.
+    vram_budget_bytes: 0 where no GPU was to be used. ram_budget_bytes: None where more RAM would have changed nothing.
     solver: of how this Hearth counts and solves.
     """
 
@@ -150,7 +150,7 @@ class Placement:
 
     @property
     def vram_bytes(self) -> int:
-        """All that it holds on the card."""
+        """All that it holds on the GPU."""
         return sum(self.vram_parts_bytes.values())
 
     @property

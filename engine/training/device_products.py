@@ -1,7 +1,7 @@
 """The large products of training on a GPU, through torch; all else stays where it was.
 
 Not the engine's own GPU path: batches of hundreds of positions are bound by arithmetic and not by the exchange, so that
-handing them over one product at a time is good enough. Weights are kept on the card for as long as they fit.
+handing them over one product at a time is good enough. Weights are kept on the GPU for as long as they fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FEWEST_POSITIONS = 8  # fewer are multiplied faster than they are handed over
 def offline_device(wanted: Device) -> str:
     """Where torch computes: "cuda" where that is possible and not forbidden, else "cpu".
 
-    Raises: DeviceUnavailableError where the card was asked for by name and cannot be used.
+    Raises: DeviceUnavailableError where the GPU was asked for by name and cannot be used.
     """
     if wanted == "cpu":
         return "cpu"
@@ -153,6 +153,4 @@ def _memory_named() -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise DeviceMemoryError(
-            "The graphics card's memory is used up.", "Close other programs, or use --device cpu."
-        ) from error
+        raise DeviceMemoryError("The GPU's memory is used up.", "Close other programs, or use --device cpu.") from error

@@ -74,7 +74,7 @@ def profile(
     """Counts over the text, or over text that the model writes itself, and keeps the statistics as the model's own.
 
     tokens: positions at most; None: all of the text, or DEFAULT_TOKENS of the model's own.
-    device: where the large products run; auto: on a graphics card where there is one.
+    device: where the large products run; auto: on a GPU where there is one.
     Units: progress reports positions, each counted twice where they are written as well.
     Cost: the counts [L, F], the residual stream of one portion, and what engine.training.layer_walk takes.
     Raises: UnsupportedModelError for a model without zeros, InvalidRequestError for a text that is too short or a

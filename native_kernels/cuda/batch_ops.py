@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import Structure, c_float, c_int, c_uint64
 
-from native_kernels.cuda.card import CardKv, CardMatrix
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import Event, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -24,8 +24,8 @@ _AT_ONCE = 3  # products in one launch
 MOST_STAGED_SLOTS = 16384  # that stage_rows.cu lists
 _MOST_PLANES = 12
 _STAGING_BLOCKS, _STAGING_THREADS = 16, 1024  # of an H200: 51 GB/s over its bus; 8 have 29 at most, more no more
-_STAGING_SHARE = 4  # of a small card's multiprocessors that part
-_FEW_ROW_THREADS = 1024  # for a row, where there are few: nobody else is on the card meanwhile
+_STAGING_SHARE = 4  # of a small GPU's multiprocessors that part
+_FEW_ROW_THREADS = 1024  # for a row, where there are few: nobody else is on the GPU meanwhile
 _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
@@ -55,22 +55,22 @@ class _Staged(Structure):
     ]  # fmt: skip
 
 
-class CardBatchOps(CardPrefillOps):
-    """The operators, in the card's stream; `stage` in one beside it. The card must be entered.
+class GpuBatchOps(GpuPrefillOps):
+    """The operators, in the GPU's stream; `stage` in one beside it. The GPU must be entered.
 
     Raises: NoMachineCodeError, CudaError.
     """
 
-    def __init__(self, card: CudaCard) -> None:
-        self._card = card
-        self._copies = Stream(card.device)
-        self._so_far, self._staged = Event(card.device), (Event(card.device), Event(card.device))
-        self._staging_blocks = max(1, min(_STAGING_BLOCKS, card.n_multiprocessors // _STAGING_SHARE))
+    def __init__(self, gpu: CudaGpu) -> None:
+        self._gpu = gpu
+        self._copies = Stream(gpu.device)
+        self._so_far, self._staged = Event(gpu.device), (Event(gpu.device), Event(gpu.device))
+        self._staging_blocks = max(1, min(_STAGING_BLOCKS, gpu.n_multiprocessors // _STAGING_SHARE))
         try:
-            super().__init__(card.device, card.stream, self._copies)
+            super().__init__(gpu.device, gpu.stream, self._copies)
             self._row_threads = _FEW_ROW_THREADS
             for source, names in _KERNELS.items():
-                module = load(card.device, source)
+                module = load(gpu.device, source)
                 self._modules.append(module)
                 self._functions |= {name: module.function(name) for name in names}
         except BaseException:
@@ -111,7 +111,7 @@ class CardBatchOps(CardPrefillOps):
         )  # fmt: skip
 
     def multiply_three(
-        self, matrices: tuple[CardMatrix, CardMatrix, CardMatrix], x: RoundedRows, n_tokens: int,
+        self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
         outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:  # fmt: skip
         """As three of `multiply`, in one launch where all are of halves and rows of results are as far apart; the
@@ -129,12 +129,12 @@ class CardBatchOps(CardPrefillOps):
         self._launch_few(width, products, x, 0, row_bytes // 2, outs[0].step, n_tokens, depth, False)
 
     def attend_each(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, slot: int, states: int, out: Rows, scale: float,
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         """out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t] (i32 [T])
         of slot t of kv, of them the last `window`."""
-        self._card.attend_each(
+        self._gpu.attend_each(
             q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window
         )  # fmt: skip
 
@@ -171,7 +171,7 @@ class CardBatchOps(CardPrefillOps):
         self._so_far.hold(self._copies)
 
     def stage(
-        self, pairs: Sequence[tuple[CardMatrix, CardMatrix]], neuron_in: int, words: int, count: int, half: int
+        self, pairs: Sequence[tuple[GpuMatrix, GpuMatrix]], neuron_in: int, words: int, count: int, half: int
     ) -> None:
         """Beside the stream, into one of two halves (0 or 1) of a place: the rows of each pair's first matrix, in the
         host's memory, to the second's where words u32 (by neuron number; 0: all) of neuron_in[s] (i32, negative: none)

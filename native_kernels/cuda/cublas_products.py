@@ -20,7 +20,7 @@ _Prepared = tuple[Launch | None, list[Callable[[], None]], Launch]
 
 
 class LibraryProducts:
-    """What CardPrefillOps multiplies by, in the entered card; it owns the library. scale: scale_rows of finish.cu."""
+    """What GpuPrefillOps multiplies by, in the entered GPU; it owns the library. scale: scale_rows of finish.cu."""
 
     def __init__(self, library: Cublas, scale: Function, stream: Stream) -> None:
         self.stream = stream

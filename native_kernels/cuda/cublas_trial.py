@@ -1,4 +1,4 @@
-"""Whether a card's library of products multiplies as the kernels here do, and faster: tried on small whole numbers,
+"""Whether a GPU's library of products multiplies as the kernels here do, and faster: tried on small whole numbers,
 whose sums are exact in any order, so that every result has to be the same bit for bit, and timed at a usual size.
 """
 
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.cublas_products import LibraryProducts
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile
+from native_kernels.cuda.gpu import GpuMatrix
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError, LibraryUnavailableError
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Event
 from native_kernels.cuda.runtime.memory import DeviceMemory
@@ -30,14 +30,14 @@ _MOST_SHARE = 1 / 1.15
 
 
 def use_library(
-    ops: CardPrefillOps, opened: Callable[[CardPrefillOps], Cublas] | None = None, is_forced: bool = False,
+    ops: GpuPrefillOps, opened: Callable[[GpuPrefillOps], Cublas] | None = None, is_forced: bool = False,
     shares: MutableMapping[str, float] | None = None,
 ) -> tuple[bool, str]:  # fmt: skip
     """Whether ops multiply by the library from now on, and why or why not in one sentence. opened: how it is opened.
     is_forced: it is used even where it is not faster, for tests and benchmarks. shares: by library, what was timed
     before counts and nothing is timed; else that is left there.
 
-    The card must be entered. Cost: 0.15 to 0.5 s, and 27 MiB of the card meanwhile.
+    The GPU must be entered. Cost: 0.15 to 0.5 s, and 27 MiB of the GPU meanwhile.
     Raises: CudaError; ops are as before then.
     """
     library = None
@@ -45,7 +45,7 @@ def use_library(
         library = Cublas(ops.device, ops.stream) if opened is None else opened(ops)
         products, name = ops.by_library(library), f"cuBLAS {_in_words(library.version)}"
         if not _multiplies_alike(ops, products):
-            raise LibraryUnavailableError("it multiplies wrongly on this card")
+            raise LibraryUnavailableError("it multiplies wrongly on this GPU")
         share = None if shares is None else shares.get(name)
         if share is None:
             share = round(_share_of_time(ops, products), 3)
@@ -68,7 +68,7 @@ def use_library(
     return True, words
 
 
-def _share_of_time(ops: CardPrefillOps, products: LibraryProducts) -> float:
+def _share_of_time(ops: GpuPrefillOps, products: LibraryProducts) -> float:
     """The library's time over our own kernels', of products by rows and by columns as prompts have them.
 
     Raises: LibraryError, CudaError.
@@ -84,7 +84,7 @@ def _share_of_time(ops: CardPrefillOps, products: LibraryProducts) -> float:
         ops.library = None
 
 
-def _seconds(ops: CardPrefillOps) -> float:
+def _seconds(ops: GpuPrefillOps) -> float:
     """Of a product by rows and one by columns that is added, the shortest of some rounds."""
     n_tokens, n_out, depth = _TIMED
     sizes = 2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens
@@ -96,7 +96,7 @@ def _seconds(ops: CardPrefillOps) -> float:
         x_at, w_at, out_at, factors = (memory.address + sum(sizes[:i]) for i in range(4))
         ops.stream.upload(factors, ones.ctypes.data, ones.nbytes)
         x, out, tile = RoundedRows(x_at, depth, factors), Rows(out_at, n_out), Tile(0, 0)
-        rows, columns = CardMatrix(n_out, depth, "f16", (w_at,)), CardMatrix(depth, n_out, "f16", (w_at,))
+        rows, columns = GpuMatrix(n_out, depth, "f16", (w_at,)), GpuMatrix(depth, n_out, "f16", (w_at,))
         took = []
         for _ in range(_ROUNDS):
             marks[0].record(ops.stream)
@@ -119,7 +119,7 @@ def _in_words(version: int) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _multiplies_alike(ops: CardPrefillOps, products: LibraryProducts) -> bool:
+def _multiplies_alike(ops: GpuPrefillOps, products: LibraryProducts) -> bool:
     """Raises: LibraryError, CudaError."""
     rng = np.random.default_rng(3)
 
@@ -138,8 +138,8 @@ def _multiplies_alike(ops: CardPrefillOps, products: LibraryProducts) -> bool:
     try:
         x_at, w_at, factors, bias, out = (memory.address + offset for offset in offsets[:-1])
         x, other_bias = RoundedRows(x_at, _STEP, factors), bias + 4 * rows
-        first, second = (CardMatrix(_OUTPUTS, _STEP, "f16", (w_at + 2 * i * rows * _STEP,)) for i in range(2))
-        turned = CardMatrix(_DEPTH, _STEP, "f16", first.planes)
+        first, second = (GpuMatrix(_OUTPUTS, _STEP, "f16", (w_at + 2 * i * rows * _STEP,)) for i in range(2))
+        turned = GpuMatrix(_DEPTH, _STEP, "f16", first.planes)
         tile, one, other = Tile(0, 0), Rows(out, 2 * _STEP), Rows(out + 4 * _STEP, 2 * _STEP)
         ways: list[Callable[[], None]] = [
             lambda: ops.multiply_columns(first, x, _TOKENS, one, tile, bias, True, 0, _DEPTH),

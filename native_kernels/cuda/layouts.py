@@ -1,4 +1,4 @@
-"""How the card keeps the rows of a matrix, codec by codec: in planes whose rows begin on 16 bytes, so that it reads
+"""How the GPU keeps the rows of a matrix, codec by codec: in planes whose rows begin on 16 bytes, so that it reads
 them in whole lines. What is in them is what the file's rows hold, bit for bit; only the order is another.
 
 f32, f16, bf16: one plane, as they are. q8_0: bytes; scales f16. q4_0: 16 bytes a block of 32 columns, column b in the
@@ -22,24 +22,24 @@ _BLOCKS: dict[str, tuple[int, tuple[int, ...]]] = {  # columns of a block, its b
     "q6_k": (256, (128, 64, 16, 2)),
 }
 COPIES = ("copy1", "copy2", "copy3", "copy4")
-CARD_CODECS = (*_BLOCKS, *COPIES)
+GPU_CODECS = (*_BLOCKS, *COPIES)
 
 
 def plane_row_bytes(codec: str, n_cols: int) -> tuple[int, ...]:
-    """Bytes from one row to the next in each plane. Raises: KeyError for a codec that cards have no kernels for."""
+    """Bytes from one row to the next in each plane. Raises: KeyError for a codec that GPUs have no kernels for."""
     if codec in COPIES:
         return (_aligned(ROW_CODECS[codec].n_bytes(n_cols)),)
     columns, sizes = _BLOCKS[codec]
     return tuple(_aligned(-(-n_cols // columns) * size) for size in sizes)
 
 
-def n_card_bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    """What a matrix takes on the card."""
+def n_gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:
+    """What a matrix takes on the GPU."""
     return n_rows * sum(plane_row_bytes(codec, n_cols))
 
 
-def card_codec(codec: str) -> str:
-    """The codec under which the card keeps rows that are stored so: lanes are a matter of the processor's."""
+def gpu_codec(codec: str) -> str:
+    """The codec under which the GPU keeps rows that are stored so: lanes are a matter of the processor's."""
     return codec.partition(".")[0]
 
 

@@ -1,7 +1,7 @@
-"""What a card does on this machine: its memory's speed, the bus's, what an exchange with the CPU costs, and how fast
+"""What a GPU does on this machine: its memory's speed, the bus's, what an exchange with the CPU costs, and how fast
 both read the host's memory at once.
 
-It takes memory only while it runs, and changes no setting of the card.
+It takes memory only while it runs, and changes no setting of the GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Eve
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.modules import load
 
-_READ_BYTES = 1 << 30  # of the card's memory: many times its caches
+_READ_BYTES = 1 << 30  # of the GPU's memory: many times its caches
 _BUS_BYTES = 64 << 20
 _ROUNDS = 8
 _REACHED_BYTES = 256 << 20  # of the host's memory, at a time
@@ -38,8 +38,8 @@ _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 
 
 @dataclass(frozen=True)
-class CardSpeed:
-    """bytes_per_s: reading the card's memory. pcie_bytes_per_s: pinned memory of the host to the card. sync_s: one
+class GpuSpeed:
+    """bytes_per_s: reading the GPU's memory. pcie_bytes_per_s: pinned memory of the host to the GPU. sync_s: one
     exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s: kernels that read
     the host's memory over the bus while the processor reads it; beside_share: what that has meanwhile of its rate by
     itself. None where they were not asked for, or no memory could be pinned for it."""
@@ -52,12 +52,12 @@ class CardSpeed:
 
 
 class ExchangeError(Exception):
-    """The card did not answer as it should; the message says how."""
+    """The GPU did not answer as it should; the message says how."""
 
 
-def measure_card(device: Device, width: int = 8192, threads: int = 0, ram_bytes: int = 1 << 30) -> CardSpeed:
-    """Measures the card, whose context must be entered. threads: of the processor that read so much of the host's
-    memory beside the card; 0: that is not measured. Cost: about 2 s, at most an eighth of its free memory.
+def measure_gpu(device: Device, width: int = 8192, threads: int = 0, ram_bytes: int = 1 << 30) -> GpuSpeed:
+    """Measures the GPU, whose context must be entered. threads: of the processor that read so much of the host's
+    memory beside the GPU; 0: that is not measured. Cost: about 2 s, at most an eighth of its free memory.
 
     Raises: CudaError, NoMachineCodeError, ExchangeError.
     """
@@ -73,7 +73,7 @@ def measure_card(device: Device, width: int = 8192, threads: int = 0, ram_bytes:
         if threads:
             with contextlib.suppress(CudaOutOfMemoryError, MemoryError):
                 reach, beside = _both_rates(device, module.function("read_all"), bus, threads, ram_bytes)
-    return CardSpeed(read, bus, exchange, reach, beside)
+    return GpuSpeed(read, bus, exchange, reach, beside)
 
 
 def _read_speed(device: Device, stream: Stream, kernel: Any) -> float:
@@ -105,7 +105,7 @@ def _bus_speed(device: Device, stream: Stream) -> float:
 
 
 def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
-    """The shortest of some rounds, as the card's own clock has it."""
+    """The shortest of some rounds, as the GPU's own clock has it."""
     start, end = Event(device), Event(device)
     try:
         took = []
@@ -122,7 +122,7 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
 
 
 def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
-    """Bytes/s of the card's kernels that read the host's memory while the processor's threads do, and the share of
+    """Bytes/s of the GPU's kernels that read the host's memory while the processor's threads do, and the share of
     their own rate that those have then: medians of what began and ended while both read, and of what did just before
     and behind it, for a machine may be another one a second later."""
     rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))
@@ -149,7 +149,7 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
                 c_uint64(out.address),
             )  # fmt: skip
             mark.record(stream)
-        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the card takes longer, beside the processor
+        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the GPU takes longer, beside the processor
         read = [probe.seconds()]
         while time.perf_counter() < end:
             read.append(probe.seconds())
@@ -163,7 +163,7 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
 def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:
     """Median seconds of one exchange: numbers to the host and a flag, the next launch, numbers back.
 
-    Both ends are checked: the card adds what the processor left, and the sum must come out.
+    Both ends are checked: the GPU adds what the processor left, and the sum must come out.
     """
     n_bytes = 4 * width
     host, x = PinnedMemory(device, 2 * n_bytes + 128), DeviceMemory(device, n_bytes + 64)
@@ -204,9 +204,9 @@ def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width:
             took.append(program.timed_s / _EXCHANGES)
         stream.synchronize()
         if status[0]:
-            raise ExchangeError(f"an exchange with the card failed with status {int(status[0])}")
+            raise ExchangeError(f"an exchange with the GPU failed with status {int(status[0])}")
         left = host.as_array(np.float32, width, 0)
         wanted = float(_EXCHANGES * (2 + _ROUNDS))
         if not (left == wanted).all():
-            raise ExchangeError(f"the card added up to {left.min()} to {left.max()} instead of {wanted}")
+            raise ExchangeError(f"the GPU added up to {left.min()} to {left.max()} instead of {wanted}")
         return statistics.median(took[2:])

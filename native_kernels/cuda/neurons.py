@@ -1,4 +1,4 @@
-"""The neurons of feed-forward parts on a card: gate and up of the hot ones, down neuron by neuron, activations.
+"""The neurons of feed-forward parts on a GPU: gate and up of the hot ones, down neuron by neuron, activations.
 
 The kernels are neurons.cu, down.cu and activate.cu; this compiles them for the codecs that are asked for, chooses how
 the work is cut into blocks, and prepares arguments. It owns no memory and waits for nothing, so all of it can be
@@ -11,7 +11,7 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.backend import Activation
-from native_kernels.cuda.card import CardBlock, CardMatrix, CardVector
+from native_kernels.cuda.gpu import GpuBlock, GpuMatrix, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -62,8 +62,8 @@ class _Elements(Structure):
     ]  # fmt: skip
 
 
-class CardNeurons:
-    """The group `neurons` of native_kernels/cuda/card.py's `Card`; what each does and its shapes are said there.
+class GpuNeurons:
+    """The group `neurons` of native_kernels/cuda/GPU.py's `Gpu`; what each does and its shapes are said there.
 
     Planes and vectors begin on 16 bytes. Cost of a call: about 10 us of the caller's; the first with new codecs 1 ms,
     or 1 s where they are compiled.
@@ -76,12 +76,12 @@ class CardNeurons:
         self._functions: dict[tuple[str, ...], Function] = {}
 
     def close(self) -> None:
-        """Takes the kernels off the card. A second time does nothing."""
+        """Takes the kernels off the GPU. A second time does nothing."""
         for module in self._modules.values():
             module.close()
 
     def hidden(
-        self, block: CardBlock, x: CardVector, bits: int, activation: Activation, threshold: float, h: int,
+        self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
         counts: int, gate_first: bool,
     ) -> None:  # fmt: skip
         """A neuron counts as fired where its h is not 0, in `fired` too."""
@@ -101,11 +101,11 @@ class CardNeurons:
             n_tiles = tiles_of(first.codec, gate is not None, block.n_slots, self._n_multiprocessors)
             function.launch(self._stream, (n_tiles,), (32 * _WARPS,), job)
 
-    def down_parts(self, block: CardBlock) -> int:
+    def down_parts(self, block: GpuBlock) -> int:
         """At least 1. Cost: none."""
         return parts_of(block.down_t, self._n_multiprocessors)
 
-    def down(self, block: CardBlock, h: int, parts: int) -> None:
+    def down(self, block: GpuBlock, h: int, parts: int) -> None:
         """Parts without an active slot become 0."""
         down_t = block.down_t
         if down_t.n_rows != block.n_slots:
@@ -115,7 +115,7 @@ class CardNeurons:
         function.launch(self._stream, (_column_blocks(down_t), self.down_parts(block)), (_DOWN_THREADS,), job)
 
     def activate(
-        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: CardVector, counts: int
+        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: GpuVector, counts: int
     ) -> None:  # fmt: skip
         """`to` may lack values or its 8-bit form."""
         if to.n != n:
@@ -133,7 +133,7 @@ class CardNeurons:
         if found is None:
             for codec in codecs.values():
                 if codec not in _CODECS:
-                    raise ValueError(f"a card does not read neurons in {codec}")
+                    raise ValueError(f"a GPU does not read neurons in {codec}")
             if key not in self._modules:
                 defines = {macro: _CODECS[codec] for macro, codec in codecs.items()}
                 self._modules[key] = load(self._device, name, defines)
@@ -159,24 +159,24 @@ def tiles_of(codec: str, gated: bool, n_slots: int, n_multiprocessors: int) -> i
     return -(-n_slots // slots)
 
 
-def parts_of(down_t: CardMatrix, n_multiprocessors: int) -> int:
+def parts_of(down_t: GpuMatrix, n_multiprocessors: int) -> int:
     """How many partial sums: two blocks for each multiprocessor, but no parts of few slots; those are mostly cost."""
     wanted = 2 * n_multiprocessors // _column_blocks(down_t)
     wanted = min(wanted, _MOST_PARTS, -(-down_t.n_rows // _LEAST_SLOTS_OF_PART))
     return max(wanted, -(-down_t.n_rows // _MOST_SLOTS_OF_PART), 1)
 
 
-def _column_blocks(down_t: CardMatrix) -> int:
+def _column_blocks(down_t: GpuMatrix) -> int:
     threads = _DOWN_THREADS // _ROW_GROUPS
     units = threads if down_t.codec in _FLOATS else threads // 32 * _UNITS_OF_WARP
     return -(-down_t.n_cols // (units * _UNIT_COLUMNS.get(down_t.codec, 1)))
 
 
-def _planes(matrix: CardMatrix) -> Any:
+def _planes(matrix: GpuMatrix) -> Any:
     return _Planes((c_uint64 * 4)(*matrix.planes))
 
 
-def _check_vector(x: CardVector, *matrices: CardMatrix) -> None:
+def _check_vector(x: GpuVector, *matrices: GpuMatrix) -> None:
     """Raises: ValueError where a matrix has other columns, or reads a form that the vector lacks."""
     for matrix in matrices:
         if matrix.n_cols != x.n:
@@ -187,4 +187,4 @@ def _check_vector(x: CardVector, *matrices: CardMatrix) -> None:
             )
 
 
-__all__ = ["CardNeurons", "parts_of", "split_of", "tiles_of"]
+__all__ = ["GpuNeurons", "parts_of", "split_of", "tiles_of"]

@@ -21,8 +21,8 @@ from ctypes import c_float, c_int, c_uint64
 from dataclasses import dataclass
 
 from native_kernels.backend import Activation, RopeOrder
-from native_kernels.cuda.card import CardKv, CardMatrix, CardNorm, KvCodec
 from native_kernels.cuda.cublas_products import LibraryProducts
+from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuNorm, KvCodec
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
-_PLAIN = ("f32", "f16", "bf16")  # stored as the card keeps them
+_PLAIN = ("f32", "f16", "bf16")  # stored as the GPU keeps them
 _DEQUANTISED = ("f32", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
 _HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
 _STORED = ("q8_0", "q4_0", "q4_k", "q6_k", "q8_0_lanes", "q4_0_lanes")
@@ -52,7 +52,7 @@ PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before comp
 _MOST_ROWS = 65535  # of one launch
 _ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as prefill.cu holds them
 _MOST_ROW_THREADS = 1024
-# Gathering rows of the host's memory waits for the bus: so many multiprocessors of a card, at most, are enough for it.
+# Gathering rows of the host's memory waits for the bus: so many multiprocessors of a GPU, at most, are enough for it.
 # On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
 # and 8192 columns still have room at once.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
@@ -78,7 +78,7 @@ class RoundedRows:
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """Rows on the card as a file or a bundle stores them (lanes too), `step` bytes apart, a multiple of 16."""
+    """Rows on the GPU as a file or a bundle stores them (lanes too), `step` bytes apart, a multiple of 16."""
 
     n_rows: int
     n_cols: int
@@ -87,13 +87,13 @@ class StoredMatrix:
     step: int
 
 
-Weights = CardMatrix | StoredMatrix
+Weights = GpuMatrix | StoredMatrix
 
 
 @dataclass(frozen=True)
 class HostRows:
-    """Rows of a matrix in the host's memory, `stride` bytes apart from the card's address of them on; and where they go
-    on the card, `step` bytes apart. to and step are multiples of 16; the others may be any number."""
+    """Rows of a matrix in the host's memory, `stride` bytes apart from the GPU's address of them on; and where they go
+    on the GPU, `step` bytes apart. to and step are multiples of 16; the others may be any number."""
 
     address: int
     stride: int
@@ -110,7 +110,7 @@ class _Source(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Tile:
-    """Memory of the card in which weights become halves."""
+    """Memory of the GPU in which weights become halves."""
 
     address: int
     n_bytes: int
@@ -121,8 +121,8 @@ class Tile:
         return Tile(self.address, size), Tile(self.address + size, size)
 
 
-class CardPrefillOps:
-    """The operators; stream: what they run in, copy_stream: what brings weights meanwhile. The card must be entered.
+class GpuPrefillOps:
+    """The operators; stream: what they run in, copy_stream: what brings weights meanwhile. The GPU must be entered.
 
     library: what multiplies LEAST_POSITIONS and more, the operators' own; None, as at first: the kernels here do it.
     failure: why it is no longer used.
@@ -155,7 +155,7 @@ class CardPrefillOps:
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
-        """Takes the kernels off the card, and the library."""
+        """Takes the kernels off the GPU, and the library."""
         library, self.library = self.library, None
         if library is not None:
             library.close()
@@ -169,10 +169,10 @@ class CardPrefillOps:
     # ------------------------------------------------------------ weights on their way
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
-        """Row ids[i] (i32 [n] on the card) of each of up to MOST_GATHERED matrices in the host's memory to row i on the
-        card, in copy_stream; what is behind a row becomes 0 up to the next multiple of 16 bytes."""
+        """Row ids[i] (i32 [n] on the GPU) of each of up to MOST_GATHERED matrices in the host's memory to row i on the
+        GPU, in copy_stream; what is behind a row becomes 0 up to the next multiple of 16 bytes."""
         if any(one.to % 16 or one.step % 16 or one.step < one.row_bytes for one in rows):
-            raise ValueError("rows on the card begin where sixteen bytes do, and do not overlap")
+            raise ValueError("rows on the GPU begin where sixteen bytes do, and do not overlap")
         sources = [_Source(one.address, one.stride, one.row_bytes, one.to, one.step) for one in rows]
         sources += [_Source()] * (MOST_GATHERED - len(sources))
         blocks, threads = self.gathering
@@ -182,7 +182,7 @@ class CardPrefillOps:
         )
 
     def gather_nothing(self) -> None:
-        """Until `gather` is called the next time, products have all of the card to themselves."""
+        """Until `gather` is called the next time, products have all of the GPU to themselves."""
         self._spare(0)
 
     def _spare(self, n: int) -> None:
@@ -211,7 +211,7 @@ class CardPrefillOps:
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
         biases: tuple[int, int] = (0, 0), first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """As two of `multiply`, side by side where the matrices are alike, so that more of the card works."""
+        """As two of `multiply`, side by side where the matrices are alike, so that more of the GPU works."""
         one, other = pair
         alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
         if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
@@ -332,7 +332,7 @@ class CardPrefillOps:
     # ------------------------------------------------------------ rows
 
     def round(
-        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: CardNorm | None = None,
+        self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: GpuNorm | None = None,
         out: Rows | None = None, adds: bool = False,
     ) -> None:  # fmt: skip
         """Each row of x [T, n], through the norm where one is given, rounded into `to` and as it is into `out`, which
@@ -377,8 +377,8 @@ class CardPrefillOps:
     # ------------------------------------------------------------ attention
 
     def place_heads(
-        self, qkv: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, cosines: int, sines: int, n_angles: int,
-        order: RopeOrder, q_norm: CardNorm | None, k_norm: CardNorm | None, positions: int = 0,
+        self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
+        order: RopeOrder, q_norm: GpuNorm | None, k_norm: GpuNorm | None, positions: int = 0,
     ) -> None:  # fmt: skip
         """qkv [T, H + 2 H_kv, head_dim]: norms over each head of q and of k (those that there are), then rotation of
         the first 2 n_angles values of each by cosines and sines [T, n_angles] (0: none), in place; k and v go into kv
@@ -396,7 +396,7 @@ class CardPrefillOps:
         )  # fmt: skip
 
     def attend(
-        self, q: Rows, n_tokens: int, n_heads: int, kv: CardKv, start: int, out: Rows, scale: float,
+        self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         """out [T, H * head_dim] = attention of q [T, H, head_dim], of positions `start` on, over all positions up to

@@ -1,4 +1,4 @@
-"""Matrices times one vector on a card, rounding of vectors, and rows of files turned into the card's planes.
+"""Matrices times one vector on a GPU, rounding of vectors, and rows of files turned into the GPU's planes.
 
 The kernels are products.cu and repack.cu; this prepares their arguments. It owns no memory and waits for nothing, so
 all of it can be captured. Nothing here multiplies many vectors at once.
@@ -11,8 +11,8 @@ from ctypes import Structure, c_float, c_int, c_uint64
 from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.layouts import CARD_CODECS, card_codec, plane_row_bytes
+from native_kernels.cuda.gpu import GpuMatrix, GpuVector
+from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -76,8 +76,8 @@ class _Repacked(Structure):
     ]  # fmt: skip
 
 
-class CardProducts:
-    """The group `products` of native_kernels/cuda/card.py's `Card`; what each does and its shapes are said there.
+class GpuProducts:
+    """The group `products` of native_kernels/cuda/GPU.py's `Gpu`; what each does and its shapes are said there.
 
     Planes, and a vector's values, bytes and scales, begin on 16 bytes. Cost of a call: about 10 us of the caller's.
     Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
@@ -97,15 +97,15 @@ class CardProducts:
             raise
 
     def close(self) -> None:
-        """Takes the kernels off the card. A second time does nothing."""
+        """Takes the kernels off the GPU. A second time does nothing."""
         for module in self._modules:
             module.close()
 
     def unpack_rows(
-        self, raw: int, raw_stride: int, n_rows: int, to: CardMatrix, source_codec: str, rows: int = 0, first: int = 0
+        self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
     ) -> None:
         """Rows whose number is not one of the matrix are left out. raw and raw_stride are even."""
-        if card_codec(source_codec) != to.codec or (raw | raw_stride) % 2:
+        if gpu_codec(source_codec) != to.codec or (raw | raw_stride) % 2:
             raise ValueError(f"rows of {source_codec}, {raw_stride} bytes apart, were given for a matrix of {to.codec}")
         if not n_rows:
             return
@@ -117,19 +117,19 @@ class CardProducts:
         threads = min(_THREADS, 32 * -(-max(plane.n_lines for plane in planes) // 32))
         self._launch("unpack_rows", n_rows, job, threads)
 
-    def quantise(self, x: CardVector) -> None:
+    def quantise(self, x: GpuVector) -> None:
         """A group of 32 with a value that is no finite number gets NaN for its scale, as on the processor."""
         job = _Rounded(x.values, 0, x.bytes, x.scales, x.n)
         self._launch("quantise", _rounding_blocks(x.n), job)
 
-    def signs(self, x: CardVector, to: CardVector) -> None:
+    def signs(self, x: GpuVector, to: GpuVector) -> None:
         """What is no number stays none. `to` may lack values or rounded ones."""
         if to.n != x.n:
             raise ValueError(f"signs of {x.n} numbers do not fit a vector of {to.n}")
         self._launch("signs", _rounding_blocks(x.n), _Rounded(x.values, to.values, to.bytes, to.scales, x.n))
 
     def multiply(
-        self, matrices: Sequence[CardMatrix], x: CardVector, outs: Sequence[int], biases: Sequence[int] = (),
+        self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
         relu: bool = False,
     ) -> None:  # fmt: skip
         """One launch for up to three matrices of one codec."""
@@ -137,12 +137,12 @@ class CardProducts:
         given = list(zip(matrices, outs, biases, strict=True))
         for codec in dict.fromkeys(matrix.codec for matrix in matrices):
             if codec not in _UNIT_COLUMNS:
-                raise ValueError(f"a card does not multiply {codec}")
+                raise ValueError(f"a GPU does not multiply {codec}")
             same = [one for one in given if one[0].codec == codec]
             for start in range(0, len(same), _AT_ONCE):
                 self._multiply(codec, same[start : start + _AT_ONCE], x, relu)
 
-    def _multiply(self, codec: str, given: Sequence[tuple[CardMatrix, int, int]], x: CardVector, relu: bool) -> None:
+    def _multiply(self, codec: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool) -> None:
         vector = _vector(x, *(matrix for matrix, _, _ in given))
         n_rows = sum(matrix.n_rows for matrix, _, _ in given)
         split = split_of(n_rows, -(-x.n // _UNIT_COLUMNS[codec]), self._n_multiprocessors)
@@ -155,7 +155,7 @@ class CardProducts:
         self._launch(f"multiply_{codec}", sum(part.n_blocks for part in parts), job)
 
     def expect(
-        self, matrix: CardMatrix, x: CardVector, bias: int, threshold: float, bits: int, among: int = 0,
+        self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
         copied: int = 0,
     ) -> None:  # fmt: skip
         """A row whose product is no number is not expected to fire."""
@@ -178,7 +178,7 @@ def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
 
 
 def _kernels() -> list[str]:
-    of_codecs = [f"expect_{codec}" for codec in CARD_CODECS] + [f"multiply_{codec}" for codec in _UNIT_COLUMNS]
+    of_codecs = [f"expect_{codec}" for codec in GPU_CODECS] + [f"multiply_{codec}" for codec in _UNIT_COLUMNS]
     return ["quantise", "signs", *of_codecs]
 
 
@@ -186,11 +186,11 @@ def _rounding_blocks(n: int) -> int:
     return -(-n // (4 * _THREADS))
 
 
-def _planes(matrix: CardMatrix) -> Any:
+def _planes(matrix: GpuMatrix) -> Any:
     return _Planes((c_uint64 * 4)(*matrix.planes))
 
 
-def _vector(x: CardVector, *matrices: CardMatrix) -> _Vector:
+def _vector(x: GpuVector, *matrices: GpuMatrix) -> _Vector:
     """Raises: ValueError where a matrix has other columns, or reads a form that the vector lacks."""
     for matrix in matrices:
         if matrix.n_cols != x.n:
@@ -201,7 +201,7 @@ def _vector(x: CardVector, *matrices: CardMatrix) -> _Vector:
     return _Vector(x.values, x.bytes, x.scales, x.n)
 
 
-def _sources(source_codec: str, to: CardMatrix) -> list[_Plane]:
+def _sources(source_codec: str, to: GpuMatrix) -> list[_Plane]:
     """How each plane of a matrix comes from rows in a codec."""
     n_bytes = ROW_CODECS[source_codec].n_bytes(to.n_cols)
     lines = [row // 16 for row in plane_row_bytes(to.codec, to.n_cols)]
@@ -216,4 +216,4 @@ def _sources(source_codec: str, to: CardMatrix) -> list[_Plane]:
     return [_Plane(at, n, *shape) for at, n, shape in zip(to.planes, lines, shapes, strict=True)]
 
 
-__all__ = ["CardProducts", "split_of"]
+__all__ = ["GpuProducts", "split_of"]

@@ -1,4 +1,4 @@
-"""The operators of a card around the products: the stream with its norms, attention, and the exchange with the CPU.
+"""The operators of a GPU around the products: the stream with its norms, attention, and the exchange with the CPU.
 
 The kernels are token.cu, attention.cu and exchange.cu; this prepares their arguments. It waits for nothing, so all of
 it can be captured. Many positions at once are not its matter.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from native_kernels.backend import RopeOrder
-from native_kernels.cuda.card import CardKv, CardNorm, CardVector
+from native_kernels.cuda.gpu import GpuKv, GpuNorm, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory
 from native_kernels.cuda.runtime.modules import load
@@ -65,10 +65,10 @@ class _AttentionShape:
         return 2 if many else 3
 
 
-class CardTokenOps:
-    """The groups `stream` and `exchange` of native_kernels/cuda/card.py's `Card`; what each does is said there.
+class GpuTokenOps:
+    """The groups `stream` and `exchange` of native_kernels/cuda/GPU.py's `Gpu`; what each does is said there.
 
-    Vectors begin on 16 bytes. Some memory of the card is kept for sums: 256 KiB, and for attention as much as the
+    Vectors begin on 16 bytes. Some memory of the GPU is kept for sums: 256 KiB, and for attention as much as the
     largest one asked for needs, about a megabyte. Cost of a call: about 10 us of the caller's; of the first `attend` of
     a kind of cache: its compilation.
     Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
@@ -100,7 +100,7 @@ class CardTokenOps:
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: CardNorm | None = None, to: CardVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None,
     ) -> None:  # fmt: skip
         """At most MAX_COLUMNS. Cost on an H200, 8192 columns: 1.2 us; with a norm 3.5, with 64 parts too 5.1, and with
         another from pinned memory 6.7."""
@@ -112,13 +112,13 @@ class CardTokenOps:
         if norm is not None and to is not None:
             self._normalise(stream, norm, to)
 
-    def norm(self, x: int, norm: CardNorm, to: CardVector) -> None:
+    def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         """At most MAX_COLUMNS. Two kernels."""
         self._gather(x, to.n, 0, 0, (), norm)
         self._normalise(x, norm, to)
 
     def _gather(
-        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: CardNorm | None
+        self, stream: int, n: int, parts: int, n_parts: int, others: Sequence[int], norm: GpuNorm | None
     ) -> None:
         if not 0 < n <= MAX_COLUMNS:
             raise ValueError(f"a vector of {n} columns; there may be 1 to {MAX_COLUMNS}")
@@ -129,7 +129,7 @@ class CardTokenOps:
             _at(self._stats), c_int(0 if norm is None else _NORMS[norm.kind]),
         )  # fmt: skip
 
-    def _normalise(self, x: int, norm: CardNorm, to: CardVector) -> None:
+    def _normalise(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         self._launch(
             "normalise", (-(-to.n // 512),), (128,),
             _at(x), _at(self._stats), c_int(to.n), c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias),
@@ -149,8 +149,8 @@ class CardTokenOps:
             )  # fmt: skip
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: CardKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: CardNorm | None, k_norm: CardNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
+        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         """A position behind the capacity is not stored."""
         _check_heads(n_heads, kv)
@@ -165,23 +165,23 @@ class CardTokenOps:
         )  # fmt: skip
 
     def attend(
-        self, q: int, n_heads: int, kv: CardKv, state: int, to: CardVector, scale: float, softcap: float | None,
+        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
         window: int | None,
     ) -> None:  # fmt: skip
         """head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
         self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window)
 
     def attend_each(
-        self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: CardKv, slot: int, states: int, to: int,
+        self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,
         to_step: int, scale: float, softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         """The same of several sequences at once: row t of to is `attend` of row t of q, f32 rows so many numbers apart,
         whose position is states[t] (i32), over the positions from slot * t on of kv. Two kernels."""
-        row = CardVector(n_heads * kv.head_dim, to)
+        row = GpuVector(n_heads * kv.head_dim, to)
         self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window)
 
     def _attend(
-        self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: CardKv, slot: int, states: int, to: CardVector,
+        self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: GpuVector,
         to_step: int, scale: float, softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
         _check_heads(n_heads, kv)
@@ -264,13 +264,13 @@ class CardTokenOps:
 _at = c_uint64
 
 
-def _norm_words(norm: CardNorm | None) -> tuple[Any, ...]:
+def _norm_words(norm: GpuNorm | None) -> tuple[Any, ...]:
     if norm is None:
         return c_int(0), _at(0), _at(0), c_float(0.0)
     return c_int(_NORMS[norm.kind]), _at(norm.weight), _at(norm.bias), c_float(norm.eps)
 
 
-def _check_heads(n_heads: int, kv: CardKv) -> None:
+def _check_heads(n_heads: int, kv: GpuKv) -> None:
     if n_heads % kv.n_kv_heads or not 0 < kv.head_dim <= MAX_HEAD_DIM:
         raise ValueError(
             f"{n_heads} heads over {kv.n_kv_heads} of {kv.head_dim}: they must be a multiple of those of keys, with at "

@@ -1,4 +1,4 @@
-"""Products of many positions on cards of compute capability 9.0: tensor maps, and how a product is cut into blocks.
+"""Products of many positions on GPUs of compute capability 9.0: tensor maps, and how a product is cut into blocks.
 
 Only the sizes decide about the cut, and no sum depends on it. It launches gemm_wgmma.cu and knows no weights' codecs.
 """
@@ -28,7 +28,7 @@ _HALVES, _PLAIN, _SWIZZLED, _PROMOTED, _ZEROS = 6, 0, 3, 3, 0
 
 
 class TensorMap(ctypes.Structure):
-    """CUtensorMap: a matrix of halves whose boxes the card copies by itself."""
+    """CUtensorMap: a matrix of halves whose boxes the GPU copies by itself."""
 
     _fields_ = (("words", c_uint64 * 16),)
 
@@ -76,7 +76,7 @@ def most_stages(width: int, n_blocks: int) -> int:
 
 @cache
 def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
-    """The cut that keeps the card busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py): one block on
+    """The cut that keeps the GPU busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py): one block on
     each multiprocessor, also on those where rows are gathered, and if it can be all at once. What comes of
     it is recorded by tests/benchmarks/gpu_prompt.py --products."""
     over_tokens = -(-n_tokens // _POSITIONS)
@@ -95,7 +95,7 @@ def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: in
 
 
 class WgmmaProducts:
-    """Launches them. function: a kernel by its name; the card must be entered. Raises: CudaError."""
+    """Launches them. function: a kernel by its name; the GPU must be entered. Raises: CudaError."""
 
     def __init__(self, device: Device, function: Callable[[str], Function]) -> None:
         self._device = device

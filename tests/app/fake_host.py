@@ -107,8 +107,8 @@ class FakeEngine:
             self.name, request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
             "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
             "It is a fake", 0.1, {}, "A stand-in for a model.", has_predictors=request.model == "fake-predictors",
-            card="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
-            card_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
+            gpu="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
+            gpu_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
         )  # fmt: skip
         self.emit(protocol.Finished(request.id, asdict(info)))
 

@@ -16,10 +16,10 @@ CARD = "NVIDIA GeForce RTX 4070"
 LAYERS, GROUPS = 32, 22
 
 ON_CARD = EngineStatus(
-    phase=Phase.WRITING, model="Bamboo DPO 7B", device="RTX 4070 + CPU, 8 threads", card=CARD, vram_bytes=9 * GIB,
+    phase=Phase.WRITING, model="Bamboo DPO 7B", device="RTX 4070 + CPU, 8 threads", gpu=CARD, vram_bytes=9 * GIB,
     gpu_share=0.83, tok_s=38.7, tokens=400,
 )  # fmt: skip
-ON_CPU = replace(ON_CARD, device="CPU, 8 threads", card="", vram_bytes=None, gpu_share=None)
+ON_CPU = replace(ON_CARD, device="CPU, 8 threads", gpu="", vram_bytes=None, gpu_share=None)
 
 
 def a_card(index: int = 0, at: int = 0, name: str = CARD) -> GpuSample:

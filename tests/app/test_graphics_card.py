@@ -71,7 +71,7 @@ def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDes
     desk = make_desk(model="fake-gpu")
     desk.wait_ready()
     status = desk.engine.status
-    assert (status.device, status.card) == ("RTX 4090 + CPU, 1 thread", "GeForce RTX 4090")
+    assert (status.device, status.gpu) == ("RTX 4090 + CPU, 1 thread", "GeForce RTX 4090")
     assert (status.device_reason, status.vram_bytes) == ("36% of the neurons fit.", 21 * GB)
     shares: list[float | None] = []
     desk.engine.text.connect(lambda _: shares.append(desk.engine.status.gpu_share))
@@ -85,12 +85,12 @@ def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDes
     assert desk.last.text.endswith("word19 "), "the answer that runs is not cut short"
     desk.wait(lambda: desk.engine.status.device == "CPU, 1 thread" and desk.engine.is_ready)
     status = desk.engine.status
-    assert (status.card, status.vram_bytes, status.gpu_share) == ("", None, None)
+    assert (status.gpu, status.vram_bytes, status.gpu_share) == ("", None, None)
     assert len(desk.shown) == 4
     desk.say("and here")
     assert desk.chat_statuses[-1].gpu_share is None
     desk.controller.settings_changed(AppSettings(device="cuda"))
-    desk.wait(lambda: desk.engine.is_ready and desk.engine.status.card)
+    desk.wait(lambda: desk.engine.is_ready and desk.engine.status.gpu)
     assert desk.problems == []
     assert len(desk.shown) == 6
 
@@ -108,7 +108,7 @@ def test_a_card_that_the_engine_gives_up_is_no_longer_named(make_desk: MakeDesk)
     desk.say("give-up")
     status = desk.engine.status
     assert (status.device, status.device_reason) == ("CPU, 1 thread", "The GPU is gone.")
-    assert (status.card, status.vram_bytes, status.gpu_share) == ("", None, None)
+    assert (status.gpu, status.vram_bytes, status.gpu_share) == ("", None, None)
 
 
 def test_a_card_that_was_asked_for_and_is_not_there(arrive: Arrive) -> None:

@@ -3,12 +3,12 @@
     python tests/benchmarks/batch_scaling.py                              the starter model, 1 to 16 sequences
     python tests/benchmarks/batch_scaling.py --mode exact --record        and write tests/benchmarks/results/
     python tests/benchmarks/batch_scaling.py --model 32b.gguf --device cuda --vram-budget 24 --threads 15 \
-        --mode sparse --sizes 1,2,4,8,16,32 --record                      on a graphics card and the processor
+        --mode sparse --sizes 1,2,4,8,16,32 --record                      on a GPU and the processor
 
 On the processor the sizes take turns, round by round, and the fastest round of each counts. Time is processor time over
-the number of threads, so that a machine which others use as well tells of the kernels alone. With a card each size is
+the number of threads, so that a machine which others use as well tells of the kernels alone. With a GPU each size is
 measured by the clock as `engine bench --batch` does, all with one load of the model, which has room for the most
-sequences. A size's floor is what its own step must read, over the card's speed and the RAM's: the RAM is read before
+sequences. A size's floor is what its own step must read, over the GPU's speed and the RAM's: the RAM is read before
 and behind each size, and the median of all readings is every size's.
 """
 
@@ -49,7 +49,7 @@ KEPT = (
     "active_share", "fired_share", "gpu_neuron_load", "timings",
 )  # fmt: skip
 SETTLING_S = 60.0  # for what is done behind the load
-CARD_PROMPT_TOKENS = 4  # read token by token, for every sequence of every size
+GPU_PROMPT_TOKENS = 4  # read token by token, for every sequence of every size
 
 
 def main() -> int:
@@ -70,10 +70,10 @@ def main() -> int:
     flags = parser.parse_args()
     load_before = os.getloadavg()[0]
     sizes = [int(size) for size in flags.sizes.split(",")]
-    on_card = flags.device == "cuda"
+    on_gpu = flags.device == "cuda"
     config = EngineConfig(
         device=flags.device, mode=flags.mode, threads=flags.threads, sequences=max(sizes),
-        context=whole_slots(CARD_PROMPT_TOKENS + flags.gen_tokens) if on_card else 256,
+        context=whole_slots(GPU_PROMPT_TOKENS + flags.gen_tokens) if on_gpu else 256,
         vram_budget_gib=flags.vram_budget,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
@@ -82,7 +82,7 @@ def main() -> int:
         model = LoadedModel.load(flags.model, config)
         model.wait_for_weights(SETTLING_S)
         print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)
-        found = on_a_card(model, sizes, flags) if on_card else on_the_processor(model, sizes, flags)
+        found = on_a_gpu(model, sizes, flags) if on_gpu else on_the_processor(model, sizes, flags)
     if flags.record:
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
@@ -91,7 +91,7 @@ def main() -> int:
             "load_before": load_before, "model": Path(flags.model).name, "mode": flags.mode, "threads": flags.threads,
             "device": model.device, "device_reason": model.device_reason, **found,
         }  # fmt: skip
-        file = RESULTS / f"batch-scaling{'-card' if on_card else ''}-{figures['date']}.json"
+        file = RESULTS / f"batch-scaling{'-gpu' if on_gpu else ''}-{figures['date']}.json"
         file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         print(f"Written to {file}.")
     return 0
@@ -111,13 +111,13 @@ def on_the_processor(model: LoadedModel, sizes: list[int], flags: argparse.Names
     return {"alone_tok_s": alone, "rows": [{"batch": size, "decode_tok_s": rate} for size, rate in best.items()]}
 
 
-def on_a_card(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
+def on_a_gpu(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
     """The rate, the bytes and the share of the floor of each size, by the clock."""
     rows: list[dict[str, Any]] = []
     floors: list[Floor] = []
     for size in sizes:
         lengths: dict[str, Any] = {
-            "prompt_tokens": CARD_PROMPT_TOKENS, "gen_tokens": flags.gen_tokens, "repeat": flags.rounds,
+            "prompt_tokens": GPU_PROMPT_TOKENS, "gen_tokens": flags.gen_tokens, "repeat": flags.rounds,
             "tell_floor": floors.append,
         }  # fmt: skip
         with model.undisturbed():
@@ -140,8 +140,8 @@ def on_a_card(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -
 
 
 def n_reached(model: LoadedModel) -> int:
-    """How many neurons a card reads over its bus."""
-    return 0 if model.card is None else sum(map(len, model.card.placement.reached))
+    """How many neurons a GPU reads over its bus."""
+    return 0 if model.gpu is None else sum(map(len, model.gpu.placement.reached))
 
 
 def rate_alone(model: LoadedModel, threads: int, n_tokens: int) -> float:

@@ -1,4 +1,4 @@
-"""Decode with neurons on the graphics card and on the processor, against the least time that a token's bytes allow.
+"""Decode with neurons on the GPU and on the processor, against the least time that a token's bytes allow.
 
     python tests/benchmarks/gpu_anchors.py 32b-f16.gguf --budget 24 --budget all
     python tests/benchmarks/gpu_anchors.py 70b-q4_0.gguf --budget 11 --threads 15 --record
@@ -7,7 +7,7 @@
 
 The models are files in PowerInfer's format: down neuron-major, a predictor in every layer (make_model.py powerinfer).
 Every model and budget is one run of `engine bench` in a process of its own. Before them the processor's memory is read
-with as many threads as there are processors, and the card's memory by a kernel; with these the floor is counted: per
+with as many threads as there are processors, and the GPU's memory by a kernel; with these the floor is counted: per
 layer attention and predictor, then hot and cold neurons at the same time, and 12 us for an exchange; the neurons are
 those that the model's statistics say, the most active ones in the budget. Neither our exchange nor our placement moves
 it.
@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from engine.config import EngineConfig  # noqa: E402
 from engine.errors import EngineError  # noqa: E402
-from engine.machine.card_speed import measure_cards  # noqa: E402 - found by the line above
+from engine.machine.gpu_speed import measure_gpus  # noqa: E402 - found by the line above
 from engine.machine.graphics import used_bytes  # noqa: E402
 from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads, probe, sample_bytes  # noqa: E402
 from engine.model.model_artefacts import read_stats  # noqa: E402
@@ -46,7 +46,7 @@ from native_kernels.cpu.runtime.pool import Pool, usable_processors  # noqa: E40
 
 RESULTS = Path(__file__).parent / "results"
 EXCHANGE_S = 12e-6
-LOOK_S = 0.1  # between two looks at the card's memory
+LOOK_S = 0.1  # between two looks at the GPU's memory
 GIB = 2**30
 
 
@@ -64,7 +64,7 @@ class TokenBytes:
 
 @dataclass(frozen=True)
 class Floor:
-    """seconds of a token; hot_share: of the activations that are on the card."""
+    """seconds of a token; hot_share: of the activations that are on the GPU."""
 
     seconds: float
     hot_share: float
@@ -92,11 +92,10 @@ def main() -> int:
     threads = flags.threads or default_threads(profile)
     reading = flags.memory_threads or usable_processors()
     hardware, dram = measured(profile, reading, flags.device)
-    card, _ = choose_gpu(hardware)
-    speed = None if card is None or flags.device == "cpu" else card.bytes_per_s
+    gpu, _ = choose_gpu(hardware)
+    speed = None if gpu is None or flags.device == "cpu" else gpu.bytes_per_s
     print(
-        f"processor: {dram / 1e9:.1f} GB/s with {reading} threads"
-        + (f"; card: {speed / 1e9:.0f} GB/s" if speed else "")
+        f"processor: {dram / 1e9:.1f} GB/s with {reading} threads" + (f"; GPU: {speed / 1e9:.0f} GB/s" if speed else "")
     )
     rows = []
     for path in flags.models:
@@ -106,7 +105,7 @@ def main() -> int:
         for budget in flags.budget or ["all"]:
             limit = None if budget == "all" else float(budget)
             floor = None if token is None else least_seconds(token, limit and limit * GIB, dram, speed)
-            rows.append(row(path, budget, floor, run(flags, path, limit, threads, card and card.index, machine)))
+            rows.append(row(path, budget, floor, run(flags, path, limit, threads, gpu and gpu.index, machine)))
             print(line(rows[-1]), flush=True)
     if flags.record:
         figures = {
@@ -122,13 +121,13 @@ def main() -> int:
 
 
 def measured(profile: HardwareProfile, threads: int, device: str) -> tuple[HardwareProfile, float]:
-    """The machine with its card's figures, and how fast the kernels' threads read memory."""
+    """The machine with its GPU's figures, and how fast the kernels' threads read memory."""
     pool = Pool(threads)
     try:
         dram = read_bytes_per_s(pool, sample_bytes(profile))
     finally:
         pool.close()
-    return (measure_cards(profile, threads) if device == "cuda" else profile), dram
+    return (measure_gpus(profile, threads) if device == "cuda" else profile), dram
 
 
 def with_file_as_free(
@@ -136,7 +135,7 @@ def with_file_as_free(
 ) -> HardwareProfile:  # fmt: skip
     """The machine as a model finds it whose file lies in memory already: else that would be counted twice, as taken
     and as wanted. With every figure that the engine measures before it places a model."""
-    known = with_figures(profile, threads, working_set(ModelBytes.of(opened)), cards=device == "cuda")
+    known = with_figures(profile, threads, working_set(ModelBytes.of(opened)), gpus=device == "cuda")
     free = known.ram.free_bytes + opened.files.path.stat().st_size
     return replace(known, ram=replace(known.ram, free_bytes=min(known.ram.total_bytes, free)))
 
@@ -167,26 +166,26 @@ def token_bytes(opened: OpenedModel, position: int) -> TokenBytes | None:
     )
 
 
-def least_seconds(token: TokenBytes, budget: float | None, dram: float, card: float | None) -> Floor:
-    """The floor within so many bytes of the card; None: all of it. card None: there is none.
+def least_seconds(token: TokenBytes, budget: float | None, dram: float, gpu: float | None) -> Floor:
+    """The floor within so many bytes of the GPU; None: all of it. GPU None: there is none.
 
     Every layer gets the same room for neurons, and takes the most active ones.
     """
     n_layers, neurons = token.active.shape
     expected = -np.sort(-token.active, axis=1)  # [L, F], the most active first
     always = n_layers * (token.layer + token.kv) + token.head
-    if card is None:
+    if gpu is None:
         return Floor((always + float(expected.sum()) * token.neuron) / dram, 0.0)
     room = np.inf if budget is None else budget - always
     if room < 0:  # not even that: as many layers as fit, the rest with all neurons beside the processor
         share = max(0.0, (budget or 0) / always)
         rest = (1 - share) * always + float(expected.sum()) * token.neuron
-        return Floor(share * always / card + rest / dram + EXCHANGE_S, 0.0)
+        return Floor(share * always / gpu + rest / dram + EXCHANGE_S, 0.0)
     hot = int(min(neurons, room // (n_layers * token.neuron)))
     hot_bytes = expected[:, :hot].sum(axis=1) * token.neuron
     cold_bytes = expected[:, hot:].sum(axis=1) * token.neuron
-    seconds = np.maximum(hot_bytes / card, cold_bytes / dram) + (EXCHANGE_S if hot < neurons else 0.0)
-    return Floor(float(seconds.sum()) + always / card, float(hot_bytes.sum() / (hot_bytes + cold_bytes).sum()))
+    seconds = np.maximum(hot_bytes / gpu, cold_bytes / dram) + (EXCHANGE_S if hot < neurons else 0.0)
+    return Floor(float(seconds.sum()) + always / gpu, float(hot_bytes.sum() / (hot_bytes + cold_bytes).sum()))
 
 
 def run(
@@ -194,16 +193,16 @@ def run(
     path: Path,
     budget: float | None,
     threads: int,
-    card: int | None = None,
+    gpu: int | None = None,
     machine: HardwareProfile | None = None,
 ) -> dict[str, Any]:
-    """What `engine bench` says of the model, with the most that NVML's card of that number was seen to hold beyond
+    """What `engine bench` says of the model, with the most that NVML's GPU of that number was seen to hold beyond
     what it held before; or {"error": its last words}. machine: in place of what the engine finds."""
     command = [sys.executable, "-m", "engine", "bench", str(path), "--json", "--context", "512"]
     command += ["--device", flags.device, "--mode", flags.mode, "--threads", str(threads)]
     command += ["--prompt-tokens", str(flags.prompt_tokens), "--gen-tokens", str(flags.gen_tokens)]
     command += ["--repeat", str(flags.repeat), *([] if budget is None else ["--vram-budget", f"{budget:g}"])]
-    started, before = time.perf_counter(), used_bytes(card) or 0
+    started, before = time.perf_counter(), used_bytes(gpu) or 0
     peak = before
     with (
         tempfile.TemporaryFile("w+") as out,
@@ -218,7 +217,7 @@ def run(
             while process.poll() is None:
                 if time.perf_counter() - started > flags.limit_s:
                     return {"error": f"not done within {flags.limit_s:g} s"}
-                peak = max(peak, used_bytes(card) or 0)
+                peak = max(peak, used_bytes(gpu) or 0)
                 time.sleep(LOOK_S)
         finally:
             process.kill()
@@ -228,7 +227,7 @@ def run(
         if process.returncode:
             return {"error": err.read().strip()[-2000:] or f"exit code {process.returncode}"}
         found: dict[str, Any] = json.loads(out.read())
-    return {**found, "wall_s": time.perf_counter() - started, "peak_card_bytes": peak - before}
+    return {**found, "wall_s": time.perf_counter() - started, "peak_gpu_bytes": peak - before}
 
 
 def row(path: Path, budget: str, floor: Floor | None, found: dict[str, Any]) -> dict[str, Any]:
@@ -250,9 +249,9 @@ def line(own: dict[str, Any]) -> str:
     moved: dict[str, float] = own["bytes_per_token"]
     words.append(", ".join(f"{side} {n / 1e9:.2f} GB" for side, n in moved.items()) + " a token")
     if own.get("gpu_neuron_load") is not None:
-        words.append(f"card computes {own['gpu_neuron_load']:.0%} of the neurons")
+        words.append(f"GPU computes {own['gpu_neuron_load']:.0%} of the neurons")
     words.append(
-        f"VRAM {own['vram_bytes'] / GIB:.2f} GiB (the card's own peak {own.get('peak_card_bytes', 0) / GIB:.2f})"
+        f"VRAM {own['vram_bytes'] / GIB:.2f} GiB (the GPU's own peak {own.get('peak_gpu_bytes', 0) / GIB:.2f})"
     )
     if "share_of_bytes_floor" in own:
         words.append(f"floor {1e3 * own['floor']['seconds']:.2f} ms, share {own['share_of_bytes_floor']:.2f}")

@@ -1,12 +1,12 @@
-"""Where a token's time goes on the graphics card and on the processor: operator by operator, stage by stage.
+"""Where a token's time goes on the GPU and on the processor: operator by operator, stage by stage.
 
     python tests/benchmarks/gpu_layers.py 13b-f16.gguf --budget 11
     python tests/benchmarks/gpu_layers.py 70b-q4_0.gguf --threads 15 --json
 
-Some tokens are decoded as always, and the program's own stages are timed. Then what the card did for the last of them
+Some tokens are decoded as always, and the program's own stages are timed. Then what the GPU did for the last of them
 is done again without the processor: all of it at a stretch, and every kind of operator by itself, for all layers one
 after the other, so that no launch and no cache stands in for the work. `hidden` is timed together with the prediction
-that it follows, which is taken off again. What the token took beyond the card's stretch and the processor's stages is
+that it follows, which is taken off again. What the token took beyond the GPU's stretch and the processor's stages is
 launches, the exchange and waiting for each other.
 """
 
@@ -35,7 +35,7 @@ from engine.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu.token.token_steps import Step  # noqa: E402 - found by the line above
 from engine.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
-from native_kernels.cuda.cuda_card import CudaCard  # noqa: E402
+from native_kernels.cuda.cuda_gpu import CudaGpu  # noqa: E402
 from native_kernels.cuda.runtime.driver import Event  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -46,7 +46,7 @@ SETTLING_S = 60.0  # for what is done behind the load
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--budget", type=float, metavar="GIB", help="default: what the card has free")
+    parser.add_argument("--budget", type=float, metavar="GIB", help="default: what the GPU has free")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--mode", choices=("auto", "sparse", "exact", "dense"), default="auto")
     parser.add_argument("--tokens", type=int, default=32, help="decoded with the stages timed")
@@ -80,10 +80,10 @@ def main() -> int:
 
 
 def measured(model: LoadedModel, n_tokens: int) -> dict[str, Any]:
-    """Seconds of a token, of the program's stages, of the card's stretch and of its operators."""
+    """Seconds of a token, of the program's stages, of the GPU's stretch and of its operators."""
     transformer, cache = model.transformer(), model.new_cache()
     decoder = transformer.decoder
-    assert decoder is not None, "a model on the card has a program"
+    assert decoder is not None, "a model on the GPU has a program"
     tokens = np.random.default_rng(0).integers(0, model.opened.config.vocab_size, 2 * n_tokens + 16).tolist()
     prefill(transformer, tokens[:16], cache)
     for token in tokens[16 : 16 + n_tokens]:  # warms up
@@ -96,7 +96,7 @@ def measured(model: LoadedModel, n_tokens: int) -> dict[str, Any]:
         started = time.perf_counter()
         decode_one_token(transformer, token, cache)
         took.append(time.perf_counter() - started)
-    card, steps = decoder.card, [step for stretch in decoder.card_steps() for step in stretch]
+    gpu, steps = decoder.gpu, [step for stretch in decoder.gpu_steps() for step in stretch]
     return {
         "model": model.name,
         "device": model.device_reason,
@@ -104,23 +104,23 @@ def measured(model: LoadedModel, n_tokens: int) -> dict[str, Any]:
         "token_s": statistics.median(took),
         "stages_s": {stage: seconds / n_tokens for stage, seconds in decoder.stage_seconds().items()},
         "gpu_neuron_load": counters.gpu_neuron_load,
-        "predicted_gpu_neuron_load": None if model.card is None else model.card.placement.gpu_neuron_load,
-        "stretches": len(decoder.card_steps()),
-        "card_s": seconds_of(card, steps),
-        "operators": by_operator(card, steps),
+        "predicted_gpu_neuron_load": None if model.gpu is None else model.gpu.placement.gpu_neuron_load,
+        "stretches": len(decoder.gpu_steps()),
+        "gpu_s": seconds_of(gpu, steps),
+        "operators": by_operator(gpu, steps),
     }
 
 
-def by_operator(card: CudaCard, steps: Sequence[Step]) -> dict[str, dict[str, float]]:
+def by_operator(gpu: CudaGpu, steps: Sequence[Step]) -> dict[str, dict[str, float]]:
     """Name -> how often it stands in a token, and the seconds of all of them."""
     groups: dict[str, list[Step]] = {}
     for step in steps:
         groups.setdefault(name_of(step), []).append(step)
-    found = {name: {"calls": len(group), "seconds": seconds_of(card, group)} for name, group in groups.items()}
+    found = {name: {"calls": len(group), "seconds": seconds_of(gpu, group)} for name, group in groups.items()}
     predicting = [name for name in groups if name.startswith("expect")]
     for name in [name for name in groups if name.startswith("hidden")] if predicting else []:
         both = [step for step in steps if name_of(step) in (name, *predicting)]
-        found[name]["seconds"] = seconds_of(card, both) - sum(found[one]["seconds"] for one in predicting)
+        found[name]["seconds"] = seconds_of(gpu, both) - sum(found[one]["seconds"] for one in predicting)
     return found
 
 
@@ -135,20 +135,20 @@ def name_of(step: Step) -> str:
     return name
 
 
-def seconds_of(card: CudaCard, steps: Sequence[Step]) -> float:
-    """The shortest of some rounds of all of them, as the card's own clock has it."""
+def seconds_of(gpu: CudaGpu, steps: Sequence[Step]) -> float:
+    """The shortest of some rounds of all of them, as the GPU's own clock has it."""
 
     def ask() -> None:
         for step in steps:
             step()
 
-    work = card.captured(ask)
-    start, end = Event(card.device), Event(card.device)
+    work = gpu.captured(ask)
+    start, end = Event(gpu.device), Event(gpu.device)
     took = []
     for _ in range(ROUNDS):
-        start.record(card.stream)
-        card.launch(work)
-        end.record(card.stream)
+        start.record(gpu.stream)
+        gpu.launch(work)
+        end.record(gpu.stream)
         end.wait()
         took.append(end.seconds_since(start))
     for one in (work, start, end):
@@ -161,10 +161,10 @@ def in_words(found: dict[str, Any]) -> str:
     token = found["token_s"]
     lines = [
         f"{found['model']}, {found['threads']} threads: {1e3 * token:.2f} ms a token ({1 / token:.2f} tok/s), "
-        f"{found['stretches']} stretches of the card; {found['device']}",
-        f"of the neurons the card computed: {found['gpu_neuron_load']:.1%}, foretold by the placement: "
+        f"{found['stretches']} stretches of the GPU; {found['device']}",
+        f"of the neurons the GPU computed: {found['gpu_neuron_load']:.1%}, foretold by the placement: "
         f"{found['predicted_gpu_neuron_load']:.1%}",
-        f"card, all at a stretch: {1e3 * found['card_s']:.2f} ms ({found['card_s'] / token:.0%})",
+        f"GPU, all at a stretch: {1e3 * found['gpu_s']:.2f} ms ({found['gpu_s'] / token:.0%})",
     ]
     for name, own in sorted(found["operators"].items(), key=lambda item: -item[1]["seconds"]):
         each = own["seconds"] / own["calls"]

@@ -7,8 +7,8 @@ A rate counts reading the question too: tokens of the answer by the seconds from
 does (section 8.2: inputs of 1, 64 and 128, outputs of 8, 128 and 512 tokens). The time to the first token of a long
 question is held against what its cold bytes take: by the bus, or by filling the pinned memory before it, whichever is
 slower, each measured by itself with the very rows and buffers behind the answers; whether they came that way, or were
-gathered in place by the card, is told. With `all` as one of the budgets, each rate is also given as a share of that of
-the whole card.
+gathered in place by the GPU, is told. With `all` as one of the budgets, each rate is also given as a share of that of
+the whole GPU.
 """
 
 from __future__ import annotations
@@ -61,10 +61,8 @@ def main() -> int:
     for budget, found in runs.items():
         for one in found["answers"]:
             whole = next((o for o in runs.get("all", found)["answers"] if o["shape"] == one["shape"]), one)
-            one["share_of_whole_card"] = one["tok_s"] / whole["tok_s"]
-            print(
-                f"{budget:>5}: {one['shape']:>8} {one['tok_s']:8.2f} tok/s, {one['share_of_whole_card']:.0%} of whole"
-            )
+            one["share_of_whole_gpu"] = one["tok_s"] / whole["tok_s"]
+            print(f"{budget:>5}: {one['shape']:>8} {one['tok_s']:8.2f} tok/s, {one['share_of_whole_gpu']:.0%} of whole")
         floor = found["first_floor_s"]
         words = "" if not floor else f", {found['first_s'] / floor:.2f} of its {1e3 * floor:.0f} ms"
         if floor:
@@ -104,11 +102,11 @@ def measured(flags: argparse.Namespace, budget: float | None) -> dict[str, Any]:
         shapes = [(i, o) for i in flags.inputs for o in flags.outputs]
         answers = [{"shape": f"{i}+{o}", "tok_s": o / answer(model, i, o)} for i, o in shapes]
         first_s = min(answer(model, flags.first, 1, i) for i in range(1, 1 + FIRSTS))
-        way = "" if model.card is None else model.card.streaming_way
-        rates = None if model.card is None else model.card.measure_streaming()
+        way = "" if model.gpu is None else model.gpu.streaming_way
+        rates = None if model.gpu is None else model.gpu.measure_streaming()
         floor_s, cold_bytes = 0.0, 0
-        if model.card is not None and rates is not None:
-            cold_bytes = model.card.streaming_speed.cold_bytes
+        if model.gpu is not None and rates is not None:
+            cold_bytes = model.gpu.streaming_speed.cold_bytes
             floor_s = cold_bytes / min(rates.filling, rates.bus)
         return {
             "load_s": load_s, "device": model.device, "mode": model.mode, "vram_bytes": model.vram_bytes,

@@ -31,7 +31,7 @@ _STATUS = Path("/proc/self/status")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
-    parser.add_argument("--budget", type=float, metavar="GIB", help="of the card (default: all)")
+    parser.add_argument("--budget", type=float, metavar="GIB", help="of the GPU (default: all)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--mode", choices=("sparse", "exact", "dense", "auto"), default="auto")
     parser.add_argument("--threads", type=int)

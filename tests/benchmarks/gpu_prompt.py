@@ -1,4 +1,4 @@
-"""Where the time of a long question goes on the graphics card, kernel by kernel, and our products beside cuBLAS.
+"""Where the time of a long question goes on the GPU, kernel by kernel, and our products beside cuBLAS.
 
     python tests/benchmarks/gpu_prompt.py 70b-q4_0.gguf --budget 24 --in-memory
     python tests/benchmarks/gpu_prompt.py 32b-f16.gguf --budget 24 --tokens 512 --record
@@ -40,11 +40,11 @@ from engine.gpu.prefill import prompts  # noqa: E402
 from engine.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.hardware import probe  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
-from native_kernels.cuda.card import CardMatrix, CardNorm  # noqa: E402
 from native_kernels.cuda.cublas_products import LibraryProducts  # noqa: E402
 from native_kernels.cuda.cublas_trial import use_library  # noqa: E402
+from native_kernels.cuda.gpu import GpuMatrix, GpuNorm  # noqa: E402
 from native_kernels.cuda.layouts import plane_row_bytes  # noqa: E402
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, StoredMatrix, Tile  # noqa: E402
 from native_kernels.cuda.runtime import cublas  # noqa: E402
 from native_kernels.cuda.runtime.cublas import LibraryFile, LibraryUnavailableError  # noqa: E402
 from native_kernels.cuda.runtime.driver import Device, Event, Function, Stream  # noqa: E402
@@ -61,7 +61,7 @@ PRODUCTS = ((512, 2048, 8192), (512, 4096, 8192), (512, 8192, 2048), (512, 8192,
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, nargs="?")
-    parser.add_argument("--budget", type=float, metavar="GIB", help="default: what the card has free")
+    parser.add_argument("--budget", type=float, metavar="GIB", help="default: what the GPU has free")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--in-memory", action="store_true", help="the model's file lies in memory: it counts as free")
@@ -69,9 +69,7 @@ def main() -> int:
     by = parser.add_mutually_exclusive_group()
     by.add_argument("--own-products", action="store_true", help="as if there were no cuBLAS")
     by.add_argument("--library", action="store_true", help="by cuBLAS, even where it is not faster")
-    parser.add_argument(
-        "--older", action="store_true", help="products as cards before compute capability 9.0 make them"
-    )
+    parser.add_argument("--older", action="store_true", help="products as GPUs before compute capability 9.0 make them")
     parser.add_argument("--rows", action="store_true", help="kernels beside the products, as 70B needs them")
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
@@ -168,9 +166,9 @@ def of_model(flags: argparse.Namespace) -> dict[str, Any]:
         question(model, flags.tokens, 0)
         model.wait_for_weights(SETTLING_S)
         took = min(question(model, flags.tokens, i) for i in range(1, 1 + ROUNDS))
-        assert model.card is not None, "it runs on a card"
-        speed = model.card.streaming_speed
-        rates = model.card.measure_streaming()
+        assert model.gpu is not None, "it runs on a GPU"
+        speed = model.gpu.streaming_speed
+        rates = model.gpu.measure_streaming()
         launches = Launches(Device(0))
         with launches.watched():
             marked = question(model, flags.tokens, 1 + ROUNDS)
@@ -178,9 +176,9 @@ def of_model(flags: argparse.Namespace) -> dict[str, Any]:
         gathering = {name: one for of in streams.values() for name, one in of.items() if name == "gather_rows"}
         kernels = {name: one for of in streams.values() for name, one in of.items() if name not in gathering}
         return {
-            "model": model.name, "device": model.device_reason, "products": model.card.products,
+            "model": model.name, "device": model.device_reason, "products": model.gpu.products,
             "threads": model.threads, "tokens": flags.tokens,
-            "seconds": took, "marked_seconds": marked, "way": model.card.streaming_way,
+            "seconds": took, "marked_seconds": marked, "way": model.gpu.streaming_way,
             "cold_bytes": speed.cold_bytes if rates else 0, "bus_bytes_per_s": rates and rates.bus,
             "filling_bytes_per_s": rates and rates.filling,
             "kernels": {name: {"calls": n, "seconds": s} for name, (n, s) in kernels.items()},
@@ -234,7 +232,7 @@ def products(older: bool = False) -> list[dict[str, Any]]:
     device = Device(0)
     device.enter()
     stream, copies = Stream(device), Stream(device)
-    ops = CardPrefillOps(device, stream, copies)
+    ops = GpuPrefillOps(device, stream, copies)
     if older:
         ops.wgmma = None
     print(use_library(ops, is_forced=True)[1])
@@ -259,13 +257,13 @@ def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict
     device = Device(0)
     device.enter()
     stream, copies = Stream(device), Stream(device)
-    ops = CardPrefillOps(device, stream, copies)
+    ops = GpuPrefillOps(device, stream, copies)
     space = DeviceMemory(device, 1 << 28)
     stream.fill(space.address, 0, space.n_bytes)
     at, to = space.address, space.address + (1 << 27)
     halves, counts, factors = to, to + (1 << 25), to + (1 << 25) + (1 << 20)
     hidden, up, wide = (Rows(at + i * (1 << 25), step) for i, step in ((0, n_neurons), (1, n_neurons), (2, n)))
-    norm = CardNorm("rms", at, 0, 1e-5)
+    norm = GpuNorm("rms", at, 0, 1e-5)
     work: dict[str, tuple[Any, float]] = {
         "activate_rows": (
             lambda: ops.activate(
@@ -282,7 +280,7 @@ def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict
         work[f"stored_{codec}"] = (lambda w=stored: ops.dequantise(w, 0, n_neurons, 0, n, to, n)), size
         if not codec.endswith(".lanes"):
             planes = tuple(at + i * (1 << 25) for i in range(len(plane_row_bytes(codec, n))))
-            placed = CardMatrix(n_neurons, n, codec, planes)
+            placed = GpuMatrix(n_neurons, n, codec, planes)
             work[f"dequantise_{codec}"] = (lambda w=placed: ops.dequantise(w, 0, n_neurons, 0, n, to, n)), size
     found = []
     for name, (one, n_bytes) in work.items():
@@ -295,7 +293,7 @@ def rows(n_tokens: int = 512, n: int = 8192, n_neurons: int = 2048) -> list[dict
 
 
 def own_seconds(
-    device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
+    device: Device, ops: GpuPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
 ) -> dict[str, float]:
     """By the rows of a matrix, by its columns, and two matrices of half as many rows side by side."""
     with own_ways(device, ops, stream, n_tokens, n_out, depth) as ways:
@@ -304,7 +302,7 @@ def own_seconds(
 
 @contextlib.contextmanager
 def own_ways(
-    device: Device, ops: CardPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
+    device: Device, ops: GpuPrefillOps, stream: Stream, n_tokens: int, n_out: int, depth: int
 ) -> Iterator[dict[str, Callable[[], None]]]:
     """Each as what multiplies once."""
     sizes = [2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens]
@@ -319,10 +317,10 @@ def own_ways(
     stream.upload(memory[3].address, ones.ctypes.data, ones.nbytes)
     stream.synchronize()
     x, out = RoundedRows(memory[0].address, depth, memory[3].address), Rows(memory[2].address, n_out)
-    whole = CardMatrix(n_out, depth, "f16", (memory[1].address,))
+    whole = GpuMatrix(n_out, depth, "f16", (memory[1].address,))
     half = n_out // 2
-    halves = [CardMatrix(half, depth, "f16", (memory[1].address + 2 * i * half * depth,)) for i in (0, 1)]
-    columns = CardMatrix(depth, n_out, "f16", (memory[1].address,))
+    halves = [GpuMatrix(half, depth, "f16", (memory[1].address + 2 * i * half * depth,)) for i in (0, 1)]
+    columns = GpuMatrix(depth, n_out, "f16", (memory[1].address,))
     tile = Tile(0, 0)
     outs = (Rows(out.address, half), Rows(out.address + 4 * n_tokens * half, half))
     yield {

@@ -1,5 +1,5 @@
-"""How fast cold neurons come to the card through pinned buffers, by their size: filled, sent, and both at once; and how
-fast where the card gathers them itself from where they lie, by itself and beside the products of a prompt.
+"""How fast cold neurons come to the GPU through pinned buffers, by their size: filled, sent, and both at once; and how
+fast where the GPU gathers them itself from where they lie, by itself and beside the products of a prompt.
 
     python tests/benchmarks/gpu_ring.py --threads 15 --row 10240 --gib 4
     python tests/benchmarks/gpu_ring.py --row 10240 --gib 4 --blocks 8 16 32 --block-threads 256 1024
@@ -34,7 +34,7 @@ from native_kernels.cpu.runtime.gather import Gathering, copy_bytes  # noqa: E40
 from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool  # noqa: E402
 from native_kernels.cpu.runtime.simd import get_int, get_int32  # noqa: E402
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile  # noqa: E402
 from native_kernels.cuda.runtime.driver import Device, Stream  # noqa: E402
 from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402
 from native_kernels.cuda.runtime.upload_ring import UploadRing  # noqa: E402
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--buffers", type=int, nargs="+", default=[4, 8, 16, 32], help="MiB of each")
     parser.add_argument("--number", type=int, nargs="+", default=[3, 5], help="of buffers")
-    parser.add_argument("--blocks", type=int, nargs="+", help="in which the card gathers")
+    parser.add_argument("--blocks", type=int, nargs="+", help="in which the GPU gathers")
     parser.add_argument("--block-threads", type=int, nargs="+", default=[1024])
     flags = parser.parse_args()
     device, pool = Device(0), Pool(flags.threads)
@@ -80,7 +80,7 @@ def main() -> int:
     ids = np.flatnonzero(np.random.default_rng(0).random(n) < COLD).astype(np.int32)
     n_bytes = 3 * flags.row * len(ids)
     if flags.blocks:
-        compare(flags, CardPrefillOps(device, compute, copies), pool, w, ids)
+        compare(flags, GpuPrefillOps(device, compute, copies), pool, w, ids)
         return 0
     for size in flags.buffers:
         for number in flags.number:
@@ -100,8 +100,8 @@ def main() -> int:
     return 0
 
 
-def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWeights, ids: I32) -> None:
-    """The ring against the card, alone and with the products of 512 positions with every piece."""
+def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWeights, ids: I32) -> None:
+    """The ring against the GPU, alone and with the products of 512 positions with every piece."""
     device, n_bytes = ops.device, 3 * flags.row * len(ids)
     place = InPlace(device)
     free, began = device.memory()[0], time.perf_counter()
@@ -109,7 +109,7 @@ def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWe
     place.wait()
     taken = time.perf_counter() - began
     print(f"{place.n_bytes / 1e9:.1f} GB registered in {taken:.2f} s, half of which it waits; "
-          f"{(free - device.memory()[0]) / 1e6:.0f} MB of the card are gone")  # fmt: skip
+          f"{(free - device.memory()[0]) / 1e6:.0f} MB of the GPU are gone")  # fmt: skip
     ring = UploadRing(device, ops.stream, ops.copy_stream, 32 << 20, 6)
     products = Products(ops, flags.row // 2)
     ways: list[tuple[str, InPlace | None, tuple[int, int]]] = [("ring", None, (0, 0))]
@@ -138,7 +138,7 @@ def compare(flags: argparse.Namespace, ops: CardPrefillOps, pool: Pool, w: FfnWe
 class Products:
     """What a prompt of 512 positions does with a piece."""
 
-    def __init__(self, ops: CardPrefillOps, width: int, most: int = 4096) -> None:
+    def __init__(self, ops: GpuPrefillOps, width: int, most: int = 4096) -> None:
         self._ops, t = ops, 512
         self.piece: ColdPiece | None = None
         sizes = (2 * t * width, 2 * t * most, 4 * t, 4 * t * most, 4 * t * most, 4 * t * width)

@@ -1,9 +1,9 @@
-"""Runs every family of the card's kernels under NVIDIA's compute-sanitizer: wrong addresses, races, memory never set.
+"""Runs every family of the GPU's kernels under NVIDIA's compute-sanitizer: wrong addresses, races, memory never set.
 
     python tests/benchmarks/gpu_sanitizer.py
     python tests/benchmarks/gpu_sanitizer.py --tool memcheck --tests tests/native_kernels/cuda/test_token_ops.py
 
-What runs is what the engine tries a card out with (kernel_checks.py), some seconds a tool, and in place of
+What runs is what the engine tries a GPU out with (kernel_checks.py), some seconds a tool, and in place of
 it the tests that were named, which takes minutes. compute-sanitizer comes with CUDA's toolkit.
 """
 
@@ -48,14 +48,14 @@ def main() -> int:
 def computes_right() -> int:
     """The trial itself; prints what is wrong."""
     from engine.gpu.trial.kernel_checks import failures_of
-    from native_kernels.cuda.cuda_card import CudaCard
+    from native_kernels.cuda.cuda_gpu import CudaGpu
     from native_kernels.cuda.runtime.driver import Device
 
-    card = CudaCard(Device(0))
+    gpu = CudaGpu(Device(0))
     try:
-        wrong = failures_of(card)
+        wrong = failures_of(gpu)
     finally:
-        card.close()
+        gpu.close()
     print("\n".join(wrong) or "All kernels compute what NumPy does.")
     return len(wrong)
 

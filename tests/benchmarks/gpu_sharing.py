@@ -1,4 +1,4 @@
-"""A model on a real card among other programs: is what is said of its memory so, and does it give way and come back?
+"""A model on a real GPU among other programs: is what is said of its memory so, and does it give way and come back?
 
     python tests/benchmarks/gpu_sharing.py 7b-q4_0.gguf --budget 2 --budget 4 --take-back-s 8 --record
     python tests/benchmarks/gpu_sharing.py starter-chat --part neighbour --part idle
@@ -9,11 +9,11 @@ Its parts, each of which may fail by itself; `--part` picks some:
   neighbour   another program takes nearly all that is free: the engine gives way, answers rightly, runs out of memory
               in mid-answer, and takes all of it back when the other has gone
   cancel      a load cancelled at random moments, and closing: until it has ended, until VRAM and RAM are back
-  two         two engines on one card answer at once
-  marks       the stages that the card measures within a token for the live panel, and what that costs
+  two         two engines on one GPU answer at once
+  marks       the stages that the GPU measures within a token for the live panel, and what that costs
   idle        the processor's time while nothing is asked
 
-Memory that runs out in mid-answer is an allocation of more than any card has, put into a token: the driver refuses it
+Memory that runs out in mid-answer is an allocation of more than any GPU has, put into a token: the driver refuses it
 in earnest. Exit code 1 where something is not as it is said.
 """
 
@@ -37,7 +37,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from card_partners import Holder, OtherEngine  # noqa: E402 - found by the line above
+from gpu_fakes import Holder, OtherEngine  # noqa: E402 - found by the line above
 from sharing_models import (  # noqa: E402
     ANSWER,
     Bench,
@@ -57,7 +57,7 @@ from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noq
 from engine.generate import decode_one_token, prefill  # noqa: E402
 from engine.gpu import room  # noqa: E402
 from engine.gpu.token import decode_program  # noqa: E402
-from engine.gpu.token.decode_program import CardDecodeProgram  # noqa: E402
+from engine.gpu.token.decode_program import GpuDecodeProgram  # noqa: E402
 from engine.gpu.token.token_runner import TokenRunner  # noqa: E402
 from engine.loaded_model import LoadedModel  # noqa: E402
 from engine.machine.cpu_and_ram import process_ram_bytes  # noqa: E402
@@ -69,12 +69,12 @@ GIB, MIB = 1 << 30, 1 << 20
 OVER = 1.02  # of a budget, and of what was foretold
 OFF, OFF_BYTES = 0.10, 500e6  # foretold against measured VRAM: one of the two
 CANCELLED_S, BACK_S = 1.0, 2.0
-CARD_SLACK, RAM_SLACK = 16 * MIB, 96 * MIB  # what the driver and the allocator may keep
+GPU_SLACK, RAM_SLACK = 16 * MIB, 96 * MIB  # what the driver and the allocator may keep
 LEFT_FREE = 64 * MIB  # by the other program; the engine gives way below room.FLOOR_BYTES
 IDLE_S, IDLE_SHARE = 3.0, 0.01  # of a core
 MARKS_COST = 0.01  # of the time, with two tokens a second marked
-MORE_THAN_ANY_CARD = 1 << 45
-LATE_S = 0.5  # beside the time between two looks at the card
+MORE_THAN_ANY_GPU = 1 << 45
+LATE_S = 0.5  # beside the time between two looks at the GPU
 TAKE_BACK_LIMIT_S = 30.0  # beside what it waits for
 
 
@@ -104,7 +104,7 @@ def main() -> int:
     before = 0 if gpu is None else used_bytes(gpu.index) or 0
     bench = Bench(flags, gpu if flags.device == "cuda" else None, before)
     found: dict[str, Figures] = {}
-    for name in flags.part or [part for part in PARTS if flags.device == "cuda" or part in WITHOUT_CARD]:
+    for name in flags.part or [part for part in PARTS if flags.device == "cuda" or part in WITHOUT_GPU]:
         started = time.perf_counter()
         try:
             found[name] = PARTS[name](bench)
@@ -158,11 +158,11 @@ def memory_of(bench: Bench, budget_gib: float | None) -> Figures:
             session.set_mode(mode)
             for prompt in (random_prompt(model, 8), long_prompt(model)):
                 answer(session, prompt, 8)
-                foretold = 0 if model.card is None else model.card.placement.vram_bytes
+                foretold = 0 if model.gpu is None else model.gpu.placement.vram_bytes
                 looks.append({"mode": mode, "prompt": len(prompt), "foretold": foretold, "measured": bench.held()})
-        parts = {} if model.card is None else {**model.card.placement.vram_parts_bytes}
-        asked = {} if model.card is None else model.card.part_bytes
-        found |= {"load_s": model.load_s, "device": model.device, "notes": list(model.card_notes)}
+        parts = {} if model.gpu is None else {**model.gpu.placement.vram_parts_bytes}
+        asked = {} if model.gpu is None else model.gpu.part_bytes
+        found |= {"load_s": model.load_s, "device": model.device, "notes": list(model.gpu_notes)}
     finally:
         model.close()
     over = max(one["measured"] / max(1, one["foretold"]) for one in looks)
@@ -184,23 +184,23 @@ def neighbour(bench: Bench) -> Figures:
         session, prompt = ChatSession(model), question(model)
         text = prompt + answer(session, prompt, ANSWER)
         known, first = walk(model, text), state(bench, model)
-        part = model.on_card
-        assert part is not None, "the model is on the card"
+        part = model.on_gpu
+        assert part is not None, "the model is on the GPU"
         part.balance()  # the look before: the next is due after as long as it ever takes
         held, free = other.take(LEFT_FREE)
-        noted, began = len(model.card_notes), time.perf_counter()
-        placing_s = until(model, lambda: len(model.card_notes) > noted or model.card is None, 30)
+        noted, began = len(model.gpu_notes), time.perf_counter()
+        placing_s = until(model, lambda: len(model.gpu_notes) > noted or model.gpu is None, 30)
         taken_s = time.perf_counter() - began
         steps.append({
             "step": "gave way while nobody asked", "other_holds": held, "left_free": free, "seconds": taken_s,
             "of_that_placing_s": placing_s, **state(bench, model), **agreement(walk(model, text), known),
         })  # fmt: skip
         steps[-1]["reached"] = steps[-1]["right"] and taken_s - placing_s <= room.LOOK_EVERY_S + LATE_S
-        if model.card is not None:
+        if model.gpu is not None:
             steps.append(asked_at_once(bench, model, session, other, prompt))
             steps[-1] |= agreement(walk(model, text), known)
             steps[-1]["reached"] = steps[-1]["right"] and steps[-1]["answered"]
-        if model.card is not None:
+        if model.gpu is not None:
             steps.append(in_mid_answer(bench, model, session, prompt))
             steps[-1] |= agreement(walk(model, text), known)
             steps[-1]["reached"] = all(steps[-1][one] for one in ("right", "answered", "hint"))
@@ -224,11 +224,11 @@ def asked_at_once(
 ) -> Figures:  # fmt: skip
     """The other one takes all again, and an answer is asked for before anybody has looked."""
     held, free = other.take(LEFT_FREE)
-    noted, began = len(model.card_notes), time.perf_counter()
+    noted, began = len(model.gpu_notes), time.perf_counter()
     found = answer(session, prompt, ANSWER)
     return {
         "step": "gave way before an answer", "other_holds": held, "left_free": free,
-        "seconds": time.perf_counter() - began, "answered": len(found) > 0 and len(model.card_notes) > noted,
+        "seconds": time.perf_counter() - began, "answered": len(found) > 0 and len(model.gpu_notes) > noted,
         **state(bench, model),
     }  # fmt: skip
 
@@ -255,14 +255,14 @@ def in_mid_answer(bench: Bench, model: LoadedModel, session: ChatSession, prompt
 
 @contextmanager
 def running_out() -> Iterator[list[bool]]:
-    """While the list's one value is true, a token asks its card for memory that it has not."""
+    """While the list's one value is true, a token asks its GPU for memory that it has not."""
     wanted = [False]
     run = TokenRunner.run
 
     def asks_for_more(self: TokenRunner, *of: Any) -> bool:
         if wanted[0]:
             wanted[0] = False
-            self._card.allocate(MORE_THAN_ANY_CARD)
+            self._gpu.allocate(MORE_THAN_ANY_GPU)
         return run(self, *of)
 
     with mock.patch.object(TokenRunner, "run", asks_for_more):
@@ -271,9 +271,9 @@ def running_out() -> Iterator[list[bool]]:
 
 def state(bench: Bench, model: LoadedModel) -> Figures:
     """Where the model is now."""
-    placed = 0 if model.card is None else model.card.placement.vram_bytes
+    placed = 0 if model.gpu is None else model.gpu.placement.vram_bytes
     return {
-        "device": model.device, "placed": placed, "measured": bench.held(), "notes": list(model.card_notes[-1:]),
+        "device": model.device, "placed": placed, "measured": bench.held(), "notes": list(model.gpu_notes[-1:]),
         "reason": model.device_reason,
     }  # fmt: skip
 
@@ -281,8 +281,8 @@ def state(bench: Bench, model: LoadedModel) -> Figures:
 def until(model: LoadedModel, is_so: Callable[[], bool], limit_s: float) -> float:
     """Looks after the model as the host does while nobody asks, until it is so, or for so long: the seconds of the last
     look."""
-    part, end = model.on_card, time.perf_counter() + limit_s
-    assert part is not None, "the model is on the card"
+    part, end = model.on_gpu, time.perf_counter() + limit_s
+    assert part is not None, "the model is on the GPU"
     took = 0.0
     while not is_so() and time.perf_counter() < end:
         began = time.perf_counter()
@@ -341,13 +341,13 @@ def cancelled_at(bench: Bench, moment: float) -> tuple[float, bool]:
 
 
 def back(bench: Bench, before: tuple[int, int], since: float) -> Figures:
-    """Seconds until the card and the RAM hold what they did before; more than that after 4 BACK_S: what they hold."""
+    """Seconds until the GPU and the RAM hold what they did before; more than that after 4 BACK_S: what they hold."""
     while True:
         gc.collect()
-        card, ram = bench.held() - before[0], process_ram_bytes() - before[1]
+        gpu, ram = bench.held() - before[0], process_ram_bytes() - before[1]
         taken = time.perf_counter() - since
-        if (card <= CARD_SLACK and ram <= RAM_SLACK) or taken > 4 * BACK_S:
-            return {"back_s": taken, "card_left": card, "ram_left": ram}
+        if (gpu <= GPU_SLACK and ram <= RAM_SLACK) or taken > 4 * BACK_S:
+            return {"back_s": taken, "gpu_left": gpu, "ram_left": ram}
         time.sleep(0.02)
 
 
@@ -377,7 +377,7 @@ def two(bench: Bench) -> Figures:
 
 
 def marks(bench: Bench) -> Figures:
-    """The whole model on the card, and in half as much."""
+    """The whole model on the GPU, and in half as much."""
     whole = marked(bench, None)
     rows = [whole]
     if whole["placed"] > 2 * GIB:
@@ -390,13 +390,13 @@ def marked(bench: Bench, budget_gib: float | None) -> Figures:
     model = bench.load(budget_gib)
     try:
         program = model.transformer().decoder
-        assert isinstance(program, CardDecodeProgram), "a card computes"
-        placed = 0 if model.card is None else model.card.placement.vram_bytes
+        assert isinstance(program, GpuDecodeProgram), "a GPU computes"
+        placed = 0 if model.gpu is None else model.gpu.placement.vram_bytes
         tokens = random_prompt(model, min(96, model.context - 1))
         cache = model.new_cache()
         graph = model.transformer()
         prefill(graph, tokens[:4], cache)
-        program.measure_stages(on_card=True)
+        program.measure_stages(on_gpu=True)
         with_marks, without, stages = list[float](), list[float](), list[dict[str, float]]()
         for number, token in enumerate(tokens[4:]):
             with mock.patch.object(decode_program, "MARK_EVERY_S", 1e9 if number % 2 else 0.0):
@@ -404,7 +404,7 @@ def marked(bench: Bench, budget_gib: float | None) -> Figures:
                 decode_one_token(graph, token, cache)
                 (without if number % 2 else with_marks).append(time.perf_counter() - began)
             if number % 2 == 0:
-                stages.append(program.card_seconds())
+                stages.append(program.gpu_seconds())
         program.measure_stages(False)
         first, *with_marks = with_marks  # captures the work with its marks
         plain, dear = statistics.median(without[1:]), statistics.median(with_marks)
@@ -445,7 +445,7 @@ def _rounded(value: Any) -> Any:
 PARTS: dict[str, Callable[[Bench], Figures]] = {
     "budgets": budgets, "neighbour": neighbour, "cancel": cancel, "two": two, "marks": marks, "idle": idle,
 }  # fmt: skip
-WITHOUT_CARD = ("cancel", "two", "idle")
+WITHOUT_GPU = ("cancel", "two", "idle")
 
 
 if __name__ == "__main__":

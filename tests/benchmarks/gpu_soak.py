@@ -1,9 +1,9 @@
-"""Decodes on the graphics card for a while, with tokens cancelled at any moment and the model loaded again and again.
+"""Decodes on the GPU for a while, with tokens cancelled at any moment and the model loaded again and again.
 
     python tests/benchmarks/gpu_soak.py starter-chat --minutes 2
     python tests/benchmarks/gpu_soak.py 1b-q4_0.gguf --minutes 1 --budget 0.4 --seed 7
 
-It fails where anything hangs, where a known prompt gives other bits than the first time, or where memory of the card
+It fails where anything hangs, where a known prompt gives other bits than the first time, or where memory of the GPU
 or of the process is not given back: both are looked at after every time the model was closed, and only what the first
 two times left there may stay.
 """
@@ -36,7 +36,7 @@ from engine.machine.hardware import choose_gpu, probe  # noqa: E402
 
 HANG_S = 120  # nothing here takes so long
 CONTEXT = 256
-CARD_SLACK = 16 << 20  # what the driver may keep
+GPU_SLACK = 16 << 20  # what the driver may keep
 RAM_SLACK = 96 << 20
 
 
@@ -56,7 +56,7 @@ def main() -> int:
         return 1
     end = time.monotonic() + 60 * flags.minutes
     known: dict[float | None, bytes] = {}
-    left: list[tuple[int, int]] = []  # bytes of card and process after each time
+    left: list[tuple[int, int]] = []  # bytes of GPU and process after each time
     tokens = cancelled = 0
     while len(left) < 4 or time.monotonic() < end:
         faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -68,13 +68,13 @@ def main() -> int:
             return 1
         gc.collect()
         left.append(((gpu and used_bytes(gpu.index)) or 0, process_ram_bytes()))
-        print(f"life {len(left)}: {done} tokens, {stopped} cancelled; left {left[-1][0] >> 20} MiB of the card, "
+        print(f"life {len(left)}: {done} tokens, {stopped} cancelled; left {left[-1][0] >> 20} MiB of the GPU, "
               f"{left[-1][1] >> 20} MiB of RAM", flush=True)  # fmt: skip
     faulthandler.cancel_dump_traceback_later()
-    card, ram = (max(one) - most for one, most in zip(zip(*left[2:], strict=True), map(max, *left[:2]), strict=True))
-    print(f"{tokens} tokens, {cancelled} cancelled, {len(left)} lives; {card >> 20} MiB of the card and {ram >> 20} MiB"
+    gpu, ram = (max(one) - most for one, most in zip(zip(*left[2:], strict=True), map(max, *left[:2]), strict=True))
+    print(f"{tokens} tokens, {cancelled} cancelled, {len(left)} lives; {gpu >> 20} MiB of the GPU and {ram >> 20} MiB"
           " of RAM more than after the first two")  # fmt: skip
-    return 0 if card <= CARD_SLACK and ram <= RAM_SLACK else 1
+    return 0 if gpu <= GPU_SLACK and ram <= RAM_SLACK else 1
 
 
 def one_life(

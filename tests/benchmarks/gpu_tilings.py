@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from gpu_prompt import PRODUCTS, own_ways, timed  # noqa: E402 - found by the lines above
 
-from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows  # noqa: E402
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows  # noqa: E402
 from native_kernels.cuda.runtime.driver import Device, Stream  # noqa: E402
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory  # noqa: E402
 from native_kernels.cuda.wgmma_products import WIDTHS, Tiling, most_stages, tiling_for  # noqa: E402
@@ -39,9 +39,9 @@ def main() -> int:
     device = Device(0)
     device.enter()
     stream, copies = Stream(device), Stream(device, urgent=True)
-    ops = CardPrefillOps(device, stream, copies)
+    ops = GpuPrefillOps(device, stream, copies)
     if ops.wgmma is None:
-        print("This card has no warpgroup products.")
+        print("This GPU has no warpgroup products.")
         return 1
     gathering = Gathering(device, ops) if flags.gathering else None
     if gathering is not None:
@@ -85,16 +85,16 @@ def in_words(tiling: Tiling) -> str:
 class Gathering:
     """Rows of the host's memory, again and again."""
 
-    def __init__(self, device: Device, ops: CardPrefillOps) -> None:
+    def __init__(self, device: Device, ops: GpuPrefillOps) -> None:
         self._ops = ops
-        self._host, self._card = PinnedMemory(device, ROW_BYTES * N_ROWS), DeviceMemory(device, ROW_BYTES * N_ROWS)
+        self._host, self._gpu = PinnedMemory(device, ROW_BYTES * N_ROWS), DeviceMemory(device, ROW_BYTES * N_ROWS)
         self._ids = DeviceMemory(device, 4 * N_ROWS)
         ids = np.arange(N_ROWS, dtype=np.int32)
         ops.stream.upload(self._ids.address, ids.ctypes.data, ids.nbytes)
         ops.stream.synchronize()
 
     def start(self) -> None:
-        rows = HostRows(self._host.device_address, ROW_BYTES, ROW_BYTES, self._card.address, ROW_BYTES)
+        rows = HostRows(self._host.device_address, ROW_BYTES, ROW_BYTES, self._gpu.address, ROW_BYTES)
         self._ops.gather([rows], self._ids.address, N_ROWS)
 
     def rate(self) -> float:

@@ -88,7 +88,7 @@ class Row:
     codec: str
     machine: str
     gigabytes: float
-    fits: Literal["card", "both", "CPU", "no"]
+    fits: Literal["gpu", "both", "CPU", "no"]
     hot_share: float | None = None
     gpu_load: float | None = None
     tok_s: float | None = None
@@ -140,14 +140,14 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
     model = sizes(shape, codec)
     budgets = memory_plan.budgets_of(profile, gpu, None)
     scratch = memory_plan.scratch_bytes(model, CONTEXT)
-    on_card = memory_plan.card_scratch_bytes(model, CONTEXT, gpu, budgets.vram_bytes)
+    on_gpu = memory_plan.gpu_scratch_bytes(model, CONTEXT, gpu, budgets.vram_bytes)
     context = memory_plan.context_bytes(gpu)
     machine = Machine.of(profile, default_threads(profile), gpu)
 
     def problem_for(mode: Literal["sparse", "dense"], on: Machine) -> Any:
         return build_problem(
             model, activity(case, shape, dense=mode == "dense"), on, mode, CONTEXT, POSITION, "f16",
-            predictors(case, model) if mode == "sparse" else None, context + on_card,
+            predictors(case, model) if mode == "sparse" else None, context + on_gpu,
             memory_plan.PROCESS_BYTES + scratch,
         )  # fmt: skip
 
@@ -170,7 +170,7 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
     cpu = problem_for("sparse", Machine.of(profile, default_threads(profile), None))
     return Row(
         case.name, precision, machine_name, model.total / 1e9,
-        "card" if all_hot and choice.head_on_gpu else "both" if choice.uses_gpu(problem) else "CPU",
+        "gpu" if all_hot and choice.head_on_gpu else "both" if choice.uses_gpu(problem) else "CPU",
         hot / (model.n_layers * model.neurons), choice.gpu_load(problem), 1 / solution.seconds, solution.gap,
         1 / solve(dense, budgets.vram_bytes, budgets.ram_bytes).seconds,
         1 / cpu.cpu_alone.seconds(cpu), solve_s, greedy_s,
@@ -229,7 +229,7 @@ def table(rows: list[Row]) -> str:
         if row.fits == "no":
             lines.append(f"{where}no | – | – | – | – | – |")
             continue
-        fits = {"card": "on the card", "both": "card and RAM", "CPU": "RAM alone"}[row.fits]
+        fits = {"gpu": "on the GPU", "both": "GPU and RAM", "CPU": "RAM alone"}[row.fits]
         lines.append(
             f"{where}{fits} | {row.hot_share:.0%} | {row.gpu_load:.0%} | {row.tok_s:.1f} | {row.dense_tok_s:.1f} | "
             f"{row.cpu_tok_s:.1f} |"
@@ -247,11 +247,11 @@ def means(rows: list[Row]) -> str:
         return next(row for row in rows if (row.model, row.codec, row.machine) == (name, codec, machine))
 
     lines = ["| what | the paper, measured | our prediction |", "|---|---|---|"]
-    large = ("OPT-30B", "OPT-66B", "LLaMA-ReGLU-70B", "Falcon-40B")  # beyond the card in FP16, all of them
+    large = ("OPT-30B", "OPT-66B", "LLaMA-ReGLU-70B", "Falcon-40B")  # beyond the GPU in FP16, all of them
     for codec, mean, peak in (("FP16", 8.32, 16.06), ("INT4", 13.20, 29.08)):
         split = [row.tok_s or 0.0 for row in of("pc-high", codec) if row.fits == "both"]
         larger = [row.tok_s or 0.0 for row in of("pc-high", codec) if row.fits == "both" and row.model in large]
-        ours = f"{statistics.mean(split):.2f} tok/s over the {len(split)} that the card does not hold"
+        ours = f"{statistics.mean(split):.2f} tok/s over the {len(split)} that the GPU does not hold"
         ours += f"; {statistics.mean(larger):.2f} over those of 30B to 70B among them"
         lines.append(f"| pc-high {codec}, mean of models | {mean:.2f} tok/s | {ours} |")
         ours = f"{max(split):.2f} tok/s; {max(larger):.2f} of those of 30B to 70B"
@@ -260,7 +260,7 @@ def means(rows: list[Row]) -> str:
     lines.append(f"| pc-high OPT-175B INT4 | nearly 2 tok/s | {big.tok_s:.2f} tok/s |")
     loads = [row.gpu_load or 0.0 for row in of("pc-high", "FP16") if row.fits == "both"]
     lines.append("| share of active neurons on the GPU, pc-high | 70 % (llama.cpp: 20 %) | "
-                 f"{min(loads):.0%} to {max(loads):.0%} (FP16 models that the card does not hold) |")  # fmt: skip
+                 f"{min(loads):.0%} to {max(loads):.0%} (FP16 models that the GPU does not hold) |")  # fmt: skip
     low = one("OPT-30B", "FP16", "pc-low")
     lines.append(f"| the same of a 60 GB model on 11 GB | 42 % | {low.gpu_load:.0%} (OPT-30B FP16 on pc-low) |"
                  if low.gpu_load is not None else "| a 60 GB model on 11 GB | 42 % | does not fit |")  # fmt: skip

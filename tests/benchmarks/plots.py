@@ -38,7 +38,7 @@ def main() -> int:
     return 0
 
 
-def decode_on_card() -> str:
+def decode_on_gpu() -> str:
     peers = newest("peers-h200")["rows"]
     groups = []
     for row in anchors():
@@ -47,7 +47,7 @@ def decode_on_card() -> str:
         best = {p["engine"]: p["tok_s"] for p in sorted(same, key=lambda p: float(p["tok_s"]))}
         groups.append(Group(named(row), (row["decode_tok_s"], best["PowerInfer"], best["llama.cpp"])))
     return grouped_bars(
-        "Decode rate by model and budget of the card",
+        "Decode rate by model and budget of the GPU",
         "tokens/s of one sequence; H200 with capped VRAM, synthetic weights, 15 % of the neurons active",
         ("Hearth, sparse", "PowerInfer", "llama.cpp (all neurons)"),
         groups,
@@ -58,7 +58,7 @@ def decode_on_processor() -> str:
     found = newest("against-llama-cpp-1b")["codecs"]
     sides = ("hearth sparse", "hearth exact", "hearth dense", "llama.cpp")
     groups = [
-        Group(f"1B {codec.upper()}, no card", [engines[side]["decode"]["tok_s"] for side in sides])
+        Group(f"1B {codec.upper()}, no GPU", [engines[side]["decode"]["tok_s"] for side in sides])
         for codec, engines in found.items()
     ]
     return grouped_bars(
@@ -74,7 +74,7 @@ def neuron_load() -> str:
     return parted_bars(
         "Who computes the active neurons",
         "share of the neurons computed in decode; sparse mode, the runs of the chart of decode rates",
-        ("graphics card", "processor"),
+        ("GPU", "processor"),
         groups,
     )
 
@@ -113,14 +113,14 @@ def batch_scaling() -> str:
     )
 
 
-def batches_on_card() -> str:
-    rows = newest("batch-scaling-card")["rows"]
+def batches_on_gpu() -> str:
+    rows = newest("batch-scaling-GPU")["rows"]
     groups = [
         Group(f"{row['batch']} at once", (row["decode_tok_s"], row["decode_tok_s"] / row["share_of_floor"]))
         for row in rows
     ]
     return grouped_bars(
-        "Several sequences at once, card and processor",
+        "Several sequences at once, GPU and processor",
         "tokens/s of all together; 32B F16 within 24 GiB of an H200, mode sparse",
         ("decoded", "at its floor: the bytes that any of them needs"),
         groups,
@@ -140,8 +140,8 @@ def share_of_floor() -> str:
 
 
 def anchors() -> list[dict[str, Any]]:
-    """The recorded runs on the card, smaller models and larger budgets first."""
-    rows = [row for name in ("13b", "32b", "32b-whole-card", "70b") for row in newest(f"gpu-anchors-{name}")["rows"]]
+    """The recorded runs on the GPU, smaller models and larger budgets first."""
+    rows = [row for name in ("13b", "32b", "32b-whole-GPU", "70b") for row in newest(f"gpu-anchors-{name}")["rows"]]
     return sorted(rows, key=lambda row: (list(MODELS).index(row["model"]), row["budget"] != "all", -vram(row)))
 
 
@@ -157,7 +157,7 @@ def vram(row: dict[str, Any]) -> float:
 
 
 def named(row: dict[str, Any]) -> str:
-    where = "whole card" if row["budget"] == "all" else f"{row['budget']} GiB"
+    where = "whole GPU" if row["budget"] == "all" else f"{row['budget']} GiB"
     return f"{MODELS[row['model']]}, {where}"
 
 
@@ -170,12 +170,12 @@ def thinned(line: tuple[Any, Any], points: int = 60) -> list[tuple[float, float]
 
 
 PICTURES: dict[str, Callable[[], str]] = {
-    "decode-card.svg": decode_on_card,
+    "decode-GPU.svg": decode_on_gpu,
     "decode-processor.svg": decode_on_processor,
     "neuron-load.svg": neuron_load,
     "activation-curves.svg": activation_curves,
     "batch-scaling.svg": batch_scaling,
-    "batch-card.svg": batches_on_card,
+    "batch-GPU.svg": batches_on_gpu,
     "share-of-floor.svg": share_of_floor,
 }
 

@@ -30,7 +30,7 @@ Figures = dict[str, Any]
 
 @dataclass(eq=False)
 class Bench:
-    """What is measured, and where. before: bytes of the card that were in use at the beginning."""
+    """What is measured, and where. before: bytes of the GPU that were in use at the beginning."""
 
     flags: argparse.Namespace
     gpu: GpuInfo | None
@@ -47,7 +47,7 @@ class Bench:
         )  # fmt: skip
 
     def held(self) -> int:
-        """Bytes that this process holds on the card, as NVML says; where it says that of nobody, what is in use there
+        """Bytes that this process holds on the GPU, as NVML says; where it says that of nobody, what is in use there
         beyond what was at the beginning, which is the same where nobody else is there."""
         if self.gpu is None:
             return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import batch_scaling
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from stand_in_batch import StandInBatchOps
 from tiny_model import make_tiny_model
 
@@ -29,7 +29,7 @@ def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatc
     for module in (bench, bench_batch, batch_scaling):
         monkeypatch.setattr(module, "measured", measured)
     model = machine.load(make_tiny_model(tmp_path / "model"), sequences=3, context=16)
-    found = batch_scaling.on_a_card(model, [1, 2, 3], argparse.Namespace(gen_tokens=4, rounds=1))
+    found = batch_scaling.on_a_gpu(model, [1, 2, 3], argparse.Namespace(gen_tokens=4, rounds=1))
     assert found["ram_bytes_per_s"] == 4.5e9
     assert [row["ram_readings_bytes_per_s"] for row in found["rows"]] == [[1e9, 2e9], [9e9, 5e9], [5e9, 4e9]]
     told: list[bench.Floor] = []
@@ -37,7 +37,7 @@ def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatc
         assert row["batch"] == size
         assert row["share_of_floor"] == pytest.approx(row["floor_s_per_token"] * row["decode_tok_s"])
     monkeypatch.setattr(bench_batch, "measured", read)
-    again = bench_batch.run_batch(model, 3, batch_scaling.CARD_PROMPT_TOKENS, 4, 1, tell_floor=told.append)
+    again = bench_batch.run_batch(model, 3, batch_scaling.GPU_PROMPT_TOKENS, 4, 1, tell_floor=told.append)
     assert told[0](4.5e9) == pytest.approx(found["rows"][2]["floor_s_per_token"])
     assert again.floor_s_per_token == told[0](again.hardware["cpu"]["bytes_per_s"])
     model.close()

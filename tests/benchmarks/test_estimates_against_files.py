@@ -1,4 +1,4 @@
-"""What is foretold from a shape against files of it, placements that the engine plans, and a card that was measured."""
+"""What is foretold from a shape against files of it, placements that the engine plans, and a GPU that was measured."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_estimate_is_what_the_engine_plans_for_such_a_model(
     assert stats is not None
     artefacts.save_stats(opened, replace(stats, model=opened.fingerprint))
 
-    scratch = memory_plan.card_scratch_bytes(wanted, 1024, None, GIB)
+    scratch = memory_plan.gpu_scratch_bytes(wanted, 1024, None, GIB)
     budget = (440401920 + scratch) / GIB + room
     engine = EngineConfig(hardware_file="pc-low", vram_budget_gib=budget, context=1024)
     planned = solve_model(opened, engine).placement
@@ -73,21 +73,21 @@ def test_a_shape_has_the_bytes_of_its_file(tmp_path: Path, shape: str, codec: st
     real, reckoned = ModelBytes.of(opened), bytes_of(shape_of(opened.config), codec, layout).model  # type: ignore[arg-type]
     np.testing.assert_array_equal(reckoned.neuron, real.neuron)
     np.testing.assert_array_equal(reckoned.attention, real.attention)
-    np.testing.assert_array_equal(reckoned.card_bytes.neuron, real.card_bytes.neuron)
-    np.testing.assert_array_equal(reckoned.card_bytes.attention, real.card_bytes.attention)
-    np.testing.assert_array_equal(reckoned.card_bytes.block, real.card_bytes.block)
+    np.testing.assert_array_equal(reckoned.gpu_bytes.neuron, real.gpu_bytes.neuron)
+    np.testing.assert_array_equal(reckoned.gpu_bytes.attention, real.gpu_bytes.attention)
+    np.testing.assert_array_equal(reckoned.gpu_bytes.block, real.gpu_bytes.block)
     assert reckoned.down_is_row_wise == real.down_is_row_wise
     assert reckoned.first_codecs == real.first_codecs
     if variant == "powerinfer" or codec == "f16":  # llama.cpp keeps six bits for the head, the tool four
         assert (reckoned.total, reckoned.head, reckoned.embedding) == (real.total, real.head, real.embedding)
-        assert reckoned.card_bytes.head == real.card_bytes.head
+        assert reckoned.gpu_bytes.head == real.gpu_bytes.head
 
 
 RESULTS = Path(__file__).parent / "results"
 MEASURED = {
     "13b": (ModelShape("llama", "relu-glu", 40, 5120, 13824, 40, 40, 128, 32000, 2048), "f16"),
     "32b": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
-    "32b-whole-card": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
+    "32b-whole-GPU": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
     "70b": (ModelShape("llama", "relu-glu", 80, 8192, 28672, 64, 8, 128, 32000, 2048), "q4_0"),
 }
 
@@ -107,13 +107,13 @@ def beside_records(name: str) -> Iterator[tuple[dict[str, Any], Foretold]]:
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_vram_and_rate_are_about_what_was_measured_on_a_card(name: str) -> None:
+def test_vram_and_rate_are_about_what_was_measured_on_a_gpu(name: str) -> None:
     """Rates from afar: that machine's RAM is read at another speed from minute to minute, and the curve of all models
     of a family stands for these (docs/catalogue.md)."""
     for row, found in beside_records(name):
         assert found.mode == row["mode"]
-        assert found.estimate.vram_bytes == pytest.approx(row["peak_card_bytes"], rel=0.01)
-        assert row["peak_card_bytes"] <= found.estimate.vram_budget_bytes
+        assert found.estimate.vram_bytes == pytest.approx(row["peak_gpu_bytes"], rel=0.01)
+        assert row["peak_gpu_bytes"] <= found.estimate.vram_budget_bytes
         assert 0.7 < found.estimate.predicted_tok_s / row["decode_tok_s"] < 1.7
 
 
@@ -122,7 +122,7 @@ def test_the_pages_say_how_far_the_estimates_are_off() -> None:
     docs = Path(__file__).parents[2] / "docs"
     benchmarks, catalogue = (" ".join((docs / f"{page}.md").read_text(encoding="utf-8").split())
                              for page in ("benchmarks", "catalogue"))  # fmt: skip
-    vram = max(abs(found.estimate.vram_bytes / row["peak_card_bytes"] - 1) for row, found in runs)
+    vram = max(abs(found.estimate.vram_bytes / row["peak_gpu_bytes"] - 1) for row, found in runs)
     off = [(row["budget"] == "all", found.estimate.predicted_tok_s / row["decode_tok_s"] - 1) for row, found in runs]
     whole = max(abs(one) for is_whole, one in off if is_whole)
     parts = [one for is_whole, one in off if not is_whole]

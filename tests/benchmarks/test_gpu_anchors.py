@@ -1,4 +1,4 @@
-"""The floor that decode on two devices is held against, and that the script runs where there is no card."""
+"""The floor that decode on two devices is held against, and that the script runs where there is no GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
 from make_model import Recipe, make_model, save_statistics
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from placement_cases import a_profile
 
 from engine.machine.cpu_and_ram import RamInfo
@@ -27,25 +27,25 @@ TOKEN = TokenBytes(
 ALWAYS = 2 * 100.0 + 50.0
 
 
-def test_all_of_it_on_the_card_needs_no_exchange() -> None:
-    floor = least_seconds(TOKEN, None, dram=10.0, card=100.0)
+def test_all_of_it_on_the_gpu_needs_no_exchange() -> None:
+    floor = least_seconds(TOKEN, None, dram=10.0, gpu=100.0)
     assert floor.seconds == pytest.approx((ALWAYS + 2 * 2.0 * 10) / 100)
     assert floor.hot_share == 1
 
 
 def test_the_sides_work_at_the_same_time_on_the_most_active_neurons_in_the_budget() -> None:
-    floor = least_seconds(TOKEN, ALWAYS + 2 * 10.0, dram=10.0, card=100.0)
+    floor = least_seconds(TOKEN, ALWAYS + 2 * 10.0, dram=10.0, gpu=100.0)
     assert floor.seconds == pytest.approx(ALWAYS / 100 + 2 * (max(10 / 100, 10 / 10) + EXCHANGE_S))
     assert floor.hot_share == pytest.approx(0.5)
 
 
 def test_a_budget_for_less_than_attention_leaves_the_neurons_to_the_processor() -> None:
-    floor = least_seconds(TOKEN, ALWAYS / 2, dram=10.0, card=100.0)
+    floor = least_seconds(TOKEN, ALWAYS / 2, dram=10.0, gpu=100.0)
     assert floor.seconds == pytest.approx(ALWAYS / 2 / 100 + (ALWAYS / 2 + 40) / 10 + EXCHANGE_S)
 
 
-def test_without_a_card_the_processor_reads_everything() -> None:
-    assert least_seconds(TOKEN, None, dram=10.0, card=None).seconds == pytest.approx((ALWAYS + 40) / 10)
+def test_without_a_gpu_the_processor_reads_everything() -> None:
+    assert least_seconds(TOKEN, None, dram=10.0, gpu=None).seconds == pytest.approx((ALWAYS + 40) / 10)
 
 
 def test_a_run_is_told_in_words() -> None:
@@ -59,8 +59,8 @@ def test_a_run_is_told_in_words() -> None:
     assert "20.00 tok/s" in words
     assert "share 0.50" in words
     assert "60%" in words
-    failed = gpu_anchors.line(gpu_anchors.row(Path("32b.gguf"), "24", None, {"error": "no card"}))
-    assert failed.endswith("no card")
+    failed = gpu_anchors.line(gpu_anchors.row(Path("32b.gguf"), "24", None, {"error": "no GPU"}))
+    assert failed.endswith("no GPU")
 
 
 @pytest.mark.parametrize("shape", ["tiny", "falcon-tiny", "opt-tiny"])
@@ -81,11 +81,11 @@ def test_the_floor_counts_the_bytes_that_a_token_reads(
     assert token.active.mean() == pytest.approx(0.1, rel=0.02)
     layers = recipe.sizes.n_layers
     floor = layers * (token.layer + token.kv) + token.head + float(token.active.sum()) * token.neuron
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)  # less of it would make room for neurons
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)  # less of it would make room for neurons
     machine = StandInMachine(tmp_path, monkeypatch)
     whole = machine.load(path, mode="sparse")
-    assert whole.card is not None
-    wanted = whole.card.placement
+    assert whole.gpu is not None
+    wanted = whole.gpu.placement
     whole.close()
     for gib in (None, (wanted.vram_bytes - wanted.vram_parts_bytes["hot"] / 2) / GIB):
         model = machine.load(path, mode="sparse", vram_budget_gib=gib)

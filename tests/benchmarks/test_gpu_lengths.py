@@ -1,4 +1,4 @@
-"""That the script for answers from end to end runs where there is no card."""
+"""That the script for answers from end to end runs where there is no GPU."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_it_runs_on_the_processor(
     recorded = json.loads(next(tmp_path.glob("gpu-lengths-*.json")).read_text("utf-8"))
     run = recorded["runs"]["all"]
     assert [one["shape"] for one in run["answers"]] == ["1+4", "8+4"]
-    assert all(one["tok_s"] > 0 and one["share_of_whole_card"] == 1 for one in run["answers"])
+    assert all(one["tok_s"] > 0 and one["share_of_whole_gpu"] == 1 for one in run["answers"])
     assert run["first_floor_s"] == 0
     assert run["way"] == ""

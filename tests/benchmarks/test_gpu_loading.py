@@ -1,4 +1,4 @@
-"""That the script for how long loading takes runs where there is no card."""
+"""That the script for how long loading takes runs where there is no GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the figures of a question on the card are told."""
+"""How the figures of a question on the GPU are told."""
 
 from __future__ import annotations
 

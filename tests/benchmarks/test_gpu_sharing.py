@@ -1,4 +1,4 @@
-"""That the script for a card among other programs runs, and that it finds what it is to find: on the tests' card of
+"""That the script for a GPU among other programs runs, and that it finds what it is to find: on the tests' GPU of
 NumPy, and where there is none."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import card_partners
+import gpu_fakes
 import gpu_sharing
 import numpy as np
 import pytest
 from gpu_sharing import Bench, agreement
-from on_a_stand_in import GIB, StandInMachine
+from on_a_fake_gpu import GIB, StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 class StandInBench(Bench):
-    """Loads onto the stand-in. unforetold: bytes on the card that no placement counts."""
+    """Loads onto the stand-in. unforetold: bytes on the GPU that no placement counts."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         flags = argparse.Namespace(budget=[0.001, 3.0, 3.5], take_back_s=0.0, cancels=3, seed=0)
@@ -42,8 +42,8 @@ class StandInBench(Bench):
         return LoadedModel.load(self.model, engine, cancelled=cancelled)
 
     def held(self) -> int:
-        on_card = sum(card.used_bytes for card in self.machine.cards)
-        return on_card + (self.unforetold if on_card else 0)
+        on_gpu = sum(gpu.used_bytes for gpu in self.machine.gpus)
+        return on_gpu + (self.unforetold if on_gpu else 0)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_it_gives_way_and_comes_back(with_neighbour: StandInBench) -> None:
     assert "Send the message again" in found["steps"][2]["hint"]
     assert found["steps"][3]["same_bits"]
     assert found["reached"], found
-    assert all(card.closed and not card.used_bytes for card in with_neighbour.machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in with_neighbour.machine.gpus)
 
 
 def test_an_engine_that_stays_small_is_found(with_neighbour: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,12 +145,12 @@ def test_answers_agree_within_rounding_and_no_further() -> None:
 
 
 def test_memory_that_is_not_given_back_is_found(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CARD_SLACK", 0), ("CANCELLED_S", 60.0), ("BACK_S", 60.0)):
+    for name, value in (("GPU_SLACK", 0), ("CANCELLED_S", 60.0), ("BACK_S", 60.0)):
         monkeypatch.setattr(gpu_sharing, name, value)
     monkeypatch.setattr(gpu_sharing.random.Random, "uniform", lambda self, low, high: low)
     found = gpu_sharing.cancel(bench)
     assert found["reached"]
-    assert all(one["cancelled"] and one["card_left"] == 0 for one in found["cancels"])
+    assert all(one["cancelled"] and one["gpu_left"] == 0 for one in found["cancels"])
     monkeypatch.setattr(gpu_sharing, "BACK_S", 0.05)
     monkeypatch.setattr(gpu_sharing, "RAM_SLACK", -(1 << 40))
     assert not gpu_sharing.cancel(bench)["reached"]
@@ -162,7 +162,7 @@ def test_a_token_with_marks_is_held_against_one_without(bench: StandInBench, mon
     [row] = found["rows"]
     assert {"attention", "ffn", "head"} <= set(row["stages_s"])
     assert 0 < row["sum_of_token"] <= 1.05
-    monkeypatch.setattr(gpu_sharing.CardDecodeProgram, "card_seconds", lambda self: {"attention": 1e-9})
+    monkeypatch.setattr(gpu_sharing.GpuDecodeProgram, "gpu_seconds", lambda self: {"attention": 1e-9})
     assert not gpu_sharing.marks(bench)["reached"]
 
 
@@ -190,7 +190,7 @@ def test_it_runs_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ------------------------------------------------------------------ the program that holds memory
 
 
-class Card:
+class Gpu:
     """A device of so many bytes whose driver gives in pieces."""
 
     def __init__(self, total: int) -> None:
@@ -219,12 +219,12 @@ class Card:
 
 
 def test_the_other_program_takes_what_it_can_and_gives_it_back() -> None:
-    card: Any = Card(1024 * MIB)
+    gpu: Any = Gpu(1024 * MIB)
     said = io.StringIO()
     questions = [json.dumps({"leave": leave}) for leave in (600 * MIB, 0, 0)]
-    card_partners.hold(card, iter(questions), said)
+    gpu_fakes.hold(gpu, iter(questions), said)
     first, second, third = (json.loads(line) for line in said.getvalue().splitlines())
     assert first == {"held": 424 * MIB, "free": 600 * MIB}
     assert 900 * MIB < second["held"] == third["held"] <= 984 * MIB
-    assert card.filled == second["held"]
-    assert card.used == 0
+    assert gpu.filled == second["held"]
+    assert gpu.used == 0

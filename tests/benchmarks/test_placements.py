@@ -37,10 +37,10 @@ def test_curves_carry_what_they_say(case: object) -> None:
 
 def test_a_row_of_the_table() -> None:
     row = solved(CASES[0], "INT4", "pc-low")
-    assert row.fits == "card"
+    assert row.fits == "gpu"
     assert row.gpu_load == 1
     assert row.tok_s is not None
     assert row.dense_tok_s is not None
     assert row.tok_s > row.dense_tok_s
-    assert "| pc-low | OPT-6.7B INT4 | 3.7 GB | on the card | 100% | 100% |" in table([row])
+    assert "| pc-low | OPT-6.7B INT4 | 3.7 GB | on the GPU | 100% | 100% |" in table([row])
     assert table([Row("OPT-175B", "FP16", "pc-low", 349.2, "no")]).endswith("no | – | – | – | – | – |")

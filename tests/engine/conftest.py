@@ -1,4 +1,4 @@
-"""The cards that decode in tests: the one of NumPy everywhere, and this machine's own where there is one. And a machine
+"""The GPUs that decode in tests: the one of NumPy everywhere, and this machine's own where there is one. And a machine
 that nobody else uses."""
 
 from __future__ import annotations
@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from stand_in_card import StandInCard
+from fake_gpu import FakeGpu
 
 from engine.placement import machine_figures
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
 
@@ -22,9 +22,9 @@ def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def own_card() -> Iterator[Card]:
-    """This machine's card, once for all tests; they are skipped with the reason where there is none."""
-    from native_kernels.cuda.cuda_card import CudaCard
+def own_gpu() -> Iterator[Gpu]:
+    """This machine's GPU, once for all tests; they are skipped with the reason where there is none."""
+    from native_kernels.cuda.cuda_gpu import CudaGpu
 
     try:
         if driver().n_devices == 0:
@@ -32,19 +32,19 @@ def own_card() -> Iterator[Card]:
         device = Device(0)
     except (CudaUnavailableError, CudaError) as error:
         pytest.skip(f"no GPU: {error}")
-    card = CudaCard(device)
-    yield card
-    card.close()
+    gpu = CudaGpu(device)
+    yield gpu
+    gpu.close()
 
 
 @pytest.fixture(params=["stand-in", pytest.param("own", marks=pytest.mark.gpu)])
-def any_card(request: pytest.FixtureRequest) -> Iterator[Card]:
+def any_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
     if request.param == "own":
-        yield request.getfixturevalue("own_card")
+        yield request.getfixturevalue("own_gpu")
         return
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)  # its thread and the one that waits for it take turns
-    stand_in = StandInCard()
+    stand_in = FakeGpu()
     yield stand_in
     stand_in.close()
     sys.setswitchinterval(interval)

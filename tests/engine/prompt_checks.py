@@ -1,4 +1,4 @@
-"""A prompt through a model of which a part is on a card, compared with the processor: for any card."""
+"""A prompt through a model of which a part is on a GPU, compared with the processor: for any GPU."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from split_model import hot_part, in_a_file, random_weights
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill.in_place import InPlace, spans_in_place
-from engine.gpu.prefill.prefill import CardPrefill
+from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import Sizes, sizes_for
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.layers import GpuModel
 from engine.model.kv_cache import KVCache
 from engine.model.read_in import ReadIn
 from engine.model.transformer import Transformer
@@ -37,21 +37,21 @@ class Region:
 class Cache(KVCache):
     """A cache with blocks for the layers at home on the processor only."""
 
-    def __init__(self, config: ModelConfig, model: CardModel) -> None:
+    def __init__(self, config: ModelConfig, model: GpuModel) -> None:
         super().__init__(config, CAPACITY)
         places = iter(range(config.n_layers))
         self.region = Region(tuple(None if layer else next(places) for layer in model.layers))
 
 
 class Setting:
-    """A model on both sides. arrays, ops: the card's, or a stand-in's."""
+    """A model on both sides. arrays, ops: the GPU's, or a stand-in's."""
 
     def __init__(
         self, config: ModelConfig, arrays: Any, ops: Any, *, codec: str = "f32", row_wise: bool = False,
         whole: bool = False, hot: Any = None, at_home: Any = lambda i: True, sizes: Sizes | None = None,
         kv_codec: Any = "f32", weights: ModelWeights | None = None, in_place: bool = False,
     ) -> None:  # fmt: skip
-        """weights: instead of random ones in RAM. in_place: whether the card reads them where they lie, in a file then:
+        """weights: instead of random ones in RAM. in_place: whether the GPU reads them where they lie, in a file then:
         small arrays share their pages with others."""
         self.config = config
         self.weights = weights or random_weights(config, codec, row_wise)
@@ -74,7 +74,7 @@ class Setting:
             self.in_place.begin(spans, self.weights, ReadIn([], None), lambda is_pinned: True)
             assert self.in_place.wait(60)
             assert self.in_place.is_all == (not row_wise)
-        self.prefill = CardPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)
+        self.prefill = GpuPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)
         self.cache, self.expected = Cache(config, self.model), KVCache(config, CAPACITY)
 
     def _transformer(self) -> Transformer:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine import loaded_model
@@ -94,11 +94,11 @@ def at_every_question(path: Path, engine: EngineConfig) -> int:
     raise AssertionError("it is never loaded")
 
 
-def test_at_every_question_of_a_load_with_a_card(machine: StandInMachine, tiny: Path) -> None:
-    """It is cancelled at each moment at which somebody looks: nothing is left on the card, and it is closed."""
+def test_at_every_question_of_a_load_with_a_gpu(machine: StandInMachine, tiny: Path) -> None:
+    """It is cancelled at each moment at which somebody looks: nothing is left on the GPU, and it is closed."""
     engine = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     assert at_every_question(tiny, engine) > 20
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
 
 
 def test_at_every_question_of_a_load_without_one(tiny: Path) -> None:
@@ -138,7 +138,7 @@ def test_in_the_midst_of_what_asks_nobody(
         LoadedModel.load(tiny, engine, cancelled=wish)
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
     ends.set()
 
 
@@ -171,7 +171,7 @@ def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     ends.set()
 
 
-def test_between_two_files_of_the_cards_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_between_two_files_of_the_gpus_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     class Device:
         capability = (8, 9)
 
@@ -195,10 +195,10 @@ def test_between_two_files_of_the_cards_kernels(monkeypatch: pytest.MonkeyPatch)
     assert loaded == ["a", "b", "d"]
 
 
-def test_while_the_card_is_tried_out(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_gpu_is_tried_out(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wish = Wish()
 
-    def tried(*card: Any) -> self_test.Findings:
+    def tried(*gpu: Any) -> self_test.Findings:
         wish.cancel()
         return self_test.Findings(captures=True)
 
@@ -206,14 +206,14 @@ def test_while_the_card_is_tried_out(machine: StandInMachine, tiny: Path, monkey
     engine = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     with pytest.raises(Cancelled):
         LoadedModel.load(tiny, engine, cancelled=wish)
-    assert machine.cards[0].closed
+    assert machine.gpus[0].closed
 
 
 # ------------------------------------------------------------------ memory, and the host
 
 
 def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
-    """Weights of 100 MB and the card's part of them are gone."""
+    """Weights of 100 MB and the GPU's part of them are gone."""
     import psutil
 
     path = make_tiny_model(tmp_path / "big", d_model=512, d_ff=4096, n_layers=4, n_heads=8, n_kv_heads=8)
@@ -227,7 +227,7 @@ def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
     def progress(done: int, total: int) -> None:
         nonlocal largest
         largest = max(largest, process.memory_info().rss - before)
-        if len(machine.cards) == 2 and done > total // 2:  # on its way to the card
+        if len(machine.gpus) == 2 and done > total // 2:  # on its way to the GPU
             wish.cancel()
 
     with pytest.raises(Cancelled):
@@ -238,8 +238,8 @@ def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
         time.sleep(0.05)
     assert largest > 50 << 20
     assert process.memory_info().rss - before <= largest // 2 + (8 << 20)
-    assert machine.cards[-1].used_bytes == 0
-    assert machine.cards[-1].closed
+    assert machine.gpus[-1].used_bytes == 0
+    assert machine.gpus[-1].closed
 
 
 def test_the_host_answers_a_cancelled_load_and_loads_another(machine: StandInMachine, tiny: Path) -> None:
@@ -254,4 +254,4 @@ def test_the_host_answers_a_cancelled_load_and_loads_another(machine: StandInMac
     ends = {event.id: event.result for event in events if isinstance(event, protocol.Finished)}
     assert ends["1"] == {"cancelled": True}
     assert ends["3"]["device"] == "cuda"
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)

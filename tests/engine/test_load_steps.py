@@ -1,4 +1,4 @@
-"""The steps of a load: each has its time, and a load on a card tells how much it moved."""
+"""The steps of a load: each has its time, and a load on a GPU tells how much it moved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from placement_cases import a_problem
 from tiny_model import make_tiny_model
 
@@ -38,15 +38,15 @@ def test_a_load_tells_its_steps(
     machine = StandInMachine(tmp_path, monkeypatch)
     with caplog.at_level(logging.INFO, "engine.load_steps"):
         model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
-    assert "weights to the card" in caplog.text
+    assert "weights to the GPU" in caplog.text
     assert {
         "opening",
         "weights",
         "placing",
-        "weights to the card",
-        "programs of the card",
+        "weights to the GPU",
+        "programs of the GPU",
     } <= model.steps.seconds.keys()
-    assert model.steps.n_bytes["weights to the card"] > 256 * 3 * 2
+    assert model.steps.n_bytes["weights to the GPU"] > 256 * 3 * 2
     assert sum(model.steps.seconds.values()) <= model.load_s
     model.close()
 

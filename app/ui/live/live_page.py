@@ -185,7 +185,7 @@ class LivePage(QFrame):
             self.token.set_times(figures.token_times())
         is_loaded = bool(status.model) and status.phase not in {Phase.OFF, Phase.FAILED, Phase.LOADING}
         self.neurons.set_places(
-            live.on_gpu, bool(status.card), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
+            live.on_gpu, bool(status.gpu), figures.neurons(), tr(NOT_TOLD if is_loaded else NO_MODEL)
         )
         self.neurons.set_rest(figures.neurons_at_rest())
         fired, self._fired = self._fired, []

@@ -88,7 +88,7 @@ class EngineCard(QPushButton):
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine at this moment."""
         self._status = status
-        gpu = card_of(self._sample, status.card) if self._sample is not None else None
+        gpu = card_of(self._sample, status.gpu) if self._sample is not None else None
         known = gpu is not None and gpu.vram_used_bytes is not None and gpu.vram_total_bytes is not None
         self.dot.set_state(dot_token(status), status.working)
         self.name.setText(status.model or tr("Engine"))

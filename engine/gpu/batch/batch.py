@@ -1,8 +1,8 @@
-"""The next tokens of several sequences on a card and the processor at once: both read what they read once for all.
+"""The next tokens of several sequences on a GPU and the processor at once: both read what they read once for all.
 
-The card computes all rows of a layer's attention and hot neurons together, tells the processor which cold neurons any
+The GPU computes all rows of a layer's attention and hot neurons together, tells the processor which cold neurons any
 sequence needs, and goes on with the hot ones while the processor computes those. Where all layers are at home on the
-card a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
+GPU a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
-from engine.gpu.batch.batch_runner import BatchRunner, OnCard, OnProcessor, Part
+from engine.gpu.batch.batch_runner import BatchRunner, OnGpu, OnProcessor, Part
 from engine.gpu.batch.batch_steps import BatchSteps
 from engine.gpu.token.processor_calls import computed_by_processor
-from engine.gpu.weights.cache import CardCache, KvRegion
-from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.gpu.weights.cache import GpuCache, KvRegion
+from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Angles, FfnExecutor, Transformer
@@ -34,36 +34,36 @@ from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.union_ffn import union_calls
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cuda.batch_ops import CardBatchOps
-from native_kernels.cuda.card import Card
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.batch_ops import GpuBatchOps
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 PATIENCE_S = 10.0  # for one exchange
 
 
-def why_not(config: ModelConfig, model: CardModel) -> str:
-    """Why such a model's sequences cannot be decoded together on a card, in one sentence; "" where they can."""
+def why_not(config: ModelConfig, model: GpuModel) -> str:
+    """Why such a model's sequences cannot be decoded together on a GPU, in one sentence; "" where they can."""
     if config.n_experts:
         return "Models with experts are decoded one sequence at a time."
     predictors = [layer.predictor for layer in model.layers if layer is not None and layer.predictor is not None]
     if any(predictor.copy is not None for predictor in predictors):
-        return "Predictors that are copies of the weights serve one sequence at a time on a graphics card."
+        return "Predictors that are copies of the weights serve one sequence at a time on a GPU."
     if config.head_dim > 256:
-        return f"Heads of {config.head_dim} numbers are computed for one sequence at a time on a graphics card."
+        return f"Heads of {config.head_dim} numbers are computed for one sequence at a time on a GPU."
     return ""
 
 
-class CardBatch:
-    """A BatchModel of a model of which a card computes a part. `close` before the card goes.
+class GpuBatch:
+    """A BatchModel of a model of which a GPU computes a part. `close` before the GPU goes.
 
     Neurons are not counted one by one.
     """
 
     def __init__(
-        self, card: Card, weights: ModelWeights, model: CardModel, transformer: Transformer, operators: CpuOperators,
+        self, gpu: Gpu, weights: ModelWeights, model: GpuModel, transformer: Transformer, operators: CpuOperators,
         region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor,
-        ops: CardBatchOps, batch: int,
+        ops: GpuBatchOps, batch: int,
     ) -> None:  # fmt: skip
         """transformer: what computes one sequence there. executor: of the rows that the processor computes altogether;
         union: whose work memory is used for cold neurons.
@@ -74,25 +74,25 @@ class CardBatch:
         if reason := why_not(config, model):
             raise InvalidRequestError(reason, "Use a batch of 1.")
         self.batch, self.counters = batch, union.counters
-        self._card, self._config, self._model, self._pool, self._region = card, config, model, operators.pool, region
+        self._gpu, self._config, self._model, self._pool, self._region = gpu, config, model, operators.pool, region
         self._transformer, self._ops, self._executor, self._union = transformer, ops, executor, union
         self._cpu = Transformer(config, weights, executor, operators)
         self._tables = tables or [SlotTable(config.d_ff, np.zeros(0, np.int32))] * config.n_layers
         self._slot = region.slot_positions(batch)
-        card.enter()
-        self._memory = BatchMemory(card, config, model, batch, weights.head.n_rows)
+        gpu.enter()
+        self._memory = BatchMemory(gpu, config, model, batch, weights.head.n_rows)
         by_processor = computed_by_processor(weights, model)
         self._steps = BatchSteps(
-            card, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
+            gpu, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
         self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
         self._angles: tuple[Angles, ...] | None = None  # of the step that runs
-        self._caches: Sequence[CardCache] = ()
-        self._runner = BatchRunner(card, operators.pool, self._memory, self._parts(), PATIENCE_S)
+        self._caches: Sequence[GpuCache] = ()
+        self._runner = BatchRunner(gpu, operators.pool, self._memory, self._parts(), PATIENCE_S)
 
     def close(self) -> None:
-        """Gives back what it has on the card. A second time does nothing."""
+        """Gives back what it has on the GPU. A second time does nothing."""
         self._runner.close()
         if self._memory is not None:
             self._memory.free()
@@ -101,7 +101,7 @@ class CardBatch:
 
     @property
     def n_bytes(self) -> int:
-        """What it takes of the card's memory, beside its captured work."""
+        """What it takes of the GPU's memory, beside its captured work."""
         return self._memory.n_bytes
 
     # -------------------------------------------------------------- as BatchModel says
@@ -125,28 +125,28 @@ class CardBatch:
         return (neurons / (steps * self._config.d_ff)).astype(np.float32)
 
     def stage_seconds(self) -> dict[str, float]:
-        """As BatchModel says. exchange: waiting for the card; ffn: the processor's cold neurons."""
+        """As BatchModel says. exchange: waiting for the GPU; ffn: the processor's cold neurons."""
         return self._runner.stage_seconds()
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
         check_batch(self._transformer, self.batch, tokens, caches)
-        own = [cast(CardCache, cache) for cache in caches]
+        own = [cast(GpuCache, cache) for cache in caches]
         for cache in own:
             if cache.length >= self._slot:
                 raise ContextOverflowError(
-                    f"Each of {self.batch} sequences has room for {self._slot} tokens on the graphics card.",
+                    f"Each of {self.batch} sequences has room for {self._slot} tokens on the GPU.",
                     "Load the model for a larger context, or decode fewer sequences together.",
                 )
             renew(self._transformer, cache)
         try:
-            self._card.enter()
+            self._gpu.enter()
             self._region.take_together(own)
             logits = self._run(tokens, own)
         except BaseException as error:
             with contextlib.suppress(CudaError):  # what went wrong first is told
                 self._recover()
             if isinstance(error, CudaError):
-                raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+                raise DeviceFailedError(f"The GPU failed: {error}.") from error
             raise
         for token, cache in zip(tokens, own, strict=True):
             count(cache, int(token))
@@ -154,7 +154,7 @@ class CardBatch:
 
     # -------------------------------------------------------------- one step
 
-    def _run(self, tokens: I64, caches: Sequence[CardCache]) -> F32:
+    def _run(self, tokens: I64, caches: Sequence[GpuCache]) -> F32:
         memory = self._memory
         positions = np.array([cache.length for cache in caches], np.int64)
         memory.host_states.array[0] = positions
@@ -163,7 +163,7 @@ class CardBatch:
         for i, angles in enumerate(self._angles):
             memory.host_angles.array[2 * i : 2 * i + 2] = angles
         x = self._runner.run(self._cpu.embed(tokens, positions))
-        self._card.synchronize()
+        self._gpu.synchronize()
         self._count()
         if self._model.head is None:
             return self._cpu.logits(self._cpu.last_norm(x))
@@ -173,38 +173,38 @@ class CardBatch:
     def _parts(self) -> list[Part]:
         """What a step consists of, in order."""
         steps, model = self._steps, self._model
-        on_card = model.layers[0] is not None
-        parts: list[Part] = [OnCard(steps.begin)]
-        if on_card:  # its rows are in place before anything is launched
-            parts = [self._put, *parts, OnCard(steps.enter)]
+        on_gpu = model.layers[0] is not None
+        parts: list[Part] = [OnGpu(steps.begin)]
+        if on_gpu:  # its rows are in place before anything is launched
+            parts = [self._put, *parts, OnGpu(steps.enter)]
         for i, layer in enumerate(model.layers):
             if layer is None:
-                parts += self._leaving() if on_card else []
+                parts += self._leaving() if on_gpu else []
                 parts.append(partial(self._processor_layer, i))
-                on_card = False
+                on_gpu = False
                 continue
-            parts += [] if on_card else [self._put, OnCard(steps.enter)]
-            parts.append(OnCard(partial(steps.layer, i, layer)))
-            on_card = True
+            parts += [] if on_gpu else [self._put, OnGpu(steps.enter)]
+            parts.append(OnGpu(partial(steps.layer, i, layer)))
+            on_gpu = True
             if layer.has_cold:
-                parts += [*self._cold(i, layer), OnCard(partial(steps.take_cold, i, layer))]
+                parts += [*self._cold(i, layer), OnGpu(partial(steps.take_cold, i, layer))]
         if model.head is None:
-            parts += self._leaving() if on_card else []
+            parts += self._leaving() if on_gpu else []
         else:
-            parts += [] if on_card else [self._put, OnCard(steps.enter)]
-            parts.append(OnCard(steps.head))
-        return [*parts, OnCard(steps.end)]
+            parts += [] if on_gpu else [self._put, OnGpu(steps.enter)]
+            parts.append(OnGpu(steps.head))
+        return [*parts, OnGpu(steps.end)]
 
     def _put(self, x: F32) -> F32:
-        self._card.synchronize()
+        self._gpu.synchronize()
         self._memory.host_stream.array[:] = x
         return x
 
     def _leaving(self) -> list[Part]:
-        return [OnCard(self._steps.leave), self._taken]
+        return [OnGpu(self._steps.leave), self._taken]
 
     def _taken(self, x: F32) -> F32:
-        self._card.synchronize()
+        self._gpu.synchronize()
         found: F32 = self._memory.host_stream.array.copy()
         return found
 
@@ -222,8 +222,8 @@ class CardBatch:
 
     # -------------------------------------------------------------- the processor's part
 
-    def _cold(self, i: int, layer: CardLayer) -> list[Part]:
-        """The layer's cold neurons, once the card has published what they read; the sums into `host_cold`."""
+    def _cold(self, i: int, layer: GpuLayer) -> list[Part]:
+        """The layer's cold neurons, once the GPU has published what they read; the sums into `host_cold`."""
         memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
         if i in self._steps.by_processor:
             return [OnProcessor(()), partial(self._whole, i)]
@@ -236,7 +236,7 @@ class CardBatch:
             listed=None if words is not None else (table.cold_room, table.n_cold), gate_bias=w.gate_bias,
             up_bias=w.up_bias, counts=self._steps.host_counts[i],
         )  # fmt: skip
-        if layer.blocks or w.down_bias is None:  # else the card adds the bias with its own neurons
+        if layer.blocks or w.down_bias is None:  # else the GPU adds the bias with its own neurons
             return [OnProcessor(calls)]
         return [OnProcessor(calls), partial(self._with_bias, w.down_bias)]
 
@@ -252,7 +252,7 @@ class CardBatch:
         return x
 
     def _count(self) -> None:
-        steps, n_on_card = self._steps, 0
+        steps, n_on_gpu = self._steps, 0
         theirs: Exchanged = self._memory.host_counts
         found = theirs.array.reshape(self._config.n_layers, counts_words(self.batch)).astype(np.int64)
         for i, layer in enumerate(self._model.layers):
@@ -260,31 +260,31 @@ class CardBatch:
                 continue
             opened, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
             ours = steps.host_counts[i]
-            computed = steps.computed_on_card(layer, i, opened, int(found[i, 2 * self.batch]))
+            computed = steps.computed_on_gpu(layer, i, opened, int(found[i, 2 * self.batch]))
             cold = int(ours[0]) if steps.counts_all(i) else int(ours[1])
             self._union.unions[i] += ours[3:]
             self._staged[i] += found[i, 2 * self.batch + 1 : 2 * self.batch + 3]
             self.counters.add_counted(i, self.batch, computed + cold, opened + int(ours[1]), fired + int(ours[2]))
-            n_on_card += computed
+            n_on_gpu += computed
         steps.host_counts[:] = 0
-        self.counters.on_card = (self.counters.on_card or 0) + n_on_card
+        self.counters.on_gpu = (self.counters.on_gpu or 0) + n_on_gpu
 
     def _recover(self) -> None:
-        """Both sides agree again, whatever went wrong, where the card still computes."""
+        """Both sides agree again, whatever went wrong, where the GPU still computes."""
         self._steps.host_counts[:] = 0
         self._runner.recover()
 
 
-def batch_ops(card: Card) -> CardBatchOps:
-    """The operators of batches on a card. Raises: CudaError."""
-    assert isinstance(card, CudaCard), "no other card has them"
-    return CardBatchOps(card)
+def batch_ops(gpu: Gpu) -> GpuBatchOps:
+    """The operators of batches on a GPU. Raises: CudaError."""
+    assert isinstance(gpu, CudaGpu), "no other GPU has them"
+    return GpuBatchOps(gpu)
 
 
-def open_card_batch(
-    card: Card, weights: ModelWeights, model: CardModel, graph: Transformer, operators: CpuOperators, region: KvRegion,
-    tables: Sequence[SlotTable] | None, predictor: Predictor | None, ops: CardBatchOps, batch: int,
-) -> CardBatch:  # fmt: skip
+def open_gpu_batch(
+    gpu: Gpu, weights: ModelWeights, model: GpuModel, graph: Transformer, operators: CpuOperators, region: KvRegion,
+    tables: Sequence[SlotTable] | None, predictor: Predictor | None, ops: GpuBatchOps, batch: int,
+) -> GpuBatch:  # fmt: skip
     """The batch of a model in the mode of `graph`, which computes one sequence there; ops are given to it.
 
     Raises: InvalidRequestError with the reason where it cannot be, DeviceMemoryError, CudaError; ops are closed then.
@@ -299,11 +299,11 @@ def open_card_batch(
         if dense:
             union.name, executor = "dense", DenseExecutor(config, weights, operators)
             executor.counters = counters
-        return CardBatch(card, weights, model, graph, operators, region, tables, executor, union, ops, batch)
+        return GpuBatch(gpu, weights, model, graph, operators, region, tables, executor, union, ops, batch)
     except CudaOutOfMemoryError as error:
         ops.close()
         raise DeviceMemoryError(
-            f"There is no room on the graphics card for what {batch} sequences together need there.",
+            f"There is no room on the GPU for what {batch} sequences together need there.",
             "Decode fewer together, or load the model with a smaller VRAM budget, so that less of it is there.",
         ) from error
     except BaseException:
@@ -311,4 +311,4 @@ def open_card_batch(
         raise
 
 
-__all__ = ["CardBatch", "batch_ops", "open_card_batch", "why_not"]
+__all__ = ["GpuBatch", "batch_ops", "open_gpu_batch", "why_not"]

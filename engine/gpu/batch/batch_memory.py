@@ -1,4 +1,4 @@
-"""The memory of a batch on a card, and what card and processor exchange for it; it computes nothing."""
+"""The memory of a batch on a GPU, and what GPU and processor exchange for it; it computes nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.gpu.batch.staging import half_bytes
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.layers import GpuModel
 from engine.placement import memory_plan
 from native_kernels.backend import F32, I64
-from native_kernels.cuda.card import Card, CardMatrix
+from native_kernels.cuda.gpu import Gpu, GpuMatrix
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows, Tile
 
 _ALIGNMENT = 256
-# Where weights that are not halves become such: large enough that a product with a piece of them keeps a card busy, and
+# Where weights that are not halves become such: large enough that a product with a piece of them keeps a GPU busy, and
 # small enough for the caches of large ones.
 _TILE_BYTES, _LEAST_TILE_BYTES = 32 << 20, 1 << 20
 
@@ -30,7 +30,7 @@ def counts_words(batch: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Exchanged:
-    """Numbers in pinned memory as the host sees them, and their place on the card that they are copied to or from."""
+    """Numbers in pinned memory as the host sees them, and their place on the GPU that they are copied to or from."""
 
     array: Any
     pinned: int
@@ -38,13 +38,13 @@ class Exchanged:
 
 
 class BatchMemory:
-    """Addresses of the card and arrays of the host, until `free`.
+    """Addresses of the GPU and arrays of the host, until `free`.
 
     Rows are f32 [B, n]. states: i32 [B] lengths, then i32 [B] places in the region. words, cold_words: u32 [F].
     halves: where neurons that lie in the host's memory are staged, half_bytes each; 0 bytes where there are none.
     """
 
-    def __init__(self, card: Card, config: ModelConfig, model: CardModel, batch: int, vocabulary: int) -> None:
+    def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, batch: int, vocabulary: int) -> None:
         """Raises: CudaOutOfMemoryError, CudaError; nothing is kept then."""
         d, b = config.d_model, batch
         layers = [layer for layer in model.layers if layer is not None]
@@ -78,13 +78,13 @@ class BatchMemory:
                   "states": 8 * b, "angles": 4 * angles, "logits": 4 * b * vocabulary, "counts": 4 * counts,
                   "words": 4 * 128}  # fmt: skip
         there, n_pinned = _places(shared)
-        self._memory = card.allocate(n_bytes)
+        self._memory = gpu.allocate(n_bytes)
         try:
-            self._pinned = card.pin(n_pinned)
+            self._pinned = gpu.pin(n_pinned)
         except BaseException:
             self._memory.free()
             raise
-        card.fill(self._memory.address, 0, n_bytes)
+        gpu.fill(self._memory.address, 0, n_bytes)
         self._pinned.as_array(np.uint8, n_pinned)[:] = 0
         start = self._memory.address
         self.n_bytes = n_bytes
@@ -109,13 +109,13 @@ class BatchMemory:
         self.mixed_in, self.hidden_in = rounded["mixed_in"], rounded["hidden_in"]
         self.stream_in, self.inner_in, self.narrow_in = rounded["stream_in"], rounded["inner_in"], rounded["narrow_in"]
 
-        def exchanged(name: str, dtype: Any, *shape: int, on_card: str = "") -> Exchanged:
+        def exchanged(name: str, dtype: Any, *shape: int, on_gpu: str = "") -> Exchanged:
             array = self._pinned.as_array(dtype, int(np.prod(shape)), there[name]).reshape(shape)
-            own = start + at[on_card or name] if (on_card or name) in at else 0
+            own = start + at[on_gpu or name] if (on_gpu or name) in at else 0
             return Exchanged(array, self._pinned.device_address + there[name], own)
 
         self.host_stream = exchanged("stream", np.float32, b, d)
-        self.host_x = exchanged("x", np.float32, b, d, on_card="normed")
+        self.host_x = exchanged("x", np.float32, b, d, on_gpu="normed")
         self.host_cold = exchanged("cold", np.float32, b, d)
         self.host_cold_words = exchanged("cold_words", np.uint32, config.d_ff)
         self.host_states = exchanged("states", np.int32, 2, b)
@@ -144,7 +144,7 @@ class BatchMemory:
         self._memory.free()
 
 
-def _matrices(model: CardModel) -> Iterator[CardMatrix]:
+def _matrices(model: GpuModel) -> Iterator[GpuMatrix]:
     """All that rows are multiplied with."""
     yield from (one for one in (model.head, model.project_out) if one is not None)
     for layer in model.layers:

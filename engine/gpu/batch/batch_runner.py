@@ -1,6 +1,6 @@
-"""Runs the parts of a batch's step on card and processor, the first time one by one, from then on as compiled programs.
+"""Runs the parts of a batch's step on GPU and processor, the first time one by one, from then on as compiled programs.
 
-What the card does between two parts of the processor is captured as one piece of work, which the program launches; what
+What the GPU does between two parts of the processor is captured as one piece of work, which the program launches; what
 only Python can do ends a program. It knows no layer and no model.
 """
 
@@ -18,12 +18,12 @@ from native_kernels.backend import F32, I64
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.card import Card, Work
+from native_kernels.cuda.gpu import Gpu, Work
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 
 @dataclass(frozen=True, eq=False)
-class OnCard:
+class OnGpu:
     """Operators that are asked for one after another."""
 
     ask_for: Callable[[], None]
@@ -31,13 +31,13 @@ class OnCard:
 
 @dataclass(frozen=True, eq=False)
 class OnProcessor:
-    """Calls behind the card's next word that what they read is there."""
+    """Calls behind the GPU's next word that what they read is there."""
 
     calls: Sequence[Call]
 
 
 Between = Callable[[F32], F32]  # of the sequences' rows, [B, D]
-Part = OnCard | OnProcessor | Between
+Part = OnGpu | OnProcessor | Between
 
 
 class BatchRunner:
@@ -46,9 +46,9 @@ class BatchRunner:
     A step that did not come to its end must be followed by `recover`.
     """
 
-    def __init__(self, card: Card, pool: Pool, memory: BatchMemory, parts: Sequence[Part], patience_s: float) -> None:
-        """patience_s: how long the processor waits for the card."""
-        self._card, self._pool, self._memory, self._parts = card, pool, memory, parts
+    def __init__(self, gpu: Gpu, pool: Pool, memory: BatchMemory, parts: Sequence[Part], patience_s: float) -> None:
+        """patience_s: how long the processor waits for the GPU."""
+        self._gpu, self._pool, self._memory, self._parts = gpu, pool, memory, parts
         self._limit = int(patience_s * ticks_per_s())
         self._seen: I64 = aligned_empty(1, np.int64)
         self._works: list[Work] = []
@@ -70,15 +70,15 @@ class BatchRunner:
         return x
 
     def recover(self) -> None:
-        """Both sides agree again, whatever went wrong, where the card still computes. Raises: CudaError."""
+        """Both sides agree again, whatever went wrong, where the GPU still computes. Raises: CudaError."""
         memory = self._memory
         memory.stop[0] = 1
         with contextlib.suppress(CudaError):  # an error of earlier work is told here once, and is known already
-            self._card.synchronize()
+            self._gpu.synchronize()
         for word in (memory.flag, memory.stop, memory.status, self._seen):
             word[0] = 0
-        self._card.fill(memory.epoch, 0, 8)
-        self._card.synchronize()
+        self._gpu.fill(memory.epoch, 0, 8)
+        self._gpu.synchronize()
 
     def forget_times(self) -> None:
         """Back to nothing measured."""
@@ -106,7 +106,7 @@ class BatchRunner:
     def _run_one_by_one(self, x: F32) -> F32:
         done: list[Program | Between] = []
         for part in self._parts:
-            if isinstance(part, OnCard):
+            if isinstance(part, OnGpu):
                 part.ask_for()
             else:
                 done.append(Program([self._await(), *part.calls]) if isinstance(part, OnProcessor) else part)
@@ -122,17 +122,17 @@ class BatchRunner:
         if failure == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", failure, "CUDA_ERROR_OUT_OF_MEMORY")
         if failure > 0:
-            raise DeviceFailedError(f"The graphics card could not be given its work: error {failure}.")
+            raise DeviceFailedError(f"The GPU could not be given its work: error {failure}.")
         if failure:
-            raise DeviceFailedError(f"The graphics card did not answer {'in time' if failure == LATE else 'at all'}.")
+            raise DeviceFailedError(f"The GPU did not answer {'in time' if failure == LATE else 'at all'}.")
         return x
 
     def _laid_out(self) -> list[Program | Between]:
         pieces: list[Program | Between] = []
         calls: list[Call] = []
-        waiting: list[OnCard] = []
+        waiting: list[OnGpu] = []
         for part in [*self._parts, None]:
-            if isinstance(part, OnCard):
+            if isinstance(part, OnGpu):
                 waiting.append(part)
                 continue
             if waiting:
@@ -148,14 +148,14 @@ class BatchRunner:
                 pieces.append(part)
         return pieces
 
-    def _launch(self, parts: Sequence[OnCard]) -> Call:
+    def _launch(self, parts: Sequence[OnGpu]) -> Call:
         def ask_for_all() -> None:
             for part in parts:
                 part.ask_for()
 
-        work = self._card.captured(ask_for_all)
+        work = self._gpu.captured(ask_for_all)
         self._works.append(work)
-        return launch_call(self._card.launch_function, work.handle, self._card.stream_handle, self._memory.status)
+        return launch_call(self._gpu.launch_function, work.handle, self._gpu.stream_handle, self._memory.status)
 
     def _await(self) -> Call:
         memory = self._memory

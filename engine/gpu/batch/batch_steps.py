@@ -12,23 +12,23 @@ import numpy as np
 from engine.config import ModelConfig
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
 from engine.gpu.batch.staging import Piece, pieces_of
-from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.backend import I64
-from native_kernels.cuda.batch_ops import CardBatchOps
-from native_kernels.cuda.card import Card, CardBlock, CardMatrix, CardNorm
+from native_kernels.cuda.batch_ops import GpuBatchOps
+from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuMatrix, GpuNorm
 from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
 class BatchSteps:
-    """host_counts: i64 [L, 5], what the processor counts of its neurons. by_processor: layers at home on the card whose
+    """host_counts: i64 [L, 5], what the processor counts of its neurons. by_processor: layers at home on the GPU whose
     feed-forward block is the processor's altogether."""
 
     def __init__(
-        self, card: Card, config: ModelConfig, model: CardModel, ops: CardBatchOps, memory: BatchMemory, batch: int,
+        self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, memory: BatchMemory, batch: int,
         slot: int, mode: str, by_processor: Set[int],
     ) -> None:  # fmt: skip
-        self._card, self._config, self._model, self._ops, self._memory = card, config, model, ops, memory
+        self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model, ops, memory
         self._graph = graph_of(config)
         self._n, self._slot, self._mode = batch, slot, mode
         self._width = config.d_model
@@ -44,7 +44,7 @@ class BatchSteps:
         }
 
     def predicts(self, i: int) -> bool:
-        """Whether the card says which neurons of the layer are needed."""
+        """Whether the GPU says which neurons of the layer are needed."""
         layer = self._model.layers[i]
         return layer is not None and layer.predictor is not None and layer.predictor.low_rank is not None
 
@@ -52,8 +52,8 @@ class BatchSteps:
         """Whether all neurons that are computed are counted so, fire they or not."""
         return self.predicts(i) or self._mode == "dense"
 
-    def computed_on_card(self, layer: CardLayer, i: int, opened: int, kept: int) -> int:
-        """How many neurons the card computed of a layer, for all sequences."""
+    def computed_on_gpu(self, layer: GpuLayer, i: int, opened: int, kept: int) -> int:
+        """How many neurons the GPU computed of a layer, for all sequences."""
         if self.predicts(i):
             return kept
         if self._mode != "dense":
@@ -67,7 +67,7 @@ class BatchSteps:
         """Positions and angles, and nothing counted."""
         self._fetch(self._memory.host_states)
         self._fetch(self._memory.host_angles)
-        self._card.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
+        self._gpu.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
 
     def enter(self) -> None:
         """The processor's stream."""
@@ -84,7 +84,7 @@ class BatchSteps:
     def head(self) -> None:
         """The logits, to the processor."""
         memory, model, ops = self._memory, self._model, self._ops
-        assert model.head is not None, "the head is on the card"
+        assert model.head is not None, "the head is on the GPU"
         ops.round(memory.stream, self._n, self._width, memory.stream_in, model.final_norm)
         x = memory.stream_in
         if model.project_out is not None:
@@ -93,22 +93,22 @@ class BatchSteps:
             x = memory.narrow_in
         ops.multiply(model.head, x, self._n, memory.logits_rows, memory.tile)
         if self._config.logit_softcap is not None:
-            self._card.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
+            self._gpu.softcap(memory.logits_rows.address, self._n * model.head.n_rows, self._config.logit_softcap)
         self._hand_over(memory.host_logits)
 
     # -------------------------------------------------------------- a layer
 
-    def layer(self, i: int, layer: CardLayer) -> None:
+    def layer(self, i: int, layer: GpuLayer) -> None:
         """All of the layer; where the CPU adds something, `take_cold` fetches that and does what is behind it."""
         self._words = 0
         behind = len(self._graph.steps_after_ffn(i)) if layer.has_cold else 0
         steps = self._graph.layers[i]
         emit(i, steps[: len(steps) - behind], self)
 
-    def take_cold(self, i: int, layer: CardLayer) -> None:
+    def take_cold(self, i: int, layer: GpuLayer) -> None:
         """The CPU's sums, into what the layer's feed-forward block adds to, and the rest of the layer."""
         step = self._graph.ffn(i)
-        self._card.advance(self._target(step).address, self._n * self._width, others=(self._memory.host_cold.pinned,))
+        self._gpu.advance(self._target(step).address, self._n * self._width, others=(self._memory.host_cold.pinned,))
         self._add_apart(i, step.after)
         emit(i, self._graph.steps_after_ffn(i), self)
 
@@ -130,9 +130,9 @@ class BatchSteps:
             source = memory.stream.address if step.reads == "stream" else memory.normed.address
             size, words = self._n * self._width, self._words
             if layer in self.by_processor:
-                self._card.copy(memory.stream.address, memory.host_stream.pinned, size)
+                self._gpu.copy(memory.stream.address, memory.host_stream.pinned, size)
             cold = memory.host_cold_words
-            self._card.publish(
+            self._gpu.publish(
                 memory.flag_address, memory.epoch, source, memory.host_x.pinned, size, cold.address if words else 0, 0,
                 cold.pinned if words else 0, self._config.d_ff if words else 0,
             )  # fmt: skip
@@ -169,12 +169,12 @@ class BatchSteps:
         one, target = self._layer(layer), self._target(step)
         self._ffn_in = self._rounded(step.reads)
         if step.after is not None:
-            self._card.fill(target.address, 0, 4 * self._n * self._width)
+            self._gpu.fill(target.address, 0, 4 * self._n * self._width)
         self._hot(layer, one, self._words, target)
         if not one.has_cold:
             self._add_apart(layer, step.after)
 
-    def _layer(self, i: int) -> CardLayer:
+    def _layer(self, i: int) -> GpuLayer:
         layer = self._model.layers[i]
         assert layer is not None, "the layer is on the GPU"
         return layer
@@ -194,7 +194,7 @@ class BatchSteps:
 
     # -------------------------------------------------------------- neurons
 
-    def _predict(self, layer: CardLayer, reads: Value) -> int:
+    def _predict(self, layer: GpuLayer, reads: Value) -> int:
         memory, ops, n, predictor = self._memory, self._ops, self._n, layer.predictor
         assert predictor is not None, "who asks has looked"
         part = predictor.low_rank
@@ -213,7 +213,7 @@ class BatchSteps:
         )  # fmt: skip
         return memory.words
 
-    def _hot(self, i: int, layer: CardLayer, words: int, target: Rows) -> None:
+    def _hot(self, i: int, layer: GpuLayer, words: int, target: Rows) -> None:
         bias = layer.down_bias
         if layer.block is not None:
             self._block(i, layer.block, words, target, bias)
@@ -244,13 +244,13 @@ class BatchSteps:
         count = self._memory.counts_of(i, self._n) + 4 * (2 * self._n + 1)
         self._ops.stage(piece.pairs, piece.source.neuron_in, words, count, piece.half)
 
-    def _block(self, i: int, block: CardBlock, words: int, target: Rows, bias: int) -> None:
+    def _block(self, i: int, block: GpuBlock, words: int, target: Rows, bias: int) -> None:
         self._hidden(i, block.gate, block.up, block.gate_bias, block.up_bias, block.neuron_in, words)
         memory = self._memory
         self._ops.multiply_turned(block.down_t, memory.hidden_in, self._n, target, memory.tile, bias, True)
 
     def _hidden(
-        self, i: int, gate: CardMatrix | None, up: CardMatrix, gate_bias: int, up_bias: int, slots: int, words: int
+        self, i: int, gate: GpuMatrix | None, up: GpuMatrix, gate_bias: int, up_bias: int, slots: int, words: int
     ) -> None:
         """What goes into down, rounded."""
         memory, ops, n = self._memory, self._ops, self._n
@@ -269,11 +269,11 @@ class BatchSteps:
 
     # -------------------------------------------------------------- pieces
 
-    def _round(self, to: RoundedRows | None, norm: CardNorm | None, out: Rows | None = None) -> None:
+    def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._memory.stream, self._n, self._width, to, norm, out)
 
     def _fetch(self, one: Exchanged) -> None:
-        self._card.copy(one.pinned, one.address, one.array.size)
+        self._gpu.copy(one.pinned, one.address, one.array.size)
 
     def _hand_over(self, one: Exchanged) -> None:
-        self._card.copy(one.address, one.pinned, one.array.size)
+        self._gpu.copy(one.address, one.pinned, one.array.size)

@@ -1,4 +1,4 @@
-"""How a batch's step brings neurons of the host's memory onto the card: piece by piece, in turn into two halves of a
+"""How a batch's step brings neurons of the host's memory onto the GPU: piece by piece, in turn into two halves of a
 place there, so that one piece is on its way while the other is computed. It lays out and moves nothing.
 """
 
@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.placement.card_bytes import ALIGNMENT, aligned
+from engine.placement.gpu_bytes import ALIGNMENT, aligned
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS
-from native_kernels.cuda.card import CardBlock, CardMatrix
+from native_kernels.cuda.gpu import GpuBlock, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 
 _SLOT_STEP = 16
@@ -19,17 +19,17 @@ _SLOT_STEP = 16
 class Piece:
     """Some slots of a block. source: their rows where they are; staged: the same slots, with rows in the half."""
 
-    source: CardBlock
-    staged: CardBlock
+    source: GpuBlock
+    staged: GpuBlock
     half: int
 
     @property
-    def pairs(self) -> list[tuple[CardMatrix, CardMatrix]]:
+    def pairs(self) -> list[tuple[GpuMatrix, GpuMatrix]]:
         """Each matrix where it is, and where it goes."""
         return list(zip(_matrices(self.source), _matrices(self.staged), strict=True))
 
 
-def half_bytes(blocks: Sequence[CardBlock], most: int) -> int:
+def half_bytes(blocks: Sequence[GpuBlock], most: int) -> int:
     """What a half takes, at most `most`: less where no block needs it. 0 without blocks.
 
     Raises: ValueError where that holds no neuron.
@@ -41,7 +41,7 @@ def half_bytes(blocks: Sequence[CardBlock], most: int) -> int:
     return min(most, max(_staged_bytes(block) for block in blocks))
 
 
-def pieces_of(block: CardBlock, halves: Sequence[int], n_bytes: int) -> list[Piece]:
+def pieces_of(block: GpuBlock, halves: Sequence[int], n_bytes: int) -> list[Piece]:
     """The block in pieces of about as many slots, which take turns with the halves, n_bytes each at these addresses."""
     most = _most_slots(block, n_bytes)
     n_pieces = -(-block.n_slots // most)
@@ -55,7 +55,7 @@ def pieces_of(block: CardBlock, halves: Sequence[int], n_bytes: int) -> list[Pie
     return found
 
 
-def _most_slots(block: CardBlock, n_bytes: int) -> int:
+def _most_slots(block: GpuBlock, n_bytes: int) -> int:
     widths = _row_bytes(block)
     most = min(MOST_STAGED_SLOTS, (n_bytes - ALIGNMENT * len(widths)) // sum(widths))
     if most < 1:
@@ -63,30 +63,30 @@ def _most_slots(block: CardBlock, n_bytes: int) -> int:
     return most
 
 
-def _staged_bytes(block: CardBlock) -> int:
+def _staged_bytes(block: GpuBlock) -> int:
     """Of all of its slots, at most: each plane is aligned."""
     widths = _row_bytes(block)
     return block.n_slots * sum(widths) + ALIGNMENT * len(widths)
 
 
-def _row_bytes(block: CardBlock) -> list[int]:
+def _row_bytes(block: GpuBlock) -> list[int]:
     """Of a neuron in every plane of every matrix."""
     return [width for matrix in _matrices(block) for width in plane_row_bytes(matrix.codec, matrix.n_cols)]
 
 
-def _matrices(block: CardBlock) -> list[CardMatrix]:
+def _matrices(block: GpuBlock) -> list[GpuMatrix]:
     return [one for one in (block.gate, block.up, block.down_t) if one is not None]
 
 
-def _part_of(block: CardBlock, first: int, n_slots: int) -> CardBlock:
+def _part_of(block: GpuBlock, first: int, n_slots: int) -> GpuBlock:
     """So many slots from `first` on."""
 
-    def rows(matrix: CardMatrix) -> CardMatrix:
+    def rows(matrix: GpuMatrix) -> GpuMatrix:
         widths = plane_row_bytes(matrix.codec, matrix.n_cols)
         planes = tuple(at + first * width for at, width in zip(matrix.planes, widths, strict=True))
         return replace(matrix, n_rows=n_slots, planes=planes)
 
-    return CardBlock(
+    return GpuBlock(
         gate=None if block.gate is None else rows(block.gate),
         up=rows(block.up),
         down_t=rows(block.down_t),
@@ -97,11 +97,11 @@ def _part_of(block: CardBlock, first: int, n_slots: int) -> CardBlock:
     )
 
 
-def _placed(block: CardBlock, address: int) -> CardBlock:
+def _placed(block: GpuBlock, address: int) -> GpuBlock:
     """The same slots with their matrices from `address` on."""
     at = address
 
-    def placed(matrix: CardMatrix) -> CardMatrix:
+    def placed(matrix: GpuMatrix) -> GpuMatrix:
         nonlocal at
         planes = []
         for width in plane_row_bytes(matrix.codec, matrix.n_cols):

@@ -1,7 +1,7 @@
-"""Brings the neurons that are not on the card to it, piece by piece, while it computes; what it does with them it
+"""Brings the neurons that are not on the GPU to it, piece by piece, while it computes; what it does with them it
 does not know.
 
-A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the card reads the weights
+A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the GPU reads the weights
 in place (in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
 them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
 
@@ -36,7 +36,7 @@ _WHOLE_BLOCKS = 256  # columns: a part of a row-wise down is whole blocks of any
 
 @dataclass(frozen=True)
 class ColdPiece:
-    """Some neurons on the card: gate, up [n, D]; down_t [n, D], or down [D, n]. ids: i32 [n], which they are."""
+    """Some neurons on the GPU: gate, up [n, D]; down_t [n, D], or down [D, n]. ids: i32 [n], which they are."""
 
     n: int
     gate: StoredMatrix | None
@@ -66,21 +66,21 @@ def least_bytes(w: FfnWeights) -> int:
 
 
 class Gathers(Protocol):
-    """What has the card gather rows: native_kernels.cuda.prefill_ops.CardPrefillOps."""
+    """What has the GPU gather rows: native_kernels.cuda.prefill_ops.GpuPrefillOps."""
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None: ...
 
 
 class Reach(Protocol):
-    """What of the host's memory the card reads in place: engine.gpu.prefill.in_place.InPlace."""
+    """What of the host's memory the GPU reads in place: engine.gpu.prefill.in_place.InPlace."""
 
     def find(self, address: int, n_bytes: int) -> int | None:
-        """The card's name for bytes of the host, where it reads all of them."""
+        """The GPU's name for bytes of the host, where it reads all of them."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes a second: of filling buffers while nothing else runs, and of pinned memory to the card."""
+    """Bytes a second: of filling buffers while nothing else runs, and of pinned memory to the GPU."""
 
     filling: float
     bus: float
@@ -89,11 +89,11 @@ class Rates:
 class ColdStream:
     """Threads of its own fill buffers ahead of who uses them, as many as the ring has.
 
-    gathered, filled: pieces since `begin` that the card gathered, and that the pool's threads did.
+    gathered, filled: pieces since `begin` that the GPU gathered, and that the pool's threads did.
     """
 
     def __init__(self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, reach: Reach | None = None) -> None:
-        """ops, reach: with both the card gathers what it can. What `reach` has found stays so while pieces come."""
+        """ops, reach: with both the GPU gathers what it can. What `reach` has found stays so while pieces come."""
         self._ring, self._pool, self._ops = ring, pool, ops
         self._reach = None if ops is None else reach
         self.gathered = self.filled = 0
@@ -121,7 +121,7 @@ class ColdStream:
             self._fill_next()
 
     def pieces(self, layer: int) -> Iterator[ColdPiece]:
-        """The layer's neurons that `begin` was told of. What is asked of the card before the next piece is taken is the
+        """The layer's neurons that `begin` was told of. What is asked of the GPU before the next piece is taken is the
         last that may read this one. Raises: what went wrong in filling."""
         while self._ahead and self._ahead[0][0] == layer:
             load = self._ahead.popleft()[1].result()
@@ -145,8 +145,8 @@ class ColdStream:
 
     def measure(self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, n_bytes: int = 4 << 30) -> Rates | None:
         """How fast pieces of these layers, as `begin` has them, are filled and sent: each by itself, over the first
-        n_bytes, whether or not the card could gather them. None where there are none. The calling thread must have
-        entered the card."""
+        n_bytes, whether or not the GPU could gather them. None where there are none. The calling thread must have
+        entered the GPU."""
         self.stop()
         pieces, wanted = [], 0
         for _, source, ids in self._cut(layers, most):
@@ -214,7 +214,7 @@ class ColdStream:
 class _Source:
     """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row.
 
-    reached: the card's names for those addresses where it reads all of the matrices in place, else none.
+    reached: the GPU's names for those addresses where it reads all of the matrices in place, else none.
     """
 
     def __init__(self, w: FfnWeights, reach: Reach | None = None) -> None:
@@ -236,7 +236,7 @@ _NAMES = ("gate", "up", "down_t", "down")
 
 class _Load:
     """What goes into one buffer. program: fills it with the matrices' rows that `set` said; gathered: those instead
-    that the card is to gather. used: bytes of the buffer, of them from `numbers` on ids and biases. piece: where all
+    that the GPU is to gather. used: bytes of the buffer, of them from `numbers` on ids and biases. piece: where all
     of it is once it was sent."""
 
     def __init__(self, buffer: Buffer) -> None:
@@ -259,10 +259,10 @@ class _Load:
             step = _step(matrix)
             to = self._take(n * step)
             if source.reached:
-                self.gathered.append(HostRows(source.reached[i], stride, matrix.row_bytes, self._card(to), step))
+                self.gathered.append(HostRows(source.reached[i], stride, matrix.row_bytes, self._gpu(to), step))
             else:
                 self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
-            found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._card(to), step)
+            found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), step)
         if source.down is not None:  # the neurons' part of every row; the ids follow each other
             matrix, at, stride = source.down
             codec = ROW_CODECS[matrix.codec]
@@ -272,12 +272,12 @@ class _Load:
             at += codec.n_bytes(int(ids[0]))
             everything = address(source.everything)
             self._parts["down"].set(everything, matrix.n_rows, at, n_bytes, stride, self._host(to), step)
-            found["down"] = StoredMatrix(matrix.n_rows, n, matrix.codec, self._card(to), step)
+            found["down"] = StoredMatrix(matrix.n_rows, n, matrix.codec, self._gpu(to), step)
         self.numbers = self.used
-        ids_on_card = self._number(ids)
+        ids_on_gpu = self._number(ids)
         gate_bias, up_bias = (0 if bias is None else self._number(bias[ids]) for bias in (w.gate_bias, w.up_bias))
         self.piece = ColdPiece(
-            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_on_card
+            n, found.get("gate"), found["up"], found.get("down_t"), found.get("down"), gate_bias, up_bias, ids_on_gpu
         )
 
     def copy_numbers(self) -> None:
@@ -286,10 +286,10 @@ class _Load:
             ctypes.memmove(self._host(to), address(values), values.nbytes)
 
     def _number(self, values: I32 | F32) -> int:
-        """Room for 32 bits of each neuron; where they will be on the card."""
+        """Room for 32 bits of each neuron; where they will be on the GPU."""
         to = self._take(values.nbytes)
         self._numbers.append((to, values))
-        return self._card(to)
+        return self._gpu(to)
 
     def _take(self, n_bytes: int) -> int:
         """Where so many bytes go, from the beginning of the buffer on."""
@@ -300,8 +300,8 @@ class _Load:
     def _host(self, offset: int) -> int:
         return self.buffer.host.address + offset
 
-    def _card(self, offset: int) -> int:
-        return self.buffer.card.address + offset
+    def _gpu(self, offset: int) -> int:
+        return self.buffer.gpu.address + offset
 
 
 def _place_of(w: PackedMatrix) -> tuple[int, int]:

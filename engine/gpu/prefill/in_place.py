@@ -1,4 +1,4 @@
-"""Has the driver register the weights of cold neurons where they lie, so that the card reads them there in prompts.
+"""Has the driver register the weights of cold neurons where they lie, so that the GPU reads them there in prompts.
 
 The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the processor reads it as
 before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
@@ -63,7 +63,7 @@ class HostSpan:
 
 
 def spans_in_place(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
-    """Where the matrices lie of which the card gathers rows: gate, up and down_t, as a whole, because hot neurons' rows
+    """Where the matrices lie of which the GPU gathers rows: gate, up and down_t, as a whole, because hot neurons' rows
     lie between cold ones'. No page is in two spans, and what follows each other is one. A down that lies row-wise stays
     with the ring, and so does the rest of its layer; so does what shares its pages with others."""
     page = mmap.PAGESIZE
@@ -113,9 +113,9 @@ def room_for(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
 
 
 class InPlace:
-    """What the card reads in place of a model's cold neurons: at first nothing, `begin` starts the thread.
+    """What the GPU reads in place of a model's cold neurons: at first nothing, `begin` starts the thread.
 
-    is_all: whether it is all that was asked for. All methods but `find`: the thread that owns the card.
+    is_all: whether it is all that was asked for. All methods but `find`: the thread that owns the GPU.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class InPlace:
         """resident: how many bytes of so many from an address on are in RAM. piece_bytes: whole pages."""
         self._device, self._resident, self._piece_bytes = device, resident, piece_bytes
         self._held: list[RegisteredMemory] = []
-        self._runs: tuple[tuple[int, int, int], ...] = ()  # from, to, the card's name less the host's
+        self._runs: tuple[tuple[int, int, int], ...] = ()  # from, to, the GPU's name less the host's
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._keeps: Any = None
@@ -144,7 +144,7 @@ class InPlace:
             try:
                 self._run(spans, reading, has_room)
             except (CudaError, OSError) as error:
-                log.info("The card cannot read all cold neurons in place; prompts copy the others: %s", error)
+                log.info("The GPU cannot read all cold neurons in place; prompts copy the others: %s", error)
             log.info("%.1f GB were pinned in place after %.1f s", self.n_bytes / 1e9, time.perf_counter() - began)
 
         self._keeps, self._has_room = keeps, has_room
@@ -152,7 +152,7 @@ class InPlace:
         self._thread.start()
 
     def spare(self) -> bool:
-        """Whether something is pinned, or is to be; lets go of it where the RAM has run short. The card may not be
+        """Whether something is pinned, or is to be; lets go of it where the RAM has run short. The GPU may not be
         reading it."""
         if not (self._runs or not self.wait(0)):
             return False
@@ -163,7 +163,7 @@ class InPlace:
         return False
 
     def find(self, address: int, n_bytes: int) -> int | None:
-        """The card's name for bytes of the host, where it reads all of them; it is so until `close`."""
+        """The GPU's name for bytes of the host, where it reads all of them; it is so until `close`."""
         for start, end, shift in self._runs:
             if start <= address and address + n_bytes <= end:
                 return address + shift
@@ -181,8 +181,8 @@ class InPlace:
         return self._thread is None or not self._thread.is_alive()
 
     def close(self) -> None:
-        """Nothing is pinned any more when it returns, nor ever again. The card may not be reading it. A second time
-        does nothing. Raises nothing: a card that has failed holds nothing."""
+        """Nothing is pinned any more when it returns, nor ever again. The GPU may not be reading it. A second time
+        does nothing. Raises nothing: a GPU that has failed holds nothing."""
         self._stop.set()
         self.wait()
         self._runs, self.is_all = (), False
@@ -229,7 +229,7 @@ class InPlace:
         return False
 
     def _add(self, start: int, end: int, shift: int) -> None:
-        """Pieces that follow each other are one where the card has them so too."""
+        """Pieces that follow each other are one where the GPU has them so too."""
         runs = list(self._runs)
         if runs and runs[-1][1:] == (start, shift):
             start = runs.pop()[0]

@@ -1,7 +1,7 @@
 """Prompts on the GPU: many positions at once through every layer, the neurons that are not there streamed to it. An
 emitter of engine/model/graph.py.
 
-A layer at home on the card runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
+A layer at home on the GPU runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
 come through a ring of buffers, all added into the stream in this order. A layer at home on the processor runs
 there. Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
 
@@ -18,29 +18,29 @@ import numpy as np
 
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
-from engine.gpu.weights.layers import CardLayer, CardModel, CardRowWiseFfn
+from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit
 from engine.model.transformer import Angles, Transformer
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, I64, U8
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import CardBlock, CardNorm
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Rows, Weights
+from native_kernels.cuda.gpu import GpuBlock, GpuNorm
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Weights
 from native_kernels.kv_blocks import KvLayout
 
 Look = Callable[[float], None]
 
 
 class Region(Protocol):
-    """rows: of every layer, which of a cache's blocks are its own; None where its home is the card."""
+    """rows: of every layer, which of a cache's blocks are its own; None where its home is the GPU."""
 
     @property
     def rows(self) -> tuple[int | None, ...]: ...
 
 
 class PromptCache(Protocol):
-    """A cache whose positions on the card are in place: engine.gpu.weights.cache.CardCache."""
+    """A cache whose positions on the GPU are in place: engine.gpu.weights.cache.GpuCache."""
 
     length: int
     tokens: I64
@@ -55,7 +55,7 @@ class PromptCache(Protocol):
 @dataclass(frozen=True)
 class StreamingSpeed:
     """What decides whether a prompt is worth a pass of all cold neurons over the bus. cold_bytes: of a pass.
-    pcie_bytes_per_s: pinned memory to the card; fill_bytes_per_s: rows into pinned memory, all threads, where the card
+    pcie_bytes_per_s: pinned memory to the GPU; fill_bytes_per_s: rows into pinned memory, all threads, where the GPU
     does not gather them itself.
     decode_token_s: one token by itself. fixed_s: what a pass takes beside its bytes."""
 
@@ -68,25 +68,25 @@ class StreamingSpeed:
 
 def threshold(speed: StreamingSpeed, most: int = 512, in_place: bool = False) -> int:
     """From how many tokens on a pass takes less time than decoding them one by one: 2 up to `most` + 1 (never).
-    in_place: the card gathers the cold neurons itself, so that the bus alone counts."""
+    in_place: the GPU gathers the cold neurons itself, so that the bus alone counts."""
     slower = speed.pcie_bytes_per_s if in_place else min(speed.pcie_bytes_per_s, speed.fill_bytes_per_s)
     pass_s = speed.fixed_s + (speed.cold_bytes / slower if speed.cold_bytes else 0.0)
     return int(min(most + 1, max(2, np.ceil(pass_s / speed.decode_token_s))))
 
 
-class CardPrefill:
-    """The prompts of one model on one card.
+class GpuPrefill:
+    """The prompts of one model on one GPU.
 
-    Shapes and names as Transformer. All methods: in the thread that has entered the card.
+    Shapes and names as Transformer. All methods: in the thread that has entered the GPU.
     """
 
     def __init__(
-        self, cpu: Transformer, model: CardModel, ops: CardPrefillOps, pool: Pool, sizes: Sizes,
+        self, cpu: Transformer, model: GpuModel, ops: GpuPrefillOps, pool: Pool, sizes: Sizes,
         reach: Reach | None = None,
     ) -> None:  # fmt: skip
-        """cpu: the same model on the processor. pool: its threads gather the cold neurons that the card does not reach.
+        """cpu: the same model on the processor. pool: its threads gather the cold neurons that the GPU does not reach.
 
-        Cost: the bytes of `sizes` on the card and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
+        Cost: the bytes of `sizes` on the GPU and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
         """
         self._cpu, self._model, self._ops = cpu, model, ops
         self._config = cpu.config
@@ -101,7 +101,7 @@ class CardPrefill:
 
     @property
     def pieces(self) -> tuple[int, int]:
-        """Of the latest piece of a prompt, how many pieces of cold neurons the card gathered, and the processor."""
+        """Of the latest piece of a prompt, how many pieces of cold neurons the GPU gathered, and the processor."""
         return self._cold.gathered, self._cold.filled
 
     def measure(self) -> Rates | None:
@@ -154,19 +154,19 @@ class CardPrefill:
         angles = self._cpu.angles(positions, length)
         memory.begin(angles, n_layers, self.counters.per_neuron is not None)
         self._cold.begin(self._to_stream(), memory.sizes.neurons)
-        x, on_card = self._cpu.embed(tokens, positions), False
+        x, on_gpu = self._cpu.embed(tokens, positions), False
         for i in range(n_layers):
             if i:
                 look(i / n_layers)
             layer = self._model.layers[i]
             if layer is None:
-                x, on_card = self._on_processor(i, memory.download(len(tokens)) if on_card else x, angles, cache, start)
+                x, on_gpu = self._on_processor(i, memory.download(len(tokens)) if on_gpu else x, angles, cache, start)
                 continue
-            if not on_card:
+            if not on_gpu:
                 memory.upload(x)
-            on_card = True
+            on_gpu = True
             emit(i, self._cpu.graph.layers[i], LayerPass(self, layer, len(tokens), start))
-        x = memory.download(len(tokens), unwanted) if on_card else x[unwanted:]
+        x = memory.download(len(tokens), unwanted) if on_gpu else x[unwanted:]
         self._count(len(tokens))
         return x
 
@@ -186,9 +186,9 @@ class CardPrefill:
         return self._cpu.layer(i, x, angles, attend), False
 
     def _cold_neurons(self) -> list[I32]:
-        """Of every layer the neurons that are not in the card's memory, ascending: they change places between prompts.
+        """Of every layer the neurons that are not in the GPU's memory, ascending: they change places between prompts.
 
-        What the card reaches for over the bus is among them: many positions are worth copying it.
+        What the GPU reaches for over the bus is among them: many positions are worth copying it.
         """
         found: list[I32] = []
         slots = self._memory.download_slots([layer.block if layer else None for layer in self._model.layers])
@@ -212,9 +212,9 @@ class CardPrefill:
 
 
 class LayerPass:
-    """One piece of a prompt through one layer on the card."""
+    """One piece of a prompt through one layer on the GPU."""
 
-    def __init__(self, owner: CardPrefill, layer: CardLayer, n_tokens: int, start: int) -> None:
+    def __init__(self, owner: GpuPrefill, layer: GpuLayer, n_tokens: int, start: int) -> None:
         self._owner, self._layer, self._n, self._start = owner, layer, n_tokens, start
         self._ops, self._memory = owner._ops, owner._memory
         self._width = owner._config.d_model
@@ -258,7 +258,7 @@ class LayerPass:
         """The value as products read it; what an FFN reads of the stream itself is in the place of its input."""
         return self._memory.attention_in if value == "attention_in" else self._memory.ffn_in
 
-    def _round(self, to: RoundedRows | None, norm: CardNorm | None, out: Rows | None = None) -> None:
+    def _round(self, to: RoundedRows | None, norm: GpuNorm | None, out: Rows | None = None) -> None:
         self._ops.round(self._stream, self._n, self._width, to, norm, out)
 
     def _add(self, after: str | None, product: Callable[[Rows, bool], None]) -> None:
@@ -274,11 +274,11 @@ class LayerPass:
 class FfnPass:
     """The feed-forward part of one layer, for one piece of a prompt: hot neurons, then cold ones."""
 
-    def __init__(self, owner: CardPrefill, i: int, n_tokens: int, x: RoundedRows, out: Rows, adds: bool) -> None:
+    def __init__(self, owner: GpuPrefill, i: int, n_tokens: int, x: RoundedRows, out: Rows, adds: bool) -> None:
         self._owner, self._i, self._n, self._x, self._out, self._adds = owner, i, n_tokens, x, out, adds
         layer = owner._model.layers[i]
-        assert layer is not None, "the layer is at home on the card"
-        self._layer: CardLayer = layer
+        assert layer is not None, "the layer is at home on the GPU"
+        self._layer: GpuLayer = layer
         self._ops, self._memory = owner._ops, owner._memory
         self._bias = layer.down_bias
 
@@ -291,13 +291,13 @@ class FfnPass:
         for piece in self._owner._cold.pieces(self._i):
             self._cold(piece)
 
-    def _whole(self, w: CardRowWiseFfn) -> None:
+    def _whole(self, w: GpuRowWiseFfn) -> None:
         for first, n in self._memory.sizes.parts(w.up.n_rows):
             places = self._memory.tally(self._i)
             self._hidden(w.gate, w.up, first, n, w.gate_bias, w.up_bias, 0, places and places + 4 * first, 0)
             self._down(w.down, first, n, row_wise=True)
 
-    def _block(self, block: CardBlock) -> None:
+    def _block(self, block: GpuBlock) -> None:
         for first, n in self._memory.sizes.parts(block.n_slots):
             slots = block.neuron_in + 4 * first
             self._hidden(
@@ -341,4 +341,4 @@ class FfnPass:
         self._bias, self._adds = 0, True
 
 
-__all__ = ["CardPrefill", "PromptCache", "Sizes", "StreamingSpeed", "sizes_for", "threshold"]
+__all__ = ["GpuPrefill", "PromptCache", "Sizes", "StreamingSpeed", "sizes_for", "threshold"]

@@ -1,4 +1,4 @@
-"""The memory of prompts on the card: how much of what for a model, and where it lies; it computes nothing."""
+"""The memory of prompts on the GPU: how much of what for a model, and where it lies; it computes nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from engine.gpu.prefill.cold_stream import least_bytes, piece_bytes
 from engine.model.transformer import Angles
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32
-from native_kernels.cuda.card import CardBlock
-from native_kernels.cuda.prefill_ops import CardPrefillOps, RoundedRows, Tile
+from native_kernels.cuda.gpu import GpuBlock
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Tile
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.upload_ring import UploadRing
 
 MOST_ROWS = 4096  # of gate and up that are multiplied at once: enough work for every multiprocessor
 # Positions of a prompt that pass through a layer at once, and bytes of a buffer of the ring: the largest that fit.
-# Below 8 MiB a buffer's products no longer occupy a card; fewer positions are more passes of all cold neurons.
+# Below 8 MiB a buffer's products no longer occupy a GPU; fewer positions are more passes of all cold neurons.
 _CHOICES = tuple(
     (positions, size << 20)
     for positions, size in ((512, 32), (512, 16), (512, 8), (256, 8), (128, 8), (128, 4), (64, 2), (32, 1))
@@ -57,7 +57,7 @@ class Sizes:
             yield first, min(self.neurons, n - first)
 
     def offsets(self) -> tuple[dict[str, int], int]:
-        """Where everything begins in one piece of the card's memory, and how large it is."""
+        """Where everything begins in one piece of the GPU's memory, and how large it is."""
         t, wide, even = self.positions, self.d_model, _even
         wanted = {
             "stream": 4 * t * wide, "apart": 4 * t * wide if self.adds_apart else 0,
@@ -75,8 +75,8 @@ class Sizes:
         return found, at
 
     @property
-    def card_bytes(self) -> int:
-        """What all of it takes on the card."""
+    def gpu_bytes(self) -> int:
+        """What all of it takes on the GPU."""
         return self.offsets()[1] + self.n_buffers * self.buffer_bytes
 
 
@@ -90,11 +90,11 @@ def sizes_for(
     """
     for positions, buffer_bytes in _CHOICES:
         sizes = _sizes(config, layers, min(positions, context), buffer_bytes, counts_neurons)
-        if budget_bytes is None or sizes.card_bytes <= budget_bytes:
+        if budget_bytes is None or sizes.gpu_bytes <= budget_bytes:
             break
     while sizes.n_buffers < MOST_BUFFERS:
         more = replace(sizes, n_buffers=sizes.n_buffers + 1)
-        if budget_bytes is not None and more.card_bytes > budget_bytes:
+        if budget_bytes is not None and more.gpu_bytes > budget_bytes:
             break
         sizes = more
     return sizes
@@ -119,9 +119,9 @@ def _sizes(
 
 
 class PrefillMemory:
-    """All of it on the card and pinned, until `close`. Addresses are the card's."""
+    """All of it on the GPU and pinned, until `close`. Addresses are the GPU's."""
 
-    def __init__(self, ops: CardPrefillOps, sizes: Sizes) -> None:
+    def __init__(self, ops: GpuPrefillOps, sizes: Sizes) -> None:
         """Raises: CudaOutOfMemoryError; nothing is kept then."""
         self.sizes, self._ops = sizes, ops
         offsets, n_bytes = sizes.offsets()
@@ -174,13 +174,13 @@ class PrefillMemory:
             self._ops.stream.fill(self._tallies, 0, 4 * n_layers * self.sizes.d_ff)
 
     def upload(self, x: F32) -> None:
-        """The stream [T, D] to the card."""
+        """The stream [T, D] to the GPU."""
         self._ops.stream.synchronize()  # the pinned bytes may still be on their way
         self._host.as_array(np.float32, x.size)[:] = x.reshape(-1)
         self._ops.stream.upload(self.stream, self._host.address, 4 * x.size)
 
     def download(self, n_tokens: int, first: int = 0) -> F32:
-        """The stream from the card, rows `first` to n_tokens; waits for all that was asked for."""
+        """The stream from the GPU, rows `first` to n_tokens; waits for all that was asked for."""
         width = self.sizes.d_model
         size = (n_tokens - first) * width
         if size:
@@ -189,7 +189,7 @@ class PrefillMemory:
         found: F32 = self._host.as_array(np.float32, size).reshape(n_tokens - first, width).copy()
         return found
 
-    def download_slots(self, blocks: Sequence[CardBlock | None]) -> list[I32]:
+    def download_slots(self, blocks: Sequence[GpuBlock | None]) -> list[I32]:
         """Which neurons lie in the slots of each block, as of now."""
         places, at = [], 0
         for block in blocks:

@@ -1,4 +1,4 @@
-"""The prompts of a loaded model on a card: one memory for them, whatever mode they are answered in.
+"""The prompts of a loaded model on a GPU: one memory for them, whatever mode they are answered in.
 
 The work is engine/gpu/prefill/prefill.py's; this decides from how many tokens on it pays.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.in_place import InPlace
-from engine.gpu.prefill.prefill import CardPrefill, Look, StreamingSpeed, sizes_for, threshold
-from engine.gpu.weights.cache import CardCache
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.prefill.prefill import GpuPrefill, Look, StreamingSpeed, sizes_for, threshold
+from engine.gpu.weights.cache import GpuCache
+from engine.gpu.weights.layers import GpuModel
 from engine.machine.graphics import GpuInfo
 from engine.machine.measured_hardware import recall_library, remember_library
 from engine.model.transformer import FfnExecutor, Transformer
@@ -18,49 +18,49 @@ from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Operators
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cublas_trial import use_library
-from native_kernels.cuda.cuda_card import CudaCard
-from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import Stream
 
 
 class Prompts:
-    """What prompts need of a card, until `close`. n_bytes: on the card. products: who multiplies and why, a sentence
+    """What prompts need of a GPU, until `close`. n_bytes: on the GPU. products: who multiplies and why, a sentence
     where that was a question, else empty."""
 
     def __init__(
-        self, card: CudaCard, config: ModelConfig, weights: ModelWeights, model: CardModel, executor: FfnExecutor,
+        self, gpu: CudaGpu, config: ModelConfig, weights: ModelWeights, model: GpuModel, executor: FfnExecutor,
         operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
-        library_bytes: int = 0, gpu: GpuInfo | None = None,
+        library_bytes: int = 0, info: GpuInfo | None = None,
     ) -> None:  # fmt: skip
-        """room: bytes on the card that it may take. in_place: what of the weights the card reads where they lie, which
+        """room: bytes on the GPU that it may take. in_place: what of the weights the GPU reads where they lie, which
         may become more between prompts. library_bytes: beside the room, for NVIDIA's library of products; 0: it is not
-        used. gpu: of which is remembered whether that is faster. Raises: CudaOutOfMemoryError, CudaError; nothing is
-        held then."""
+        used. info: the GPU, for which the faster way is remembered. Raises: CudaOutOfMemoryError, CudaError; nothing
+        is held then."""
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
         self._processor = Transformer(config, weights, executor, operators)
-        self._copies = Stream(card.device, urgent=True)  # the card gathers rows there, beside large products
+        self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
         self._in_place = in_place
         self.products = ""
-        self._ops: CardPrefillOps | None = None
-        self._prefill: CardPrefill | None = None
+        self._ops: GpuPrefillOps | None = None
+        self._prefill: GpuPrefill | None = None
         try:
-            self._ops = CardPrefillOps(card.device, card.stream, self._copies)
+            self._ops = GpuPrefillOps(gpu.device, gpu.stream, self._copies)
             if library_bytes:
-                library_bytes *= self._use_library(self._ops, gpu)
-            self._prefill = CardPrefill(self._processor, model, self._ops, pool, sizes, in_place)
+                library_bytes *= self._use_library(self._ops, info)
+            self._prefill = GpuPrefill(self._processor, model, self._ops, pool, sizes, in_place)
         except BaseException:
             self.close()
             raise
-        self.n_bytes = sizes.card_bytes + library_bytes
+        self.n_bytes = sizes.gpu_bytes + library_bytes
         self._least = {way: threshold(speed, in_place=way) for way in (False, True)}
 
-    def _use_library(self, ops: CardPrefillOps, gpu: GpuInfo | None) -> bool:
-        """Whether it is used: always or never on a card, because sums may differ in their last bits."""
-        shares = {} if gpu is None else recall_library(gpu)
+    def _use_library(self, ops: GpuPrefillOps, info: GpuInfo | None) -> bool:
+        """Whether it is used: always or never on a GPU, because sums may differ in their last bits."""
+        shares = {} if info is None else recall_library(info)
         known = dict(shares)
         is_used, self.products = use_library(ops, shares=shares)
-        if gpu is not None and shares != known:
-            remember_library(gpu, shares)
+        if info is not None and shares != known:
+            remember_library(info, shares)
         return is_used
 
     @property
@@ -70,7 +70,7 @@ class Prompts:
 
     @property
     def way(self) -> str:
-        """How the cold neurons of the latest prompt came: "in place", gathered by the card, through the "ring" that the
+        """How the cold neurons of the latest prompt came: "in place", gathered by the GPU, through the "ring" that the
         processor fills, "both", or "" where none came."""
         assert self._prefill is not None, "it is open"
         gathered, filled = self._prefill.pieces
@@ -80,15 +80,15 @@ class Prompts:
         """The same for a mode, whose executor computes the layers at home on the processor and counts."""
         return PromptsOfMode(self, executor)
 
-    def run(self, executor: FfnExecutor, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
-        """As CardPrefill.run, of the last position alone: [1, D]."""
+    def run(self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
+        """As GpuPrefill.run, of the last position alone: [1, D]."""
         assert self._prefill is not None, "it is open"
         self._processor.executor = executor
         return self._prefill.run(tokens, cache, length, look, last=1)
 
     def measure(self) -> Rates | None:
         """How fast cold neurons are gathered for a prompt, and how fast they travel; None where there are none. In the
-        thread that has entered the card, between answers."""
+        thread that has entered the GPU, between answers."""
         assert self._prefill is not None, "it is open"
         return self._prefill.measure()
 
@@ -104,7 +104,7 @@ class Prompts:
 
 
 class PromptsOfMode:
-    """What CardTransformer asks for prompts."""
+    """What GpuTransformer asks for prompts."""
 
     def __init__(self, prompts: Prompts, executor: FfnExecutor) -> None:
         self._prompts, self._executor = prompts, executor
@@ -114,6 +114,6 @@ class PromptsOfMode:
         """As Prompts has it."""
         return self._prompts.least_tokens
 
-    def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         """As Prompts.run."""
         return self._prompts.run(self._executor, tokens, cache, length, look)

@@ -1,4 +1,4 @@
-"""Whether card and processor take equally long with a loaded model's neurons, by some of its own tokens; where not, the
+"""Whether GPU and processor take equally long with a loaded model's neurons, by some of its own tokens; where not, the
 model is placed anew by the rates that those have shown.
 
 What follows from times is engine/placement/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu.token.decode_program import CardDecodeProgram, TimedToken
+from engine.gpu.token.decode_program import GpuDecodeProgram, TimedToken
 from engine.gpu.token.processor_calls import COLD, LISTING
 from engine.gpu.token.token_steps import REACHED
-from engine.gpu.weights.cache import CardCache
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.cache import GpuCache
+from engine.gpu.weights.layers import GpuModel
 from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import recall_lanes, remember_expected, remember_lanes
 from engine.model.weights import ModelWeights
@@ -69,7 +69,7 @@ def balanced(
     gain: the rates by which the times are as they are, and the share of a token that another placement would save.
     place: places the model anew by rates and times it; None where it could not be timed. is_known: whether rows like
     these were timed on this machine before: then they are looked at again only where one side waits long. Where the
-    card reads nothing over the bus, what it could read is hoped for, not known, and tried out once.
+    GPU reads nothing over the bus, what it could read is hoped for, not known, and tried out once.
     """
     best = now = first
     is_found = not is_known and first.times.reached_bytes > 0
@@ -82,7 +82,7 @@ def balanced(
         if rates is None or saved <= _LEAST_GAIN:
             break
         log.info(
-            "Placed anew: the card read %.1f GB/s over the bus and the processor %.1f; a token would take %.0f%% less",
+            "Placed anew: the GPU read %.1f GB/s over the bus and the processor %.1f; a token would take %.0f%% less",
             rates.reach / 1e9, rates.beside / 1e9, 100 * saved,
         )  # fmt: skip
         found = place(rates)
@@ -153,16 +153,16 @@ def _learned_expected(setting: Setting, mode: Mode, times: LaneTimes) -> float |
 
 
 def timed(
-    program: CardDecodeProgram,
-    cache: CardCache,
+    program: GpuDecodeProgram,
+    cache: GpuCache,
     sample: Sequence[int],
     weights: ModelWeights,
-    model: CardModel,
+    model: GpuModel,
     blocks: HotBlocks | None,
     cancelled: Callable[[], bool],
 ) -> LaneTimes | None:
     """What a token takes of a part that was just loaded; nothing of it is counted or kept. None where it cannot be
-    told: the card gives no times, the text is too short, or its files were being read meanwhile.
+    told: the GPU gives no times, the text is too short, or its files were being read meanwhile.
 
     cache: a new one, to be dropped. Cost: twice TOKENS tokens; where they take long, fewer.
     Raises: Cancelled; CudaError, DeviceFailedError.
@@ -186,22 +186,22 @@ def timed(
     bytes_of = [_bytes(program, weights, model, one, reached, cold) for one in tokens]
     times = LaneTimes(
         token_s=_middle([one.seconds for one in tokens]),
-        hot_s=_middle([one.card_s.get("ffn", 0.0) for one in tokens]),
-        reached_s=_middle([one.card_s.get(REACHED, 0.0) for one in tokens]),
+        hot_s=_middle([one.gpu_s.get("ffn", 0.0) for one in tokens]),
+        reached_s=_middle([one.gpu_s.get(REACHED, 0.0) for one in tokens]),
         cold_s=_middle([sum(one.processor_s.get(stage, 0.0) for stage in (COLD, LISTING)) for one in tokens]),
         reached_bytes=_middle([reached_bytes for reached_bytes, _ in bytes_of]),
         cold_bytes=_middle([cold_bytes for _, cold_bytes in bytes_of]),
         reached_layers=int(np.count_nonzero(reached)),
         cold_layers=int(np.count_nonzero(cold)),
         quiet=quiet,
-        computed=_middle([float(one.by_card[:, 0].sum() + one.by_processor[:, 0].sum()) for one in tokens]),
+        computed=_middle([float(one.by_gpu[:, 0].sum() + one.by_processor[:, 0].sum()) for one in tokens]),
     )
     log.info("Tokens took: %s", times)
     return times
 
 
 def _decoded(
-    program: CardDecodeProgram, cache: CardCache, sample: Sequence[int], cancelled: Callable[[], bool]
+    program: GpuDecodeProgram, cache: GpuCache, sample: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[list[TimedToken], bool] | None:
     """The tokens that count, and whether hardly anybody else kept the processor busy."""
     started, read_before, taken = time.perf_counter(), _pages_read(), 0
@@ -232,8 +232,8 @@ def _decoded(
     return found[1:], others.are_quiet
 
 
-def _shares_reached(model: CardModel, blocks: HotBlocks | None) -> NDArray[np.float64]:
-    """[L]: of the neurons that the card computed, the share that it read over the bus, by what has fired."""
+def _shares_reached(model: GpuModel, blocks: HotBlocks | None) -> NDArray[np.float64]:
+    """[L]: of the neurons that the GPU computed, the share that it read over the bus, by what has fired."""
     shares = np.zeros(len(model.layers))
     for i, layer in enumerate(model.layers):
         if layer is None or blocks is None or not layer.blocks:
@@ -246,14 +246,14 @@ def _shares_reached(model: CardModel, blocks: HotBlocks | None) -> NDArray[np.fl
 
 
 def _bytes(
-    program: CardDecodeProgram,
+    program: GpuDecodeProgram,
     weights: ModelWeights,
-    model: CardModel,
+    model: GpuModel,
     token: TimedToken,
     reached: NDArray[np.float64],
     cold: NDArray[np.bool_],
 ) -> tuple[float, float]:
-    """Of rows that the card read over the bus, and of those that the processor read beside it."""
+    """Of rows that the GPU read over the bus, and of those that the processor read beside it."""
     over_bus = in_ram = 0.0
     for i, layer in enumerate(model.layers):
         if layer is None or layer.whole is not None:
@@ -262,8 +262,8 @@ def _bytes(
         down = 0 if ffn.down_t is None else ffn.down_t.row_bytes
         first, second = (ffn.up.row_bytes, 0) if ffn.gate is None else (ffn.gate.row_bytes, ffn.up.row_bytes)
         if layer.reached is not None:
-            _, opened, fired = (reached[i] * token.by_card[i]).tolist()
-            asked = float(reached[i] * token.by_card[i, 0]) if program.predicts(i) else layer.reached.n_slots
+            _, opened, fired = (reached[i] * token.by_gpu[i]).tolist()
+            asked = float(reached[i] * token.by_gpu[i, 0]) if program.predicts(i) else layer.reached.n_slots
             over_bus += asked * first + opened * second + fired * down
         if cold[i]:
             computed, opened, fired = token.by_processor[i].tolist()

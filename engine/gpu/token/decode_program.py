@@ -1,4 +1,4 @@
-"""One decoded token on a graphics card and the processor at once: a compiled program that launches and awaits the card.
+"""One decoded token on a GPU and the processor at once: a compiled program that launches and awaits the GPU.
 
 Hot neurons may change places in their slots between two tokens without anything being laid out anew. It loads no
 weights and places no neurons. Paper: PowerInfer, sections 4 and 5.3.
@@ -23,8 +23,8 @@ from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.gpu.token.token_plan import plan_tokens
 from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
 from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
-from engine.gpu.weights.cache import CardCache, KvRegion
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.cache import GpuCache, KvRegion
+from engine.gpu.weights.layers import GpuModel
 from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
@@ -36,7 +36,7 @@ from native_kernels.backend import F32, I64
 from native_kernels.cpu.products.linear import Products
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION, TOKEN
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.kv_blocks import KvLayout
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 MARK_EVERY_S = 0.5
 # Stages of neurons that are beside the other side's, as parts of those that everybody is told of.
 _WITHIN = {COLD: "ffn", LISTING: "predictor", REACHED: "ffn"}
-PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a card that also shows a picture may be busy with it
+PATIENCE_S = 10.0  # for one exchange, which takes some 15 us; a GPU that also shows a picture may be busy with it
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,20 +55,20 @@ class TimedToken:
 
     seconds: float
     processor_s: dict[str, float]
-    card_s: dict[str, float]
+    gpu_s: dict[str, float]
     by_processor: I64
-    by_card: I64
+    by_gpu: I64
 
 
-class CardDecodeProgram:
-    """A Decoder of a model in one mode. One token at a time; not thread-safe. `close` before the card goes."""
+class GpuDecodeProgram:
+    """A Decoder of a model in one mode. One token at a time; not thread-safe. `close` before the GPU goes."""
 
     def __init__(
         self,
-        card: Card,
+        gpu: Gpu,
         config: ModelConfig,
         weights: ModelWeights,
-        model: CardModel,
+        model: GpuModel,
         mode: Mode,
         counters: FfnCounters,
         pool: Pool,
@@ -78,13 +78,13 @@ class CardDecodeProgram:
         execution: Execution = "segments",
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """model: what of these weights is on the card. tables: [L], which neurons are hot; None: none are.
+        """model: what of these weights is on the GPU. tables: [L], which neurons are hot; None: none are.
 
         Raises: CudaError, CudaOutOfMemoryError; nothing is held then.
         """
-        card.enter()
+        gpu.enter()
         self.mode: Mode = mode
-        self._card = card
+        self._gpu = gpu
         self._config = config
         self._model = model
         self._counters = counters
@@ -96,12 +96,12 @@ class CardDecodeProgram:
         self._marked_at = 0.0
         vocabulary = weights.head.n_rows
         self._rotary = RotaryPositions(config, weights)
-        self._rotation: Rotation | None = None  # whose frequencies are on the card
-        self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the card up to now
+        self._rotation: Rotation | None = None  # whose frequencies are on the GPU
+        self._counted = np.zeros(COUNTS * config.n_layers, np.uint32)  # by the GPU up to now
         with ExitStack() as held:
-            self._memory = TokenMemory(card, config, model, vocabulary)
+            self._memory = TokenMemory(gpu, config, model, vocabulary)
             held.callback(self._memory.free)
-            self._shared = SharedMemory(card, config, vocabulary)
+            self._shared = SharedMemory(gpu, config, vocabulary)
             held.callback(self._shared.free)
             self._processor = ProcessorCalls(
                 config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
@@ -110,28 +110,28 @@ class CardDecodeProgram:
             held.pop_all()
 
     @staticmethod
-    def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:
-        """What it takes of the card's memory, beside its captured work."""
-        return TokenMemory.bytes_for(card, config, model, vocabulary)
+    def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
+        """What it takes of the GPU's memory, beside its captured work."""
+        return TokenMemory.bytes_for(gpu, config, model, vocabulary)
 
     @property
     def n_bytes(self) -> int:
-        """What it takes of the card's memory, beside its captured work."""
+        """What it takes of the GPU's memory, beside its captured work."""
         return self._memory.n_bytes
 
     def close(self) -> None:
-        """Gives back what it has on the card. A second time does nothing."""
+        """Gives back what it has on the GPU. A second time does nothing."""
         self._runner.close()
         self._memory.free()
         self._shared.free()
 
     @property
-    def card(self) -> Card:
+    def gpu(self) -> Gpu:
         """Which computes."""
-        return self._card
+        return self._gpu
 
-    def card_steps(self) -> list[list[Step]]:
-        """What the card does for a token with its logits, stretch by stretch; to be looked at, or measured."""
+    def gpu_steps(self) -> list[list[Step]]:
+        """What the GPU does for a token with its logits, stretch by stretch; to be looked at, or measured."""
         return self._runner.plan("logits").stretches
 
     # -------------------------------------------------------------- as Decoder says
@@ -139,31 +139,31 @@ class CardDecodeProgram:
     def accepts(self, cache: KVCache) -> bool:
         """Whether the program can run on this cache."""
         length = cache.length
-        ours = isinstance(cache, CardCache) and cache.region is self._region
+        ours = isinstance(cache, GpuCache) and cache.region is self._region
         return ours and (not length or self._rotary.keys_serve(cache.sequence_length, length + 1))
 
-    def measure_stages(self, on: bool = True, on_card: bool = False) -> None:
+    def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """As Decoder says."""
-        self._timed, self._marks = on, on and on_card
+        self._timed, self._marks = on, on and on_gpu
         self._runner.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """As Decoder says. exchange: waiting for the card; run eagerly, the card's operators are there by name."""
+        """As Decoder says. exchange: waiting for the GPU; run eagerly, the GPU's operators are there by name."""
         return _told(self._runner.stage_seconds())
 
-    def card_seconds(self) -> dict[str, float]:
+    def gpu_seconds(self) -> dict[str, float]:
         """As Decoder says."""
         try:
-            self._card.enter()
-            return _told(self._runner.card_seconds())
+            self._gpu.enter()
+            return _told(self._runner.gpu_seconds())
         except CudaError as error:  # the next token will say so too, to somebody who can do something about it
-            log.info("The card's stages cannot be read: %s", error)
+            log.info("The GPU's stages cannot be read: %s", error)
             return {}
 
     def timed_step(
         self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
     ) -> TimedToken | None:  # fmt: skip
-        """As step, with the times of both sides, and counted nowhere; None where the card's cannot be had.
+        """As step, with the times of both sides, and counted nowhere; None where the GPU's cannot be had.
 
         Raises: as step.
         """
@@ -175,31 +175,31 @@ class CardDecodeProgram:
             started = time.perf_counter()
             self._run("logits", token, cache, cache.length + 1, cancelled, marked=True)
             seconds = time.perf_counter() - started
-            on_card = self._runner.card_seconds()
+            on_gpu = self._runner.gpu_seconds()
         except CudaError as error:
-            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
         finally:
             self._counters, self._timed = counters, False
             by_processor_s = self._runner.stage_seconds()
             self._runner.forget_times()
-        by_card = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
+        by_gpu = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
         counted = self._processor.counted()
-        return TimedToken(seconds, by_processor_s, on_card, counted, by_card) if on_card else None
+        return TimedToken(seconds, by_processor_s, on_gpu, counted, by_gpu) if on_gpu else None
 
     def forget_marks(self) -> None:
-        """Gives back what timed tokens take on the card."""
+        """Gives back what timed tokens take on the GPU."""
         self._runner.forget_marks()
 
     def predicts(self, layer: int) -> bool:
-        """Whether the card says of a layer at home there which neurons are to be computed."""
+        """Whether the GPU says of a layer at home there which neurons are to be computed."""
         return self._processor.predicts(layer)
 
     def capture(self) -> None:
-        """Captures a token with its logits, so that `program_for` needs the card no more.
+        """Captures a token with its logits, so that `program_for` needs the GPU no more.
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
-        self._card.enter()
+        self._gpu.enter()
         self._runner.capture("logits")
 
     def program_for(self, layout: KvLayout) -> Program:
@@ -207,7 +207,7 @@ class CardDecodeProgram:
 
         Raises: CudaError, where it was not.
         """
-        assert layout.codec == self._region.codec, "the card keeps keys and values in one way"
+        assert layout.codec == self._region.codec, "the GPU keeps keys and values in one way"
         return self._runner.program("logits")
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
@@ -228,21 +228,21 @@ class CardDecodeProgram:
 
     @property
     def has_head(self) -> bool:
-        """Whether the card has the head."""
+        """Whether the GPU has the head."""
         return self._model.head is not None
 
     def logits(self, hidden: F32) -> F32:
-        """What `hidden` gave, [T, D] -> logits [T, V], where the card has the head. Raises: DeviceFailedError."""
+        """What `hidden` gave, [T, D] -> logits [T, V], where the GPU has the head. Raises: DeviceFailedError."""
         assert self._model.head is not None, "the processor has the head"
         found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
         try:
-            self._card.enter()
+            self._gpu.enter()
             for row, out in zip(hidden, found, strict=True):
                 self._shared.hidden.array[:] = row
                 self._runner.run_head()
                 out[:] = self._shared.logits.array
         except CudaError as error:
-            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
         return found
 
     # -------------------------------------------------------------- one token
@@ -252,9 +252,9 @@ class CardDecodeProgram:
         marked: bool = False,
     ) -> F32:  # fmt: skip
         check_tokens(self._config, np.array([token], np.int64), cache)
-        assert isinstance(cache, CardCache), "the program runs on caches of its region"
+        assert isinstance(cache, GpuCache), "the program runs on caches of its region"
         try:
-            self._card.enter()
+            self._gpu.enter()
             cache.take()
             self._prepare(token, cache, length)
             finished = False
@@ -265,7 +265,7 @@ class CardDecodeProgram:
                 if not finished:
                     self._recover()
         except CudaError as error:
-            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
         if not finished:
             raise Cancelled
         cache.tokens[cache.length], cache.sequence_length = token, length
@@ -274,14 +274,14 @@ class CardDecodeProgram:
         return self._runner.plan(ending).result.copy()
 
     def _is_to_be_marked(self) -> bool:
-        """Whether the card's times are taken of this token: now and then, for marks take time themselves."""
+        """Whether the GPU's times are taken of this token: now and then, for marks take time themselves."""
         now = time.perf_counter()
         if not self._marks or now - self._marked_at < MARK_EVERY_S:
             return False
         self._marked_at = now
         return True
 
-    def _prepare(self, token: int, cache: CardCache, length: int) -> None:
+    def _prepare(self, token: int, cache: GpuCache, length: int) -> None:
         graph = self._processor.graph
         self._turn(length)
         graph.turn(length)
@@ -294,26 +294,26 @@ class CardDecodeProgram:
 
     def _count(self) -> None:
         counted = self._shared.counts.array.copy()
-        layers, on_card = self._processor.totals(counted - self._counted)
+        layers, on_gpu = self._processor.totals(counted - self._counted)
         self._counted = counted
-        self._counters.add_decoded(layers, on_card)
+        self._counters.add_decoded(layers, on_gpu)
 
     def _recover(self) -> None:
         try:
             self._runner.recover()
         finally:
-            self._card.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
-            self._card.synchronize()
+            self._gpu.download(self._counted.ctypes.data, self._memory.places.counts, self._counted.nbytes)
+            self._gpu.synchronize()
 
     # -------------------------------------------------------------- what is laid out
 
     def _laid_out(self, angle_scale: float) -> TokenRunner:
-        card, config, model, shared = self._card, self._config, self._model, self._shared
+        gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
         places, processor = self._memory.places, self._processor
-        steps = TokenSteps(card, config, model, self.mode, places, shared, processor.by_processor)
+        steps = TokenSteps(gpu, config, model, self.mode, places, shared, processor.by_processor)
         layout = KvLayout(config.head_dim, self._region.codec)
         plans = plan_tokens(model, steps, processor, shared, layout, angle_scale)
-        return TokenRunner(card, self._pool, plans, places, shared, self._execution, self._patience_s)
+        return TokenRunner(gpu, self._pool, plans, places, shared, self._execution, self._patience_s)
 
     def _turn(self, length: int) -> None:
         """Sets the rotary frequencies on the GPU for a sequence of this length."""
@@ -332,8 +332,8 @@ class CardDecodeProgram:
 
     def _upload(self, to: int, rotation: Rotation) -> None:
         values = frequencies(rotation, self._config.rotated)
-        self._card.upload(to, values.ctypes.data, values.nbytes)
-        self._card.synchronize()  # the values may go now
+        self._gpu.upload(to, values.ctypes.data, values.nbytes)
+        self._gpu.synchronize()  # the values may go now
 
 
 def _told(seconds: dict[str, float]) -> dict[str, float]:

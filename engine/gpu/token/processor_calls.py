@@ -1,5 +1,5 @@
-"""The processor's part of a token that runs on a card as well, as calls of kernels: the embedding, cold neurons, and
-layers and a head that are at home here. It runs nothing; what the card does is token_steps.py's.
+"""The processor's part of a token that runs on a GPU as well, as calls of kernels: the embedding, cold neurons, and
+layers and a head that are at home here. It runs nothing; what the GPU does is token_steps.py's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.decode.decode_calls import DecodeCalls
 from engine.decode.ffn_calls import FfnCalls
 from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.layers import GpuModel
 from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
@@ -30,12 +30,12 @@ from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.tallies import Tally
 
-# Stages of what the processor does for a layer beside the card, apart from those of layers that are at home there.
+# Stages of what the processor does for a layer beside the GPU, apart from those of layers that are at home there.
 COLD, LISTING = "cold", "listing"
 
 
-def computed_by_processor(weights: ModelWeights, model: CardModel) -> frozenset[int]:
-    """Layers at home on the card whose whole feed-forward block is computed here: no row of their down is one neuron's,
+def computed_by_processor(weights: ModelWeights, model: GpuModel) -> frozenset[int]:
+    """Layers at home on the GPU whose whole feed-forward block is computed here: no row of their down is one neuron's,
     or none that a kernel adds up by itself."""
     found = []
     for i, (layer, w) in enumerate(zip(model.layers, weights.layers, strict=True)):
@@ -54,7 +54,7 @@ class ProcessorCalls:
         self,
         config: ModelConfig,
         weights: ModelWeights,
-        model: CardModel,
+        model: GpuModel,
         mode: Mode,
         products: Products,
         predictor: Predictor | None,
@@ -83,8 +83,8 @@ class ProcessorCalls:
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
 
     def cold(self, i: int) -> list[Call]:
-        """The layer's neurons that have no slot, those of them that the card expects where it expects some; their sum
-        goes to `cold`. Read is what the card has published. Their stages are COLD and LISTING."""
+        """The layer's neurons that have no slot, those of them that the GPU expects where it expects some; their sum
+        goes to `cold`. Read is what the GPU has published. Their stages are COLD and LISTING."""
         shared, counts = self._shared, self.graph.counts[i]
         self._x.renew()
         self._residual.renew()
@@ -120,10 +120,10 @@ class ProcessorCalls:
             ours[:, 1] = ours[:, 2]
         return ours
 
-    def totals(self, on_card: NDArray[np.uint32]) -> tuple[I64, int]:
+    def totals(self, on_gpu: NDArray[np.uint32]) -> tuple[I64, int]:
         """What a token counted of every layer, in the order of FfnCounters.layers [L, 4], and how many of the neurons
-        computed the card computed. on_card: u32 [L * COUNTS], what it has counted."""
-        theirs = on_card.reshape(-1, COUNTS).astype(np.int64)
+        computed the GPU computed. on_gpu: u32 [L * COUNTS], what it has counted."""
+        theirs = on_gpu.reshape(-1, COUNTS).astype(np.int64)
         ours = np.zeros_like(theirs)
         ours[:, :3] = self.counted()
         for side in (ours, theirs):
@@ -134,7 +134,7 @@ class ProcessorCalls:
         return found, int(theirs[:, 0].sum())
 
     def predicts(self, i: int) -> bool:
-        """Whether the card sends bits."""
+        """Whether the GPU sends bits."""
         layer = self._model.layers[i]
         predictor = None if layer is None else layer.predictor
         return predictor is not None and (predictor.low_rank is not None or predictor.copy is not None)

@@ -1,7 +1,7 @@
-"""Where the values of one token lie while it passes through the card, and where card and processor leave each other
+"""Where the values of one token lie while it passes through the GPU, and where GPU and processor leave each other
 theirs. Made once for a model; it computes nothing.
 
-Two regions: one of the card's memory, one of pinned memory of the host that both see.
+Two regions: one of the GPU's memory, one of pinned memory of the host that both see.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.gpu.weights.layers import GpuLayer, GpuModel
 from native_kernels.cpu.ffn.bit_lists import mask_words
-from native_kernels.cuda.card import Card, CardMatrix, CardVector, HostMemory
+from native_kernels.cuda.gpu import Gpu, GpuMatrix, GpuVector, HostMemory
 
 _ALIGNMENT = 256
-_LINE = 128  # bytes between words that card and processor wait for
+_LINE = 128  # bytes between words that GPU and processor wait for
 STATE_WORDS = _ALIGNMENT // 4  # u32, in front of the stream
 COUNTS = 4  # of a layer: computed, opened, fired, rows of a predictor's copy read
 
@@ -35,25 +35,25 @@ class _Places:
         self.end = at + -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
         return at
 
-    def vector(self, n: int, rounded: bool) -> CardVector:
+    def vector(self, n: int, rounded: bool) -> GpuVector:
         """n numbers, with room for their 8-bit form where somebody reads it."""
         values = self.take(4 * n)
         if not rounded:
-            return CardVector(n, values)
-        return CardVector(n, values, self.take(-(-n // 64) * 64), self.take(8 * -(-n // 32)))
+            return GpuVector(n, values)
+        return GpuVector(n, values, self.take(-(-n // 64) * 64), self.take(8 * -(-n // 32)))
 
 
 @dataclass(frozen=True)
 class TokenPlaces:
-    """Addresses of the card. state: i32, [0] is the position; the stream lies right behind its 256 bytes. counts: u32
+    """Addresses of the GPU. state: i32, [0] is the position; the stream lies right behind its 256 bytes. counts: u32
     [L, COUNTS], right behind the logits [V], filled up to 256 bytes; they grow from token to token."""
 
     state: int
-    stream: CardVector  # [D], the residual stream
-    attention_in: CardVector  # [D], as engine/model/graph.py names it
-    ffn_in: CardVector  # [D]
+    stream: GpuVector  # [D], the residual stream
+    attention_in: GpuVector  # [D], as engine/model/graph.py names it
+    ffn_in: GpuVector  # [D]
     qkv: int  # [H + 2 H_kv, head_dim]
-    mixed: CardVector  # [H * head_dim]
+    mixed: GpuVector  # [H * head_dim]
     attended: int  # [D]
     added: int  # [D], what a block adds, where that is wanted as one
     zeros: int  # [D]
@@ -61,42 +61,42 @@ class TokenPlaces:
     first_bits: int  # the same, of a cascade's first part
     h: int  # [most slots]
     parts: int  # [most parts, D]
-    inner: CardVector  # [most ranks]
-    signs: CardVector  # [D]
+    inner: GpuVector  # [most ranks]
+    signs: GpuVector  # [D]
     first: int  # [F], of a block whose down lies row-wise
     up: int  # [F]
-    hidden: CardVector  # [F]
-    final: CardVector  # [D], what the head reads
-    narrow: CardVector  # [E], or in front of it OPT-350M's projection
+    hidden: GpuVector  # [F]
+    final: GpuVector  # [D], what the head reads
+    narrow: GpuVector  # [E], or in front of it OPT-350M's projection
     logits: int
     counts: int
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
-    epoch: int  # i64: how often the card has told the processor
+    epoch: int  # i64: how often the GPU has told the processor
 
-    def inner_of(self, rank: int) -> CardVector:
+    def inner_of(self, rank: int) -> GpuVector:
         """The low rank part's values, where there are so many."""
-        return CardVector(rank, self.inner.values, self.inner.bytes, self.inner.scales)
+        return GpuVector(rank, self.inner.values, self.inner.bytes, self.inner.scales)
 
 
 class TokenMemory:
-    """The card's part. n_bytes: what it takes there."""
+    """The GPU's part. n_bytes: what it takes there."""
 
-    def __init__(self, card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> None:
+    def __init__(self, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> None:
         """Raises: CudaError, CudaOutOfMemoryError; nothing is held then."""
-        _, self.n_bytes = _lay_out(0, card, config, model, vocabulary)
-        self._memory = card.allocate(self.n_bytes)
-        self.places, _ = _lay_out(self._memory.address, card, config, model, vocabulary)
+        _, self.n_bytes = _lay_out(0, gpu, config, model, vocabulary)
+        self._memory = gpu.allocate(self.n_bytes)
+        self.places, _ = _lay_out(self._memory.address, gpu, config, model, vocabulary)
         try:
-            card.fill(self._memory.address, 0, self.n_bytes)
+            gpu.fill(self._memory.address, 0, self.n_bytes)
         except BaseException:
             self._memory.free()
             raise
 
     @staticmethod
-    def bytes_for(card: Card, config: ModelConfig, model: CardModel, vocabulary: int) -> int:
+    def bytes_for(gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int) -> int:
         """What it would take."""
-        return _lay_out(0, card, config, model, vocabulary)[1]
+        return _lay_out(0, gpu, config, model, vocabulary)[1]
 
     def free(self) -> None:
         """Gives it back."""
@@ -105,20 +105,20 @@ class TokenMemory:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Numbers in pinned memory: as the host sees them, and their address for the card."""
+    """Numbers in pinned memory: as the host sees them, and their address for the GPU."""
 
     array: Any
     address: int
 
 
 class SharedMemory:
-    """What both see: what goes to the card (state and stream), what it leaves (residual and normed input of a block,
+    """What both see: what goes to the GPU (state and stream), what it leaves (residual and normed input of a block,
     bits, hidden state, logits with counts), the processor's sum, and the words by which they wait for each other.
 
     The processor's residual stream lies here, too: a layer whose home is another's goes on where the last one ended.
     """
 
-    def __init__(self, card: Card, config: ModelConfig, vocabulary: int) -> None:
+    def __init__(self, gpu: Gpu, config: ModelConfig, vocabulary: int) -> None:
         d = config.d_model
         gap = _filled(4 * d)
         logits = _filled(4 * vocabulary)
@@ -128,7 +128,7 @@ class SharedMemory:
         }  # fmt: skip
         places = _Places(0)
         at = {name: places.take(size) for name, size in sizes.items()}
-        memory = self._memory = card.pin(places.end)
+        memory = self._memory = gpu.pin(places.end)
         memory.as_array(np.uint8, places.end)[:] = 0
 
         def shared(dtype: Any, count: int, offset: int) -> Shared:
@@ -160,7 +160,7 @@ def _filled(n_bytes: int) -> int:
 
 
 def _lay_out(
-    start: int, card: Card, config: ModelConfig, model: CardModel, vocabulary: int
+    start: int, gpu: Gpu, config: ModelConfig, model: GpuModel, vocabulary: int
 ) -> tuple[TokenPlaces, int]:  # fmt: skip
     """The places from an address on, and how many bytes they take."""
     layers = [layer for layer in model.layers if layer is not None]
@@ -175,7 +175,7 @@ def _lay_out(
     n_whole, words = config.d_ff if wholes else 0, 4 * -(-config.d_ff // 32)
     state = places.take(4 * STATE_WORDS)
     stream = places.vector(d, rounds)
-    parts = max((sum(card.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
+    parts = max((sum(gpu.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
     logits = places.take(4 * vocabulary)
     found = TokenPlaces(
         state=state,
@@ -207,7 +207,7 @@ def _lay_out(
     return found, places.end - start
 
 
-def _readers(layer: CardLayer) -> Iterator[CardMatrix]:
+def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
     """The matrices that read a vector of the model's width."""
     yield from (layer.q, layer.k, layer.v)
     for block in (*layer.blocks, layer.whole):
@@ -222,5 +222,5 @@ def _readers(layer: CardLayer) -> Iterator[CardMatrix]:
             yield layer.predictor.copy.matrix
 
 
-def _read_bytes(matrices: Iterator[CardMatrix]) -> bool:
+def _read_bytes(matrices: Iterator[GpuMatrix]) -> bool:
     return any(matrix.reads_bytes for matrix in matrices)

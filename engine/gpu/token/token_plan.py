@@ -1,4 +1,4 @@
-"""One token cut into what the card does at a stretch and what the processor does between, in their order; it runs
+"""One token cut into what the GPU does at a stretch and what the processor does between, in their order; it runs
 nothing.
 
 A stretch ends where the processor has something to do: cold neurons, layers that are at home there, or the end.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from engine.gpu.token.processor_calls import ProcessorCalls
 from engine.gpu.token.token_memory import SharedMemory
 from engine.gpu.token.token_steps import Step, TokenSteps
-from engine.gpu.weights.layers import CardModel
+from engine.gpu.weights.layers import GpuModel
 from native_kernels.backend import F32
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.kv_blocks import KvLayout
@@ -34,11 +34,11 @@ class TokenPlans:
 
     logits: TokenPlan
     hidden: TokenPlan
-    head_alone: list[Step]  # from what the head reads to the logits, where the head is on the card
+    head_alone: list[Step]  # from what the head reads to the logits, where the head is on the GPU
 
 
 def plan_tokens(
-    model: CardModel,
+    model: GpuModel,
     steps: TokenSteps,
     processor: ProcessorCalls,
     shared: SharedMemory,
@@ -51,13 +51,13 @@ def plan_tokens(
     graph.start(layout)
     calls: list[list[Call]] = [graph.embedding()]
     stretches: list[list[Step]] = []
-    on_card = False
+    on_gpu = False
 
     def cut(behind: list[Call]) -> None:
         stretches.append(steps.take())
         calls.append(behind)
 
-    def to_card() -> None:
+    def to_gpu() -> None:
         calls[-1] += graph.flush()
         steps.enter(angle_scale)
 
@@ -68,18 +68,18 @@ def plan_tokens(
 
     for i, layer in enumerate(model.layers):
         if layer is None:
-            if on_card:
+            if on_gpu:
                 to_processor()
             calls[-1] += graph.layers(i, i + 1)
         else:
-            if not on_card:
-                to_card()
+            if not on_gpu:
+                to_gpu()
             steps.layer(i, layer)
             if layer.has_cold:
                 cut(processor.cold(i))
-        on_card = layer is not None
+        on_gpu = layer is not None
     if model.head is None:
-        if on_card:
+        if on_gpu:
             to_processor()
         *before, last = calls
         norm, hidden = graph.last_norm()
@@ -89,8 +89,8 @@ def plan_tokens(
             TokenPlan([*before, last + norm], stretches, hidden.values),
             [],
         )
-    if not on_card:
-        to_card()
+    if not on_gpu:
+        to_gpu()
     steps.last_norm()
     last_stretch = steps.take()
     steps.tell_hidden()

@@ -1,4 +1,4 @@
-"""Runs a token's plans on card and processor: captures the card's part, and lets the processor's threads launch and
+"""Runs a token's plans on GPU and processor: captures the GPU's part, and lets the processor's threads launch and
 await it. It knows no layer and no model.
 
 segments: the processor launches each stretch when it has done its part. eager: every operator is launched from here and
@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from engine.errors import DeviceFailedError
-from engine.gpu.token.card_stages import CardStages
+from engine.gpu.token.gpu_stages import GpuStages
 from engine.gpu.token.token_memory import SharedMemory, TokenPlaces
 from engine.gpu.token.token_plan import TokenPlan, TokenPlans
 from engine.gpu.token.token_steps import Step, stage_begins
@@ -24,7 +24,7 @@ from native_kernels.backend import I64
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.card import Card, Work
+from native_kernels.cuda.gpu import Gpu, Work
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class TokenRunner:
 
     def __init__(
         self,
-        card: Card,
+        gpu: Gpu,
         pool: Pool,
         plans: TokenPlans,
         places: TokenPlaces,
@@ -50,7 +50,7 @@ class TokenRunner:
         patience_s: float,
     ) -> None:
         """patience_s: how long either side waits for the other."""
-        self._card = card
+        self._gpu = gpu
         self._pool = pool
         self._plans = plans
         self._places = places
@@ -63,16 +63,16 @@ class TokenRunner:
         self._programs: dict[Ending, Program] = {}
         self._pieces: dict[Ending, list[Program]] = {}
         self._eager_s: dict[str, float] = defaultdict(float)
-        self._stages = CardStages(card)
+        self._stages = GpuStages(gpu)
         self._marked: Program | None = None  # a token with its logits, with marks
         self._cannot_mark = execution == "eager"
-        self._card_s: dict[str, float] = {}
+        self._gpu_s: dict[str, float] = {}
         self._is_read = True  # the times of the last token with marks
 
     def run(
         self, ending: Ending, cancelled: Callable[[], bool], timed: bool = False, marked: bool = False
     ) -> bool:  # fmt: skip
-        """One token; False where it was stopped on the way. marked: `card_seconds` is of this one, where it can be;
+        """One token; False where it was stopped on the way. marked: `gpu_seconds` is of this one, where it can be;
         it ends with its logits then.
 
         Raises: CudaError, CudaOutOfMemoryError; DeviceFailedError where one side did not come in time, or a launch
@@ -102,7 +102,7 @@ class TokenRunner:
         return self._programs[ending]
 
     def capture(self, ending: Ending) -> None:
-        """Captures what `program` launches; then that needs the card no more, and may run in any thread.
+        """Captures what `program` launches; then that needs the GPU no more, and may run in any thread.
 
         Raises: CudaError, CudaOutOfMemoryError.
         """
@@ -111,23 +111,23 @@ class TokenRunner:
                 self._captured(steps)
 
     def run_head(self) -> None:
-        """From what the head reads to the logits, where the head is on the card. Raises: CudaError."""
-        self._card.launch(self._captured(self._plans.head_alone))
-        self._card.synchronize()
+        """From what the head reads to the logits, where the head is on the GPU. Raises: CudaError."""
+        self._gpu.launch(self._captured(self._plans.head_alone))
+        self._gpu.synchronize()
 
     def recover(self) -> None:
-        """Both sides agree again. Raises: CudaError for what has gone wrong on the card."""
+        """Both sides agree again. Raises: CudaError for what has gone wrong on the GPU."""
         shared = self._shared
         failure: CudaError | None = None
         try:
-            self._card.synchronize()
+            self._gpu.synchronize()
         except CudaError as error:
             failure = error
         for word in (shared.flag, shared.stop):
             word.array[0] = 0
         self._seen[0] = self._status[0] = 0
-        self._card.fill(self._places.epoch, 0, 8)
-        self._card.synchronize()
+        self._gpu.fill(self._places.epoch, 0, 8)
+        self._gpu.synchronize()
         if failure is not None:
             raise failure
 
@@ -138,26 +138,26 @@ class TokenRunner:
             program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds of every stage; eager: also of the card's operators, by their names."""
+        """Seconds of every stage; eager: also of the GPU's operators, by their names."""
         found: dict[str, float] = defaultdict(float, self._eager_s)
         for program in self._all_programs():
             for stage, seconds in program.stage_seconds().items():
                 found[stage] += seconds
         return dict(found)
 
-    def card_seconds(self) -> dict[str, float]:
-        """Seconds of the card's stages in the last token with marks; empty before one. Waits for what runs there.
+    def gpu_seconds(self) -> dict[str, float]:
+        """Seconds of the GPU's stages in the last token with marks; empty before one. Waits for what runs there.
 
         Raises: CudaError.
         """
         if not self._is_read:
-            self._card.synchronize()
-            self._card_s, self._is_read = self._stages.seconds(), True
-        return self._card_s
+            self._gpu.synchronize()
+            self._gpu_s, self._is_read = self._stages.seconds(), True
+        return self._gpu_s
 
     def forget_marks(self) -> None:
-        """Gives back what tokens with marks take on the card; the next one captures it anew. Between tokens."""
-        self._marked, self._card_s, self._is_read = None, {}, True
+        """Gives back what tokens with marks take on the GPU; the next one captures it anew. Between tokens."""
+        self._marked, self._gpu_s, self._is_read = None, {}, True
         self._stages.close()
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class TokenRunner:
             try:
                 self._marked = Program(self._by_turns(self.plan("logits"), True))
             except CudaError as error:
-                log.info("The card's stages are not measured: %s", error)
+                log.info("The GPU's stages are not measured: %s", error)
                 self._cannot_mark = True
                 self._stages.close()
         return self._marked
@@ -202,18 +202,18 @@ class TokenRunner:
                     continue
                 started = time.perf_counter()
                 step()
-                self._card.synchronize()
+                self._gpu.synchronize()
                 if timed:
-                    self._eager_s[f"card: {step.func.__name__}"] += time.perf_counter() - started
+                    self._eager_s[f"GPU: {step.func.__name__}"] += time.perf_counter() - started
         return True
 
     def _captured(self, steps: list[Step]) -> Work:
         if id(steps) not in self._works:
-            self._works[id(steps)] = self._card.captured(lambda: _ask_for(steps))
+            self._works[id(steps)] = self._gpu.captured(lambda: _ask_for(steps))
         return self._works[id(steps)]
 
     def _launch(self, work: Work) -> Call:
-        return launch_call(self._card.launch_function, work.handle, self._card.stream_handle, self._status)
+        return launch_call(self._gpu.launch_function, work.handle, self._gpu.stream_handle, self._status)
 
     def _await(self) -> Call:
         shared, limit = self._shared, int(self._patience_s * ticks_per_s())
@@ -225,8 +225,8 @@ class TokenRunner:
 
     def _words_for(self, failure: int) -> str:
         if failure == LATE:
-            return f"The graphics card did not answer within {self._patience_s:g} seconds."
-        return f"The graphics card could not be given its work: error {failure}."
+            return f"The GPU did not answer within {self._patience_s:g} seconds."
+        return f"The GPU could not be given its work: error {failure}."
 
 
 def _ask_for(steps: list[Step]) -> None:

@@ -12,9 +12,9 @@ from functools import partial
 
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
-from engine.gpu.weights.layers import CardLayer, CardModel
+from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
-from native_kernels.cuda.card import Card, CardNorm, CardVector
+from native_kernels.cuda.gpu import Gpu, GpuNorm, GpuVector
 
 Step = partial[None]  # one operator with its operands
 REACHED = "reached"  # the stage of neurons that are read over the bus
@@ -32,8 +32,8 @@ class _Pending:
     parts: int = 0
     n_parts: int = 0
     others: list[int] = field(default_factory=list)
-    through: CardNorm | None = None
-    closing: CardNorm | None = None
+    through: GpuNorm | None = None
+    closing: GpuNorm | None = None
 
 
 class TokenSteps:
@@ -41,17 +41,17 @@ class TokenSteps:
 
     def __init__(
         self,
-        card: Card,
+        gpu: Gpu,
         config: ModelConfig,
-        model: CardModel,
+        model: GpuModel,
         mode: Mode,
         places: TokenPlaces,
         shared: SharedMemory,
         by_processor: Set[int],
     ) -> None:
-        """by_processor: layers at home on the card whose whole feed-forward block, with its predictor and biases, the
+        """by_processor: layers at home on the GPU whose whole feed-forward block, with its predictor and biases, the
         processor computes."""
-        self._card = card
+        self._gpu = gpu
         self._config = config
         self._graph = graph_of(config)
         self._model = model
@@ -78,16 +78,16 @@ class TokenSteps:
         places, config = self._places, self._config
         words = STATE_WORDS + config.d_model
         self._begin("other")
-        self._do(partial(self._card.copy, self._shared.state.address, places.state, words))
+        self._do(partial(self._gpu.copy, self._shared.state.address, places.state, words))
         if self._reads_stream() and places.stream.bytes:
-            self._do(partial(self._card.quantise, places.stream))
+            self._do(partial(self._gpu.quantise, places.stream))
         if self._has_angles:
             return
         self._has_angles = True
         for table, frequencies, to in zip(self._graph.angles, places.frequencies, places.angles, strict=False):
             if table.rotated:
                 scale = angle_scale if table.scaled else 1.0
-                self._do(partial(self._card.angles, places.state, frequencies, scale, table.rotated // 2, to))
+                self._do(partial(self._gpu.angles, places.state, frequencies, scale, table.rotated // 2, to))
 
     def leave(self) -> None:
         """The whole stream to the processor, and what was counted."""
@@ -98,7 +98,7 @@ class TokenSteps:
 
     # -------------------------------------------------------------- layers
 
-    def layer(self, i: int, layer: CardLayer) -> None:
+    def layer(self, i: int, layer: GpuLayer) -> None:
         """Layer i. Where it has cold neurons, the processor is told once it can begin with them; the next step takes
         its sum along."""
         self._begin("attention")
@@ -121,30 +121,30 @@ class TokenSteps:
         if not one.has_cold:
             return
         if layer in self._by_processor:
-            self._do(partial(self._card.copy, places.stream.values, shared.residual.address, self._config.d_model))
+            self._do(partial(self._gpu.copy, places.stream.values, shared.residual.address, self._config.d_model))
         self._publish(x.values, shared.x.address, self._bits, one.hot_bits)
         self._pending.others.append(shared.cold.address)
 
     def attend(self, layer: int, step: Attend) -> None:
-        one, places, card, spec = self._layer(layer), self._places, self._card, step.spec
+        one, places, gpu, spec = self._layer(layer), self._places, self._gpu, step.spec
         x = self._read(step.reads)
         self._begin("attention")
         n_q, n_k = spec.q_width, spec.kv_width
         outs = (places.qkv, places.qkv + 4 * n_q, places.qkv + 4 * (n_q + n_k))
         biases = (one.q_bias, one.k_bias, one.v_bias)
-        self._do(partial(card.multiply, (one.q, one.k, one.v), x, outs, biases))
+        self._do(partial(gpu.multiply, (one.q, one.k, one.v), x, outs, biases))
         self._do(partial(
-            card.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state, places.angles[spec.angles],
+            gpu.rotate_and_store, places.qkv, spec.n_heads, one.kv, places.state, places.angles[spec.angles],
             spec.rotated // 2, spec.rope_order, one.q_norm, one.k_norm,
         ))  # fmt: skip
         self._do(partial(
-            card.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed, spec.scale, spec.softcap,
+            gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed, spec.scale, spec.softcap,
             spec.window,
         ))  # fmt: skip
-        self._do(partial(card.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
+        self._do(partial(gpu.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
         if step.after is not None:
-            attended = CardVector(self._config.d_model, places.attended)
-            self._do(partial(card.norm, places.attended, getattr(one, step.after), attended))
+            attended = GpuVector(self._config.d_model, places.attended)
+            self._do(partial(gpu.norm, places.attended, getattr(one, step.after), attended))
         self._pending.others.insert(0, places.attended)  # before what the CPU adds, as everywhere
 
     def ffn(self, layer: int, step: Ffn) -> None:
@@ -152,7 +152,7 @@ class TokenSteps:
         self._hot(layer, one, self._vector(step.reads), self._bits)  # `select` has brought the stream up to date
         self._pending.through = None if step.after is None else getattr(one, step.after)
 
-    def _layer(self, i: int) -> CardLayer:
+    def _layer(self, i: int) -> GpuLayer:
         layer = self._model.layers[i]
         assert layer is not None, "the layer is on the GPU"
         return layer
@@ -161,19 +161,19 @@ class TokenSteps:
         """Whether layers begin with the stream as it is, not with a norm of it."""
         return not isinstance(self._graph.layers[0][0], Norm)
 
-    def _vector(self, value: Value) -> CardVector:
+    def _vector(self, value: Value) -> GpuVector:
         places = self._places
         return {"stream": places.stream, "attention_in": places.attention_in, "ffn_in": places.ffn_in}[value]
 
-    def _read(self, value: Value) -> CardVector:
+    def _read(self, value: Value) -> GpuVector:
         if value == "stream":
             self._advance()
         return self._vector(value)
 
     # -------------------------------------------------------------- neurons
 
-    def _predict(self, i: int, layer: CardLayer, x: CardVector) -> int:
-        places, card, predictor = self._places, self._card, layer.predictor
+    def _predict(self, i: int, layer: GpuLayer, x: GpuVector) -> int:
+        places, gpu, predictor = self._places, self._gpu, layer.predictor
         if predictor is None or (predictor.low_rank is None and predictor.copy is None):
             return 0
         self._begin("predictor")
@@ -181,24 +181,24 @@ class TokenSteps:
         if (part := predictor.low_rank) is not None:
             source = places.stream if predictor.reads_residual else x
             if part.a.reads_bytes and source is places.stream and x is not places.stream:
-                self._do(partial(card.quantise, source))
+                self._do(partial(gpu.quantise, source))
             inner = places.inner_of(part.a.n_rows)
-            self._do(partial(card.multiply, (part.a,), source, (inner.values,), (part.a_bias,), relu=True))
+            self._do(partial(gpu.multiply, (part.a,), source, (inner.values,), (part.a_bias,), relu=True))
             if part.b.reads_bytes:
-                self._do(partial(card.quantise, inner))
+                self._do(partial(gpu.quantise, inner))
             among = places.bits if copy is None else places.first_bits
-            self._do(partial(card.expect, part.b, inner, part.b_bias, part.threshold, among))
+            self._do(partial(gpu.expect, part.b, inner, part.b_bias, part.threshold, among))
         if copy is None:
             return among
         if copy.signed_input:
-            self._do(partial(card.signs, x, places.signs))
+            self._do(partial(gpu.signs, x, places.signs))
             x = places.signs
         copied = self._counts_of(i) + 4 * (COUNTS - 1)
-        self._do(partial(card.expect, copy.matrix, x, copy.bias, copy.threshold, places.bits, among, copied))
+        self._do(partial(gpu.expect, copy.matrix, x, copy.bias, copy.threshold, places.bits, among, copied))
         return places.bits
 
-    def _hot(self, i: int, layer: CardLayer, x: CardVector, bits: int) -> None:
-        places, card, config = self._places, self._card, self._config
+    def _hot(self, i: int, layer: GpuLayer, x: GpuVector, bits: int) -> None:
+        places, gpu, config = self._places, self._gpu, self._config
         parts = places.parts
         self._begin("ffn")
         for block in layer.blocks:
@@ -207,10 +207,10 @@ class TokenSteps:
             threshold = config.activation_threshold
             gate_first = config.gated and config.has_zeros and not bits and self._mode != "dense"
             self._do(partial(
-                card.hidden, block, x, bits, self._activation, threshold, places.h, self._counts_of(i), gate_first
+                gpu.hidden, block, x, bits, self._activation, threshold, places.h, self._counts_of(i), gate_first
             ))  # fmt: skip
-            self._do(partial(card.down, block, places.h, parts))
-            parts += 4 * card.down_parts(block) * config.d_model
+            self._do(partial(gpu.down, block, places.h, parts))
+            parts += 4 * gpu.down_parts(block) * config.d_model
         if layer.blocks:
             self._pending.parts = places.parts
             self._pending.n_parts = (parts - places.parts) // (4 * config.d_model)
@@ -219,22 +219,22 @@ class TokenSteps:
         elif layer.down_bias and i not in self._by_processor:
             self._pending.others.append(layer.down_bias)
 
-    def _whole(self, i: int, layer: CardLayer, x: CardVector) -> None:
+    def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
         """All neurons, into `added`."""
-        places, card, config, whole = self._places, self._card, self._config, layer.whole
-        assert whole is not None, "the block is on the card"
+        places, gpu, config, whole = self._places, self._gpu, self._config, layer.whole
+        assert whole is not None, "the block is on the GPU"
         up = 0
         if whole.gate is None:
-            self._do(partial(card.multiply, (whole.up,), x, (places.first,), (whole.up_bias,)))
+            self._do(partial(gpu.multiply, (whole.up,), x, (places.first,), (whole.up_bias,)))
         else:
             up = places.up
             outs, biases = (places.first, up), (whole.gate_bias, whole.up_bias)
-            self._do(partial(card.multiply, (whole.gate, whole.up), x, outs, biases))
+            self._do(partial(gpu.multiply, (whole.gate, whole.up), x, outs, biases))
         self._do(partial(
-            card.activate, places.first, up, config.d_ff, self._activation, config.activation_threshold, places.hidden,
+            gpu.activate, places.first, up, config.d_ff, self._activation, config.activation_threshold, places.hidden,
             self._counts_of(i),
         ))  # fmt: skip
-        self._do(partial(card.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
+        self._do(partial(gpu.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
         self._pending.others.append(places.added)
 
     # -------------------------------------------------------------- the end
@@ -247,9 +247,9 @@ class TokenSteps:
             self._advance(self._model.final_norm, final)
             return
         self._advance()
-        self._do(partial(self._card.copy, places.stream.values, final.values, final.n))
+        self._do(partial(self._gpu.copy, places.stream.values, final.values, final.n))
         if final.bytes:
-            self._do(partial(self._card.quantise, final))
+            self._do(partial(self._gpu.quantise, final))
 
     def tell_hidden(self) -> None:
         """What the head would read, to the processor, and what was counted."""
@@ -258,34 +258,34 @@ class TokenSteps:
 
     def head(self) -> None:
         """The logits of what the head reads."""
-        model, places, card = self._model, self._places, self._card
-        assert model.head is not None, "the head is on the card"
+        model, places, gpu = self._model, self._places, self._gpu
+        assert model.head is not None, "the head is on the GPU"
         hidden = places.final
         if model.project_out is not None:
             hidden = places.narrow
-            self._do(partial(card.multiply, (model.project_out,), places.final, (hidden.values,)))
+            self._do(partial(gpu.multiply, (model.project_out,), places.final, (hidden.values,)))
             if hidden.bytes:
-                self._do(partial(card.quantise, hidden))
-        self._do(partial(card.multiply, (model.head,), hidden, (places.logits,)))
+                self._do(partial(gpu.quantise, hidden))
+        self._do(partial(gpu.multiply, (model.head,), hidden, (places.logits,)))
         if self._config.logit_softcap is not None:
-            self._do(partial(card.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
+            self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
     def tell_logits(self) -> None:
         """The logits to the processor, and what was counted, which lies behind them."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
         self._do(partial(
-            self._card.publish, shared.flag.address, places.epoch, places.logits, shared.logits.address, words
+            self._gpu.publish, shared.flag.address, places.epoch, places.logits, shared.logits.address, words
         ))  # fmt: skip
 
     def head_alone(self) -> None:
         """The logits of a hidden state that the processor has left, for whoever waits for the stream."""
         places, shared, d = self._places, self._shared, self._config.d_model
-        self._do(partial(self._card.copy, shared.hidden.address, places.final.values, d))
+        self._do(partial(self._gpu.copy, shared.hidden.address, places.final.values, d))
         if places.final.bytes:
-            self._do(partial(self._card.quantise, places.final))
+            self._do(partial(self._gpu.quantise, places.final))
         self.head()
-        self._do(partial(self._card.copy, places.logits, shared.logits.address, len(shared.logits.array)))
+        self._do(partial(self._gpu.copy, places.logits, shared.logits.address, len(shared.logits.array)))
 
     # -------------------------------------------------------------- pieces
 
@@ -302,32 +302,32 @@ class TokenSteps:
 
     def _counts(self) -> None:
         words = COUNTS * self._config.n_layers
-        self._do(partial(self._card.copy, self._places.counts, self._shared.counts.address, words))
+        self._do(partial(self._gpu.copy, self._places.counts, self._shared.counts.address, words))
 
     def _publish(self, values: int, to: int, bits: int = 0, without: int = 0) -> None:
         shared = self._shared
         self._do(partial(
-            self._card.publish, shared.flag.address, self._places.epoch, values, to, self._config.d_model, bits,
+            self._gpu.publish, shared.flag.address, self._places.epoch, values, to, self._config.d_model, bits,
             without if bits else 0, shared.bits.address if bits else 0, -(-self._config.d_ff // 32) if bits else 0,
         ))  # fmt: skip
 
-    def _advance(self, norm: CardNorm | None = None, to: CardVector | None = None) -> None:
+    def _advance(self, norm: GpuNorm | None = None, to: GpuVector | None = None) -> None:
         """What is pending into the stream, and the stream's norm into `to`."""
         pending, self._pending = self._pending, _Pending()
-        places, card, d = self._places, self._card, self._config.d_model
+        places, gpu, d = self._places, self._gpu, self._config.d_model
         parts, n_parts, others = pending.parts, pending.n_parts, tuple(pending.others)
         if pending.through is not None:
-            added = CardVector(d, places.added)
+            added = GpuVector(d, places.added)
             if others == (places.added,):
-                self._do(partial(card.norm, places.added, pending.through, added))
+                self._do(partial(gpu.norm, places.added, pending.through, added))
             else:
-                self._do(partial(card.copy, places.zeros, places.added, d))
-                self._do(partial(card.advance, places.added, d, parts, n_parts, others, pending.through, added))
+                self._do(partial(gpu.copy, places.zeros, places.added, d))
+                self._do(partial(gpu.advance, places.added, d, parts, n_parts, others, pending.through, added))
             parts, n_parts, others = 0, 0, (places.added,)
         stream = places.stream
         if pending.closing is not None:
-            self._do(partial(card.advance, stream.values, d, parts, n_parts, others, pending.closing, stream))
+            self._do(partial(gpu.advance, stream.values, d, parts, n_parts, others, pending.closing, stream))
             if norm is not None and to is not None:
-                self._do(partial(card.norm, stream.values, norm, to))
+                self._do(partial(gpu.norm, stream.values, norm, to))
         elif parts or others or norm is not None:
-            self._do(partial(card.advance, stream.values, d, parts, n_parts, others, norm, to))
+            self._do(partial(gpu.advance, stream.values, d, parts, n_parts, others, norm, to))

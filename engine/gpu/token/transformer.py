@@ -1,7 +1,7 @@
-"""A model's graph where a card computes with the processor: every token goes through the program of both.
+"""A model's graph where a GPU computes with the processor: every token goes through the program of both.
 
 What generation, evaluation and measurements ask of a Transformer; its layers cannot be run one by one. A long prompt
-goes another way where somebody has one (CardPrefill).
+goes another way where somebody has one (GpuPrefill).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import DeviceFailedError
-from engine.gpu.token.decode_program import CardDecodeProgram
-from engine.gpu.weights.cache import CardCache
+from engine.gpu.token.decode_program import GpuDecodeProgram
+from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import PIECE_TOKENS, FfnExecutor, Transformer, check_tokens
 from engine.model.weights import ModelWeights
@@ -25,13 +25,13 @@ Look = Callable[[float], None]
 _FIRST_PIECE = 512  # tokens: each piece brings all cold neurons over the bus
 
 
-class CardPrefill(Protocol):
+class GpuPrefill(Protocol):
     """Many positions of a prompt at once. least_tokens: for fewer the program of one token is faster."""
 
     @property
     def least_tokens(self) -> int: ...
 
-    def run(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+    def run(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         """tokens [T] behind what the cache holds, of a sequence of so many -> what the head reads, [T, D], or of the
         last positions only, [1 to T, D].
 
@@ -40,8 +40,8 @@ class CardPrefill(Protocol):
         """
 
 
-class CardTransformer(Transformer):
-    """A Transformer over a CardDecodeProgram. Its caches are CardCaches of the program's region."""
+class GpuTransformer(Transformer):
+    """A Transformer over a GpuDecodeProgram. Its caches are GpuCaches of the program's region."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class CardTransformer(Transformer):
         weights: ModelWeights,
         executor: FfnExecutor,
         operators: Operators,
-        decoder: CardDecodeProgram,
-        many: CardPrefill | None = None,
+        decoder: GpuDecodeProgram,
+        many: GpuPrefill | None = None,
     ) -> None:
         """executor: whose name and counters are the mode's; it computes nothing here. many: for prompts."""
         super().__init__(config, weights, executor, operators, decoder)
@@ -84,10 +84,10 @@ class CardTransformer(Transformer):
         cache: KVCache,
         ahead: int,
         look: Look,
-        run: Callable[[I64, CardCache, int, Look], F32],
+        run: Callable[[I64, GpuCache, int, Look], F32],
     ) -> F32:
         check_tokens(self.config, tokens, cache)
-        assert isinstance(cache, CardCache), "the model's caches are those of its region"
+        assert isinstance(cache, GpuCache), "the model's caches are those of its region"
         length = cache.length + len(tokens) + ahead
         if not self.cache_serves(cache, length):
             earlier = cache.tokens[: cache.length].copy()
@@ -96,7 +96,7 @@ class CardTransformer(Transformer):
                 run(earlier[start : start + PIECE_TOKENS], cache, length, lambda share: None)
         return run(tokens, cache, length, look)
 
-    def _one_by_one(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+    def _one_by_one(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         before, hidden = cache.length, np.empty((len(tokens), self.config.d_model), np.float32)
         try:
             for i, token in enumerate(tokens):
@@ -108,13 +108,13 @@ class CardTransformer(Transformer):
             raise
         return hidden
 
-    def _at_once(self, tokens: I64, cache: CardCache, length: int, look: Look) -> F32:
+    def _at_once(self, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         assert self._many is not None, "who asks has looked"
         try:
             cache.take()
             hidden = self._many.run(tokens, cache, length, look)
         except CudaError as error:
-            raise DeviceFailedError(f"The graphics card failed: {error}.") from error
+            raise DeviceFailedError(f"The GPU failed: {error}.") from error
         cache.tokens[cache.length : cache.length + len(tokens)] = tokens
         cache.sequence_length = length
         cache.advance(len(tokens))

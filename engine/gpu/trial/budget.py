@@ -1,4 +1,4 @@
-"""What this process holds on a card, as NVIDIA's management library tells it, and what a card's context takes.
+"""What this process holds on a GPU, as NVIDIA's management library tells it, and what a GPU's context takes.
 
 It plans nothing: engine/placement/memory_plan.py does.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.machine.graphics import GpuInfo, NvmlUnavailableError, failures, nvml_session, used_bytes
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 
 # A context outside these limits is no context's: another program took or gave memory while ours was made.
 _LEAST_CONTEXT, _MOST_CONTEXT = 100 << 20, 1 << 30
@@ -19,7 +19,7 @@ _CONTEXT_STEP = 16 << 20
 
 
 def process_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What this process holds on NVML's card of that number; None where the driver does not tell, as on Windows and in
+    """What this process holds on NVML's GPU of that number; None where the driver does not tell, as on Windows and in
     some containers."""
     if index is None:
         return None
@@ -37,7 +37,7 @@ def process_bytes(index: int | None, nvml: Any = None) -> int | None:
 
 
 def free_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What nobody holds of NVML's card of that number; None where NVML does not say."""
+    """What nobody holds of NVML's GPU of that number; None where NVML does not say."""
     if index is None:
         return None
     try:
@@ -50,18 +50,16 @@ def free_bytes(index: int | None, nvml: Any = None) -> int | None:
         return None
 
 
-def opened_and_measured(
-    gpu: GpuInfo, open_card: Callable[[GpuInfo], Card], nvml: Any = None
-) -> tuple[Card, int | None]:
-    """The card, opened, and what its context with all kernels takes there; None where that cannot be told.
+def opened_and_measured(info: GpuInfo, open_gpu: Callable[[GpuInfo], Gpu], nvml: Any = None) -> tuple[Gpu, int | None]:
+    """The GPU, opened, and what its context with all kernels takes there; None where that cannot be told.
 
-    Raises: what `open_card` does.
+    Raises: what `open_gpu` does.
     """
-    before = used_bytes(gpu.index, nvml)
-    card = open_card(gpu)
-    own = process_bytes(gpu.index, nvml)
-    after = used_bytes(gpu.index, nvml)
+    before = used_bytes(info.index, nvml)
+    gpu = open_gpu(info)
+    own = process_bytes(info.index, nvml)
+    after = used_bytes(info.index, nvml)
     taken = own if own is not None else None if before is None or after is None else after - before
     if taken is None or not _LEAST_CONTEXT <= taken <= _MOST_CONTEXT:
-        return card, None
-    return card, -(-taken // _CONTEXT_STEP) * _CONTEXT_STEP
+        return gpu, None
+    return gpu, -(-taken // _CONTEXT_STEP) * _CONTEXT_STEP

@@ -1,6 +1,6 @@
-"""Decides whether a model is computed with the graphics card, and says why or why not in words.
+"""Decides whether a model is computed with the GPU, and says why or why not in words.
 
-It opens the card and has it tried out; what then goes there is engine/placement/solver.py's to decide.
+It opens the GPU and has it tried out; what then goes there is engine/placement/solver.py's to decide.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu
 from engine.machine.measured_hardware import remember_context
 from engine.model.model_files import OpenedModel
-from engine.placement.card_bytes import CardBytes
-from native_kernels.cuda.card import Card
-from native_kernels.cuda.layouts import CARD_CODECS, card_codec
+from engine.placement.gpu_bytes import GpuBytes
+from native_kernels.cuda.gpu import Gpu
+from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
 from native_kernels.cuda.token_ops import MAX_HEAD_DIM
@@ -32,21 +32,21 @@ log = logging.getLogger(__name__)
 _OLDEST_CUDA = (12, 0)  # what a driver of OLDEST_DRIVER runs
 
 
-class CardUnusableError(Exception):
-    """The card cannot be used; the message is the reason in words, half a sentence. Never leaves this package."""
+class GpuUnusableError(Exception):
+    """The GPU cannot be used; the message is the reason in words, half a sentence. Never leaves this package."""
 
 
-class CardFullError(CardUnusableError):
+class GpuFullError(GpuUnusableError):
     """The same, because other programs hold its memory: it may be used when they have left it."""
 
 
 @dataclass(frozen=True)
-class OpenedCard:
-    """A card that has been tried out. gpu: with what its context takes. execution: as CardUse has it.
+class OpenedGpu:
+    """A GPU that has been tried out. gpu: with what its context takes. execution: as GpuUse has it.
     cpu_bytes_per_s: how fast the processor reads its memory; None: unknown."""
 
-    card: Card
-    gpu: GpuInfo
+    gpu: Gpu
+    info: GpuInfo
     execution: self_test.Execution
     reasons: tuple[str, ...] = ()
     cpu_bytes_per_s: float | None = None
@@ -55,38 +55,38 @@ class OpenedCard:
 def candidate(
     engine: EngineConfig, opened: OpenedModel, profile: HardwareProfile, backend: Backend
 ) -> tuple[GpuInfo | None, str]:
-    """The card that might be used, or None and why not, in one sentence. Touches no card.
+    """The GPU that might be used, or None and why not, in one sentence. Touches no GPU.
 
-    Raises: DeviceUnavailableError where the card was asked for by name.
+    Raises: DeviceUnavailableError where the GPU was asked for by name.
     """
     if engine.device == "cpu":
         return None, "The processor computes, as asked"
-    gpu, words = choose_gpu(profile)
-    reason = _why_not(opened, backend) if gpu is not None else words.removesuffix(".")
+    info, words = choose_gpu(profile)
+    reason = _why_not(opened, backend) if info is not None else words.removesuffix(".")
     if not reason:
-        return gpu, words
+        return info, words
     refuse(engine, reason.removeprefix("CPU only: "))
     return None, reason
 
 
 def refuse(engine: EngineConfig, reason: str) -> None:
-    """Raises: DeviceUnavailableError with the reason, where the card was asked for by name; else it is logged."""
+    """Raises: DeviceUnavailableError with the reason, where the GPU was asked for by name; else it is logged."""
     if engine.device == "cuda":
         raise DeviceUnavailableError(f"The GPU cannot be used: {_as_half(reason)}.")
-    log.info("The graphics card is not used: %s", reason)
+    log.info("The GPU is not used: %s", reason)
 
 
 def open_tried(
-    gpu: GpuInfo,
+    info: GpuInfo,
     profile: HardwareProfile,
     threads: int,
     is_this_machine: bool = True,
     cancelled: Callable[[], bool] = lambda: False,
-) -> OpenedCard:
-    """The card with its kernels loaded, once it has shown that it computes rightly. It is the calling thread's.
+) -> OpenedGpu:
+    """The GPU with its kernels loaded, once it has shown that it computes rightly. It is the calling thread's.
 
     Cost: 0.3 s; the first time with a driver also the trial, and some seconds where the kernels must be compiled.
-    Raises: CardUnusableError, and Cancelled between two files of kernels; nothing is held then.
+    Raises: GpuUnusableError, and Cancelled between two files of kernels; nothing is held then.
     """
 
     def look() -> None:
@@ -96,39 +96,39 @@ def open_tried(
     look()
     try:
         with interrupted_by(look):
-            card, context = budget.opened_and_measured(gpu, open_card)
+            gpu, context = budget.opened_and_measured(info, open_gpu)
     except CudaUnavailableError as error:
-        raise CardUnusableError(str(error)) from error
+        raise GpuUnusableError(str(error)) from error
     except NoMachineCodeError as error:
-        raise CardUnusableError(str(error)) from error
+        raise GpuUnusableError(str(error)) from error
     except CudaOutOfMemoryError as error:
-        raise CardUnusableError(f"other programs use the memory of {gpu.name} ({error})") from error
+        raise GpuUnusableError(f"other programs use the memory of {info.name} ({error})") from error
     except CudaError as error:
-        raise CardUnusableError(f"{gpu.name} does not work ({error})") from error
+        raise GpuUnusableError(f"{info.name} does not work ({error})") from error
     try:
         look()
         with interrupted_by(look):
-            findings = self_test.tried(card, gpu.uuid or gpu.name, gpu.driver or "")
+            findings = self_test.tried(gpu, info.uuid or info.name, info.driver or "")
         use = self_test.decide(findings, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else threads)
         if not use.usable:
-            raise CardUnusableError(_as_half(use.reasons[0]))
-        if context is not None and context != gpu.context_bytes:
-            known = replace(gpu, context_bytes=max(context, gpu.context_bytes or 0))
-            gpu = known
+            raise GpuUnusableError(_as_half(use.reasons[0]))
+        if context is not None and context != info.context_bytes:
+            known = replace(info, context_bytes=max(context, info.context_bytes or 0))
+            info = known
             if is_this_machine:
                 remember_context(profile, known)
     except BaseException:
-        card.close()
+        gpu.close()
         raise
-    return OpenedCard(card, gpu, use.execution, use.reasons, profile.cpu.bytes_per_s)
+    return OpenedGpu(gpu, info, use.execution, use.reasons, profile.cpu.bytes_per_s)
 
 
-def open_card(gpu: GpuInfo) -> Card:
-    """The card with its context and kernels.
+def open_gpu(info: GpuInfo) -> Gpu:
+    """The GPU with its context and kernels.
 
     Raises: CudaUnavailableError, CudaError, NoMachineCodeError; nothing is held then.
     """
-    from native_kernels.cuda.cuda_card import CudaCard
+    from native_kernels.cuda.cuda_gpu import CudaGpu
     from native_kernels.cuda.runtime.driver import Device, driver
 
     known = driver()
@@ -137,30 +137,30 @@ def open_card(gpu: GpuInfo) -> Card:
         raise CudaUnavailableError(
             f"the NVIDIA driver is too old: it runs CUDA {newest}, and driver {OLDEST_DRIVER} or newer is needed"
         )
-    device = next((one for one in map(Device, range(known.n_devices)) if one.uuid == gpu.uuid), None)
+    device = next((one for one in map(Device, range(known.n_devices)) if one.uuid == info.uuid), None)
     if device is None:
-        raise CudaUnavailableError(f"CUDA does not see {gpu.name}")
-    return CudaCard(device)
+        raise CudaUnavailableError(f"CUDA does not see {info.name}")
+    return CudaGpu(device)
 
 
 def missing_codecs(opened: OpenedModel) -> tuple[str, ...]:
-    """The codecs of the model's matrices that cards have no kernels for."""
+    """The codecs of the model's matrices that GPUs have no kernels for."""
     used = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
-    return tuple(sorted(codec for codec in map(card_codec, used) if codec not in CARD_CODECS))
+    return tuple(sorted(codec for codec in map(gpu_codec, used) if codec not in GPU_CODECS))
 
 
 def _why_not(opened: OpenedModel, backend: Backend) -> str:
-    """Why nothing of the model can be on any card, in one sentence; empty where something can."""
+    """Why nothing of the model can be on any GPU, in one sentence; empty where something can."""
     if opened.config.n_experts:
         return "The neurons of experts are computed on the CPU alone"
     if backend.kernels is None:
-        return f"The card works beside the processor's kernels, and those do not run: {_as_half(backend.reason)}"
+        return f"The GPU works beside the processor's kernels, and those do not run: {_as_half(backend.reason)}"
     if opened.config.head_dim > MAX_HEAD_DIM:
         return f"There are no kernels for attention heads of {opened.config.head_dim} numbers"
-    sizes = CardBytes.of(opened, "mapped", opened.down_is_row_wise)
+    sizes = GpuBytes.of(opened, "mapped", opened.down_is_row_wise)
     if not np.any(sizes.possible):
         codecs = ", ".join(codec.upper() for codec in missing_codecs(opened))
-        return f"No layer of the model is stored as cards read it: there are no kernels for {codecs}"
+        return f"No layer of the model is stored as GPUs read it: there are no kernels for {codecs}"
     return ""
 
 

@@ -1,7 +1,7 @@
-"""Every family of a card's kernels against NumPy on small cases: whether this card, with this driver, computes right.
+"""Every family of a GPU's kernels against NumPy on small cases: whether this GPU, with this driver, computes right.
 
 The answer is words for what is wrong, or nothing. Speed is not looked at, and sizes are small: tests, not this, look
-at edges. What the card computes from rounded numbers is checked against the card's own rounded numbers, which are
+at edges. What the GPU computes from rounded numbers is checked against the GPU's own rounded numbers, which are
 looked at first.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.gpu.trial.trial import CardTrial
+from engine.gpu.trial.trial import GpuTrial
 from native_kernels.backend import F32
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.card import Card, CardBlock, CardKv, CardNorm, CardVector
+from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuKv, GpuNorm, GpuVector
 from native_kernels.reference import ReferenceOperators
 
 _OPS = ReferenceOperators()
@@ -25,14 +25,14 @@ _ROWS = 70  # not a multiple of anything
 _CODECS = ("f16", "q8_0", "q4_0", "q4_k", "q6_k")
 _HALVES = {"q4_k": (0, 2), "q6_k": (208,)}  # where a block that is only read has its float16 scales
 _CLOSE = 2e-5  # of the sum of the magnitudes that were added up: thirty times what float32 rounds off
-_SOFT = 2e-3  # of values that go through an exponential of the card's
+_SOFT = 2e-3  # of values that go through an exponential of the GPU's
 
 
-def check_products(trial: CardTrial) -> str:
+def check_products(trial: GpuTrial) -> str:
     """Products in every codec, rounded vectors and all; then expectations."""
     x = trial.numbers(_WIDTH)
     vector = trial.vector(x)
-    trial.card.quantise(vector)
+    trial.gpu.quantise(vector)
     if wrong := _rounded_wrongly(trial, vector, x):
         return wrong
     for codec in _CODECS:
@@ -42,13 +42,13 @@ def check_products(trial: CardTrial) -> str:
         seen = trial.as_multiplied(vector, matrix)
         bias = trial.numbers(_ROWS)
         out = trial.room(4 * _ROWS)
-        trial.card.multiply([matrix], vector, [out], [trial.put(bias)])
+        trial.gpu.multiply([matrix], vector, [out], [trial.put(bias)])
         wanted = weights.astype(np.float64) @ seen + bias
         size = np.abs(weights) @ np.abs(seen) + np.abs(bias)
         if _differs(trial.take(out, _ROWS), wanted, size, _CLOSE):
             return f"products of {codec} rows are wrong"
         bits = trial.room(4 * _words(_ROWS))
-        trial.card.expect(matrix, vector, 0, 0.0, bits)
+        trial.gpu.expect(matrix, vector, 0, 0.0, bits)
         product = weights.astype(np.float64) @ seen
         unsure = np.abs(product) < _CLOSE * size
         if np.any((_bits(trial.take(bits, _words(_ROWS), np.uint32), _ROWS) != (product >= 0)) & ~unsure):
@@ -56,21 +56,21 @@ def check_products(trial: CardTrial) -> str:
     return ""
 
 
-def check_neurons(trial: CardTrial) -> str:
+def check_neurons(trial: GpuTrial) -> str:
     """Hidden values of the neurons that are asked for, their counts, and the sum of their rows of down."""
     slots, neurons = 40, 64
     for codec in ("f16", "q4_0"):
         gate, up, down = (_rows_of(trial, codec, slots, _WIDTH) for _ in range(3))
         places = trial.random.permutation(neurons)[:slots].astype(np.int32)
         fired, counts, h = trial.room(4 * slots), trial.room(12), trial.room(4 * slots)
-        block = CardBlock(
+        block = GpuBlock(
             trial.matrix(gate, codec, _WIDTH), trial.matrix(up, codec, _WIDTH), trial.matrix(down, codec, _WIDTH),
             0, 0, trial.put(places), fired,
         )  # fmt: skip
         wanted_bits = trial.random.integers(0, 1 << 32, _words(neurons), dtype=np.uint32)
         asked = _bits(wanted_bits, neurons)[places]
         vector = trial.vector(trial.numbers(_WIDTH))
-        trial.card.quantise(vector)
+        trial.gpu.quantise(vector)
         assert block.gate is not None
         seen = trial.as_multiplied(vector, block.gate)
         first = np.where(asked, ROW_CODECS[codec].decode(gate).astype(np.float64) @ seen, 0.0)
@@ -78,32 +78,32 @@ def check_neurons(trial: CardTrial) -> str:
         hidden = np.where(first > 0, first * second, 0.0)
         bits = trial.put(wanted_bits)
         for gate_first in (False, True):
-            trial.card.fill(counts, 0, 12)
-            trial.card.fill(fired, 0, 4 * slots)
-            trial.card.hidden(block, vector, bits, "relu", 0.0, h, counts, gate_first)
+            trial.gpu.fill(counts, 0, 12)
+            trial.gpu.fill(fired, 0, 4 * slots)
+            trial.gpu.hidden(block, vector, bits, "relu", 0.0, h, counts, gate_first)
             found = trial.take(h, slots)
             if _differs(found, hidden, 1 + np.abs(hidden), 1e-3):
                 return f"neurons of {codec} rows are wrong"
             opened = np.count_nonzero(first > 0)
             if trial.take(counts, 3, np.uint32).tolist() != [np.count_nonzero(asked), opened, opened]:
                 return f"neurons of {codec} rows are counted wrong"
-        n_parts = trial.card.down_parts(block)
+        n_parts = trial.gpu.down_parts(block)
         parts, stream = trial.room(4 * n_parts * _WIDTH), trial.put(np.zeros(_WIDTH, np.float32))
-        trial.card.down(block, h, parts)
-        trial.card.advance(stream, _WIDTH, parts, n_parts)
+        trial.gpu.down(block, h, parts)
+        trial.gpu.advance(stream, _WIDTH, parts, n_parts)
         rows = ROW_CODECS[codec].decode(down)
         if _differs(trial.take(stream, _WIDTH), found @ rows.astype(np.float64), np.abs(found) @ np.abs(rows), _CLOSE):
             return f"sums over neurons of {codec} rows are wrong"
     return ""
 
 
-def check_stream(trial: CardTrial) -> str:
+def check_stream(trial: GpuTrial) -> str:
     """What carries a token from layer to layer: sums, norms and the activation of a whole block."""
     x, parts, other = trial.numbers(_WIDTH), trial.numbers(3 * _WIDTH), trial.numbers(_WIDTH)
     weight = trial.numbers(_WIDTH)
     stream, to = trial.put(x), trial.vector(np.zeros(_WIDTH, np.float32))
-    norm = CardNorm("rms", trial.put(weight), 0, 1e-5)
-    trial.card.advance(stream, _WIDTH, trial.put(parts), 3, [trial.put(other)], norm, to)
+    norm = GpuNorm("rms", trial.put(weight), 0, 1e-5)
+    trial.gpu.advance(stream, _WIDTH, trial.put(parts), 3, [trial.put(other)], norm, to)
     wanted = x + parts.reshape(3, -1).sum(axis=0) + other
     if _differs(trial.take(stream, _WIDTH), wanted, 1 + np.abs(wanted), _CLOSE):
         return "sums of the layers are wrong"
@@ -113,22 +113,22 @@ def check_stream(trial: CardTrial) -> str:
     if wrong := _rounded_wrongly(trial, to, trial.take(to.values, _WIDTH)):
         return wrong
     first, up, counts = trial.put(x), trial.put(other), trial.put(np.zeros(3, np.uint32))
-    trial.card.activate(first, up, _WIDTH, "silu", 0.0, to, counts)
+    trial.gpu.activate(first, up, _WIDTH, "silu", 0.0, to, counts)
     hidden = _OPS.silu(x) * other
     if _differs(trial.take(to.values, _WIDTH), hidden, 1 + np.abs(hidden), _SOFT):
         return "activations are wrong"
-    trial.card.softcap(first, _WIDTH, 2.0)
+    trial.gpu.softcap(first, _WIDTH, 2.0)
     if _differs(trial.take(first, _WIDTH), _OPS.softcap(x, 2.0), np.ones(_WIDTH), _SOFT):
         return "capped numbers are wrong"
     return ""
 
 
-def check_attention(trial: CardTrial) -> str:
+def check_attention(trial: GpuTrial) -> str:
     """Some positions one after the other: rotated, kept, looked back at."""
     heads, kv_heads, size, capacity, positions = 4, 2, 64, 16, 6
     angles, frequencies = trial.room(4 * size), 10000.0 ** -(np.arange(size // 2) / (size / 2))
     turns = trial.put(frequencies)
-    kv = CardKv(
+    kv = GpuKv(
         "f16", trial.room(2 * kv_heads * capacity * size), trial.room(2 * kv_heads * capacity * size), 0, 0,
         kv_heads, size, capacity,
     )  # fmt: skip
@@ -138,9 +138,9 @@ def check_attention(trial: CardTrial) -> str:
         state = trial.put(np.array([position], np.int32))
         qkv = trial.numbers((heads + 2 * kv_heads) * size)
         at = trial.put(qkv)
-        trial.card.angles(state, turns, 1.0, size // 2, angles)
-        trial.card.rotate_and_store(at, heads, kv, state, angles, size // 2, "halves", None, None)
-        trial.card.attend(at, heads, kv, state, to, size**-0.5, None, None)
+        trial.gpu.angles(state, turns, 1.0, size // 2, angles)
+        trial.gpu.rotate_and_store(at, heads, kv, state, angles, size // 2, "halves", None, None)
+        trial.gpu.attend(at, heads, kv, state, to, size**-0.5, None, None)
         found = trial.take(to.values, heads * size)
         rows = qkv.reshape(1, -1, size)
         angle = position * frequencies
@@ -155,20 +155,20 @@ def check_attention(trial: CardTrial) -> str:
     return ""
 
 
-CHECKS: tuple[Callable[[CardTrial], str], ...] = (check_products, check_neurons, check_stream, check_attention)
+CHECKS: tuple[Callable[[GpuTrial], str], ...] = (check_products, check_neurons, check_stream, check_attention)
 
 
-def failures_of(card: Card, checks: Sequence[Callable[[CardTrial], str]] = CHECKS) -> tuple[str, ...]:
-    """What the card computes wrong, in words; nothing where all is well.
+def failures_of(gpu: Gpu, checks: Sequence[Callable[[GpuTrial], str]] = CHECKS) -> tuple[str, ...]:
+    """What the GPU computes wrong, in words; nothing where all is well.
 
     Cost: some ms, and once for every driver up to some seconds to compile the kernels.
-    Raises: CudaError, NoMachineCodeError, SlowCardError.
+    Raises: CudaError, NoMachineCodeError, SlowGpuError.
     """
-    with CardTrial(card) as trial:
+    with GpuTrial(gpu) as trial:
         return tuple(wrong for check in checks if (wrong := check(trial)))
 
 
-def _rounded_wrongly(trial: CardTrial, vector: CardVector, x: F32) -> str:
+def _rounded_wrongly(trial: GpuTrial, vector: GpuVector, x: F32) -> str:
     """Whether the 8-bit form is x to half a step, with the sums that belong to it."""
     rounded, scales, sums = trial.eight_bits(vector)
     back = rounded.reshape(-1, 32) * scales[:, None]
@@ -185,7 +185,7 @@ def _differs(found: NDArray[Any], wanted: NDArray[Any], size: NDArray[Any], shar
     return not bool(np.all(np.abs(found - wanted) <= share * size))
 
 
-def _rows_of(trial: CardTrial, codec: str, n_rows: int, n_cols: int) -> NDArray[np.uint8]:
+def _rows_of(trial: GpuTrial, codec: str, n_rows: int, n_cols: int) -> NDArray[np.uint8]:
     """Rows u8 [n_rows, row bytes] that decode to numbers of about one."""
     kind = ROW_CODECS[codec]
     if kind.can_encode:

@@ -1,9 +1,9 @@
-"""Whether a card can be worked with on this machine, and how: tried out once for every driver, card and build.
+"""Whether a GPU can be worked with on this machine, and how: tried out once for every driver, GPU and build.
 
 Its kernels are held against NumPy, exchanges with the processor are made and every number of them looked at, and what
 an exchange and the bus take is measured. `decide` says what follows from that, in words too. What went well is kept in
-the user's cache; what went wrong is tried again at the next start. How fast the card computes is not looked at
-(engine/machine/card_speed.py), nor does this know which models fit on it.
+the user's cache; what went wrong is tried again at the next start. How fast the GPU computes is not looked at
+(engine/machine/gpu_speed.py), nor does this know which models fit on it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Literal
 import numpy as np
 
 from engine.gpu.trial.kernel_checks import failures_of
-from engine.gpu.trial.trial import CardTrial, SlowCardError
+from engine.gpu.trial.trial import GpuTrial, SlowGpuError
 from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.handover import LATE, await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, cache_folder
 
@@ -44,14 +44,14 @@ _BUS_BYTES = 16 << 20
 _BUS_ROUNDS = 4
 _SHARED_S = 1e-3  # an exchange that takes so long waited for somebody else's work
 _FILE = "card-tests.json"
-_KEPT = 8  # results, for machines whose cards or drivers change
+_KEPT = 8  # results, for machines whose GPUs or drivers change
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a card did when it was tried. failures: in words, empty where all was well. captures: whether work can be
+    """What a GPU did when it was tried. failures: in words, empty where all was well. captures: whether work can be
     captured and launched again. exchange_s, slow_exchange_s: from a launch to its flag, the median and what 99 of 100
-    stay below. host_bytes_per_s: pinned memory to the card. Figures of a card that failed are 0.
+    stay below. host_bytes_per_s: pinned memory to the GPU. Figures of a GPU that failed are 0.
     """
 
     failures: tuple[str, ...] = ()
@@ -62,9 +62,9 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class CardUse:
-    """How to work with a card. execution: by captured work cut where the processor has something to do, or operator by
-    operator. most_threads: of the processor, while the card works. reasons: one sentence for every decision.
+class GpuUse:
+    """How to work with a GPU. execution: by captured work cut where the processor has something to do, or operator by
+    operator. most_threads: of the processor, while the GPU works. reasons: one sentence for every decision.
     """
 
     usable: bool
@@ -73,13 +73,13 @@ class CardUse:
     reasons: tuple[str, ...]
 
 
-def decide(findings: Findings, processors: int) -> CardUse:
+def decide(findings: Findings, processors: int) -> GpuUse:
     """What follows from the findings on a machine where so many logical processors can be used."""
     most = max(1, processors - 1)
     if findings.failures:
         why = "; ".join(findings.failures)
-        return CardUse(False, "eager", most, (f"The card failed its test, so the processor computes: {why}.",))
-    reasons = [f"The card computed what the processor computes, in {N_EXCHANGES} exchanges too."]
+        return GpuUse(False, "eager", most, (f"The GPU failed its test, so the processor computes: {why}.",))
+    reasons = [f"The GPU computed what the processor computes, in {N_EXCHANGES} exchanges too."]
     if findings.captures:
         reasons.append(
             f"Work is captured up to each exchange, which takes {1e6 * findings.exchange_s:.0f} us "
@@ -88,17 +88,17 @@ def decide(findings: Findings, processors: int) -> CardUse:
     else:
         reasons.append("Operators are launched one by one, because the driver captures no work.")
     if findings.slow_exchange_s > _SHARED_S:
-        reasons.append("Some exchanges waited: the card also works for a screen or another program.")
+        reasons.append("Some exchanges waited: the GPU also works for a screen or another program.")
     reasons.append(
-        f"At most {most} of {processors} processors wait for the card at once, so that one is left for its driver."
+        f"At most {most} of {processors} processors wait for the GPU at once, so that one is left for its driver."
     )
-    return CardUse(True, "segments" if findings.captures else "eager", most, tuple(reasons))
+    return GpuUse(True, "segments" if findings.captures else "eager", most, tuple(reasons))
 
 
-def tried(card: Card, uuid: str, driver: str, folder: Path | None = None) -> Findings:
-    """What is known of the card, or what is found now. uuid, driver: whatever names the card and its driver's version.
+def tried(gpu: Gpu, uuid: str, driver: str, folder: Path | None = None) -> Findings:
+    """What is known of the GPU, or what is found now. uuid, driver: whatever names the GPU and its driver's version.
 
-    folder: where results are kept; None: the user's cache. The card must be the calling thread's.
+    folder: where results are kept; None: the user's cache. The GPU must be the calling thread's.
     Cost: nothing where it is known; else 0.2 to 0.5 s, and some seconds more where the kernels must be compiled.
     """
     folder = folder or cache_folder()
@@ -107,26 +107,26 @@ def tried(card: Card, uuid: str, driver: str, folder: Path | None = None) -> Fin
     if isinstance(known, dict):
         with contextlib.suppress(KeyError, TypeError, ValueError):
             return _from_json(known)
-    findings = find(card)
+    findings = find(gpu)
     if folder is not None and not findings.failures:
         _keep(folder, key, findings)
     return findings
 
 
-def find(card: Card, failures: Callable[[Card], tuple[str, ...]] = failures_of) -> Findings:
-    """Tries the card out. Whatever goes wrong is among the failures, nothing is raised.
+def find(gpu: Gpu, failures: Callable[[Gpu], tuple[str, ...]] = failures_of) -> Findings:
+    """Tries the GPU out. Whatever goes wrong is among the failures, nothing is raised.
 
-    Cost: 0.2 to 0.5 s where the kernels are compiled; a card that does not answer is given 5 s.
+    Cost: 0.2 to 0.5 s where the kernels are compiled; a GPU that does not answer is given 5 s.
     """
     try:
-        wrong = failures(card)
+        wrong = failures(gpu)
         if wrong:
             return Findings(wrong)
-        with CardTrial(card) as trial:
+        with GpuTrial(gpu) as trial:
             rate = _host_rate(trial)
             return _exchanges(trial, rate)
-    except (CudaError, CudaUnavailableError, NoMachineCodeError, SlowCardError) as error:
-        log.info("the card failed its test", exc_info=True)
+    except (CudaError, CudaUnavailableError, NoMachineCodeError, SlowGpuError) as error:
+        log.info("the GPU failed its test", exc_info=True)
         return Findings((str(error),))
 
 
@@ -145,12 +145,12 @@ def sources_digest() -> str:
 # ------------------------------------------------------------------ exchanges and the bus
 
 
-def _exchanges(trial: CardTrial, host_rate: float) -> Findings:
+def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
     """Numbers and bits to the processor and numbers back, launched and awaited as a token does it; every one checked.
 
-    The card adds what the processor left there: whole numbers, so that every sum is exact.
+    The GPU adds what the processor left there: whole numbers, so that every sum is exact.
     """
-    card, n_bytes = trial.card, 4 * _WIDTH
+    gpu, n_bytes = trial.gpu, 4 * _WIDTH
     shared = trial.pinned(2 * n_bytes + 4 * _WORDS + 128)
     out = shared.as_array(np.float32, _WIDTH)
     back = shared.as_array(np.float32, _WIDTH, n_bytes)
@@ -162,20 +162,18 @@ def _exchanges(trial: CardTrial, host_rate: float) -> Findings:
     bits_at, hot_at, address = trial.put(bits), trial.put(hot), shared.device_address
 
     def layer() -> None:
-        card.advance(stream, _WIDTH, others=[address + n_bytes])
-        card.publish(address + at, epoch, stream, address, _WIDTH, bits_at, hot_at, address + 2 * n_bytes, _WORDS)
+        gpu.advance(stream, _WIDTH, others=[address + n_bytes])
+        gpu.publish(address + at, epoch, stream, address, _WIDTH, bits_at, hot_at, address + 2 * n_bytes, _WORDS)
 
     seen, stop, status = (aligned_empty(1, np.int64) for _ in range(3))
     wait = await_call(shared.address + at, seen, int(_PATIENCE_S * ticks_per_s()), stop, status)
     trial.settle()
     try:
-        work = trial.closes(card.captured(layer))
+        work = trial.closes(gpu.captured(layer))
     except CudaError:
         log.info("work cannot be captured", exc_info=True)
         work = None
-    calls = (
-        [wait] if work is None else [launch_call(card.launch_function, work.handle, card.stream_handle, status), wait]
-    )
+    calls = [wait] if work is None else [launch_call(gpu.launch_function, work.handle, gpu.stream_handle, status), wait]
     pool = trial.closes(Pool(1))
     program, took, wanted = Program(calls), [], np.zeros(_WIDTH, np.float32)
     for number in range(_WARMING + N_EXCHANGES):
@@ -188,7 +186,7 @@ def _exchanges(trial: CardTrial, host_rate: float) -> Findings:
         pool.run(program)
         took.append(time.perf_counter() - started)
         if status[0]:
-            trial.settle()  # raises what the card itself has to say
+            trial.settle()  # raises what the GPU itself has to say
             late = int(status[0]) == LATE
             return Findings((f"an exchange {'came too late' if late else f'failed with status {int(status[0])}'}",))
         if not (np.array_equal(out, wanted) and np.array_equal(bits_out, bits & ~hot)):
@@ -199,7 +197,7 @@ def _exchanges(trial: CardTrial, host_rate: float) -> Findings:
     )
 
 
-def _host_rate(trial: CardTrial) -> float:
+def _host_rate(trial: GpuTrial) -> float:
     """Bytes a second from pinned memory, the best of some."""
     source, to = trial.pinned(_BUS_BYTES), trial.room(_BUS_BYTES)
     source.as_array(np.uint8, _BUS_BYTES)[:] = 1
@@ -207,7 +205,7 @@ def _host_rate(trial: CardTrial) -> float:
     for _ in range(_BUS_ROUNDS):
         trial.settle()
         started = time.perf_counter()
-        trial.card.upload(to, source.address, _BUS_BYTES)
+        trial.gpu.upload(to, source.address, _BUS_BYTES)
         trial.settle()
         best = min(best, time.perf_counter() - started)
     return _BUS_BYTES / best
@@ -234,7 +232,7 @@ def _keep(folder: Path, key: str, findings: Findings) -> None:
         fresh.write_text(json.dumps(newest, indent=1) + "\n", encoding="utf-8")
         os.replace(fresh, folder / _FILE)
     except OSError as error:
-        log.info("the card's test cannot be kept: %s", error)
+        log.info("the GPU's test cannot be kept: %s", error)
         with contextlib.suppress(OSError):
             fresh.unlink()
 

@@ -1,7 +1,7 @@
-"""The keys and values of a conversation on a card: a model has one region there, which conversations take in turn.
+"""The keys and values of a conversation on a GPU: a model has one region there, which conversations take in turn.
 
 Who takes it brings back what it has computed, and what was there before goes to the host's memory: so that however many
-conversations there are, the card's memory stays what it is. Layers whose home is the processor keep theirs as ever.
+conversations there are, the GPU's memory stays what it is. Layers whose home is the processor keep theirs as ever.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import HostMemoryError
 from engine.model.kv_cache import KVCache
 from native_kernels.backend import U8
-from native_kernels.cuda.card import Card, CardKv
+from native_kernels.cuda.gpu import Gpu, GpuKv
 from native_kernels.kv_blocks import GROUP
 
 SLOT_STEP = 8  # positions, so that every slot begins on 16 bytes
@@ -24,12 +24,12 @@ _NUMBER_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 class KvRegion:
-    """A model's keys and values on the card, and whose they are. rows: of every layer, which of the blocks in the
-    host's memory are its own; None where its home is the card."""
+    """A model's keys and values on the GPU, and whose they are. rows: of every layer, which of the blocks in the
+    host's memory are its own; None where its home is the GPU."""
 
-    def __init__(self, card: Card, layers: list[CardKv | None], codec: KvCodec) -> None:
+    def __init__(self, gpu: Gpu, layers: list[GpuKv | None], codec: KvCodec) -> None:
         """layers: [L], None for those whose home is the processor; their codec is this one too."""
-        self.card = card
+        self.gpu = gpu
         self.codec: KvCodec = codec
         self.layers = layers
         at_home = [kv for kv in layers if kv is not None]
@@ -37,18 +37,18 @@ class KvRegion:
         self.capacity = min((kv.capacity for kv in at_home), default=0)
         places = iter(range(len(layers)))
         self.rows: tuple[int | None, ...] = tuple(None if kv is not None else next(places) for kv in layers)
-        self._owner: weakref.ref[CardCache] | None = None
-        self._slots: list[weakref.ref[CardCache]] = []  # of a batch, which has the region together
+        self._owner: weakref.ref[GpuCache] | None = None
+        self._slots: list[weakref.ref[GpuCache]] = []  # of a batch, which has the region together
 
     @property
     def n_on_host(self) -> int:
         """How many layers keep theirs in the host's memory."""
         return sum(row is not None for row in self.rows)
 
-    def take(self, cache: CardCache) -> None:
+    def take(self, cache: GpuCache) -> None:
         """The region becomes the cache's, with what it has computed so far. Between tokens.
 
-        Cost: where it is another's, that one's positions to the host and these to the card.
+        Cost: where it is another's, that one's positions to the host and these to the GPU.
         Raises: CudaError, HostMemoryError.
         """
         owner = None if self._owner is None else self._owner()
@@ -61,7 +61,7 @@ class KvRegion:
         self._owner = weakref.ref(cache)
 
     def forget(self) -> None:
-        """Nobody's from here on, as when the card's memory is given back: what the owner has there goes to the host."""
+        """Nobody's from here on, as when the GPU's memory is given back: what the owner has there goes to the host."""
         owner = None if self._owner is None else self._owner()
         if owner is not None:
             owner.saved = self._saved(owner.length)
@@ -75,7 +75,7 @@ class KvRegion:
         """How many positions each sequence of a batch has here."""
         return self.capacity // batch // SLOT_STEP * SLOT_STEP
 
-    def take_together(self, caches: Sequence[CardCache]) -> None:
+    def take_together(self, caches: Sequence[GpuCache]) -> None:
         """The region becomes the caches', each of which has a slot of it, with what they have computed so far.
 
         Cost: as take; nothing where it is theirs already. Raises: as take; what the caches hold must fit.
@@ -101,9 +101,9 @@ class KvRegion:
             ) from error
         at = saved.ctypes.data
         for address, size in pieces:
-            self.card.download(at, address, size)
+            self.gpu.download(at, address, size)
             at += size
-        self.card.synchronize()
+        self.gpu.synchronize()
         return SavedPositions(saved, length)
 
     def _restore(self, saved: SavedPositions, length: int, first: int = 0) -> None:
@@ -111,9 +111,9 @@ class KvRegion:
         kept, at = saved.data, 0
         wanted = list(self._pieces(length, first))
         for (address, size), (_, saved_size) in zip(wanted, self._pieces(saved.length), strict=True):
-            self.card.upload(address, kept.ctypes.data + at, size)
+            self.gpu.upload(address, kept.ctypes.data + at, size)
             at += saved_size
-        self.card.synchronize()  # the saved bytes may go now
+        self.gpu.synchronize()  # the saved bytes may go now
 
     def _pieces(self, length: int, first: int = 0) -> Iterator[tuple[int, int]]:
         """Where positions from `first` on of every layer, part and head lie, and their bytes."""
@@ -138,8 +138,8 @@ class SavedPositions:
     length: int
 
 
-class CardCache(KVCache):
-    """A KVCache of which the layers at home on the card have theirs in the region, while it is this cache's.
+class GpuCache(KVCache):
+    """A KVCache of which the layers at home on the GPU have theirs in the region, while it is this cache's.
 
     blocks: [layers at home on the processor, H_kv, n_blocks, block_bytes]; whose they are, region.rows says.
     """
@@ -149,8 +149,8 @@ class CardCache(KVCache):
         self.region = region
         if any(row is None for row in region.rows):
             self.capacity = min(context, region.capacity)
-        self.saved: SavedPositions | None = None  # what the card held of this cache when another took the region
+        self.saved: SavedPositions | None = None  # what the GPU held of this cache when another took the region
 
     def take(self) -> None:
-        """What this cache holds is on the card from here on. Raises: as KvRegion.take."""
+        """What this cache holds is on the GPU from here on. Raises: as KvRegion.take."""
         self.region.take(self)

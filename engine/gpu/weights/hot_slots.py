@@ -1,4 +1,4 @@
-"""The neurons that the card computes: other rows into their slots between answers, and how often they fired.
+"""The neurons that the GPU computes: other rows into their slots between answers, and how often they fired.
 
 What computes them is the token's program (decode_program.py), whose captured work stays as it is: only what
 lies at its addresses changes.
@@ -15,28 +15,28 @@ from engine.gpu.weights.layout import bits_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import Card, CardBlock, Memory
+from native_kernels.cuda.gpu import Gpu, GpuBlock, Memory
 
 _HALF_BYTES = 1 << 20  # what is exchanged in one moment
 
 
-class CardHotSide:
-    """A HotStore on the card. neuron_in: [L] of i32 [S], what lies in each slot."""
+class GpuHotSide:
+    """A HotStore on the GPU. neuron_in: [L] of i32 [S], what lies in each slot."""
 
     def __init__(
         self,
-        card: Card,
+        gpu: Gpu,
         pool: Pool,
         weights: ModelWeights,
-        blocks: Sequence[tuple[CardBlock, ...]],
+        blocks: Sequence[tuple[GpuBlock, ...]],
         hot_bits: Sequence[int],
         placed: Sequence[I32],
     ) -> None:
-        """blocks: [L], a layer's slots one block after another, loaded with `placed`; hot_bits: [L], on the card.
+        """blocks: [L], a layer's slots one block after another, loaded with `placed`; hot_bits: [L], on the GPU.
 
         Raises: CudaOutOfMemoryError.
         """
-        self._card, self._blocks, self._bits = card, list(blocks), list(hot_bits)
+        self._gpu, self._blocks, self._bits = gpu, list(blocks), list(hot_bits)
         self._sources = [layer.ffns[0] for layer in weights.layers]
         self.neuron_in = [np.array(ids, np.int32) for ids in placed]
         most = max((len(ids) for ids in self.neuron_in), default=1)
@@ -44,12 +44,12 @@ class CardHotSide:
             (_up(matrix.row_bytes) for ffn in self._sources for matrix in _matrices(ffn)),
             default=16,
         )  # fmt: skip
-        self._landing = Landing(card, pool, max(_HALF_BYTES, widest))
+        self._landing = Landing(gpu, pool, max(_HALF_BYTES, widest))
         self._memories: list[Memory] = []
         try:
-            self._list = card.allocate(4 * max(1, most))
+            self._list = gpu.allocate(4 * max(1, most))
             self._memories.append(self._list)
-            self._counts = card.pin(4 * max(1, most))
+            self._counts = gpu.pin(4 * max(1, most))
             self._memories.append(self._counts)
         except BaseException:
             self.close()
@@ -74,14 +74,14 @@ class CardHotSide:
         """As HotStore says. Raises: CudaError."""
         at = 0
         for block in self._blocks[layer]:
-            self._card.download(self._counts.address + at, block.fired, 4 * block.n_slots)
-            self._card.fill(block.fired, 0, 4 * block.n_slots)
+            self._gpu.download(self._counts.address + at, block.fired, 4 * block.n_slots)
+            self._gpu.fill(block.fired, 0, 4 * block.n_slots)
             at += 4 * block.n_slots
-        self._card.synchronize()
+        self._gpu.synchronize()
         counts: I64 = self._counts.as_array(np.uint32, at // 4).astype(np.int64)
         return counts
 
-    def _moved(self, layer: int, block: CardBlock, slots: I32, neurons: I32, own: I32) -> list[Job]:
+    def _moved(self, layer: int, block: GpuBlock, slots: I32, neurons: I32, own: I32) -> list[Job]:
         """Rows of neurons [K] into slots [K] of the block; own: what lies in all of its slots then."""
         ffn, list_at = self._sources[layer], self._list.address
         jobs: list[Job] = [Numbers(np.ascontiguousarray(slots, np.int32), list_at)]

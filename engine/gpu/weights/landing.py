@@ -1,5 +1,5 @@
-"""Moves rows and numbers of the host to the card: the kernels' threads copy them into pinned memory, one half of it
-while the other one travels. Rows land as their file has them and are laid out there (`Card.unpack_rows`).
+"""Moves rows and numbers of the host to the GPU: the kernels' threads copy them into pinned memory, one half of it
+while the other one travels. Rows land as their file has them and are laid out there (`Gpu.unpack_rows`).
 
 Pages of a file that are not in memory yet are asked for some chunks before they are copied, in one piece each, so that
 a disk reads them one after another. It knows nothing of models: what goes where is engine/gpu/weights/loading.py's.
@@ -22,7 +22,7 @@ from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.gather import gather_call
 from native_kernels.cpu.runtime.pool import Pool, Program
-from native_kernels.cuda.card import Card, CardMatrix, HostMemory, Memory
+from native_kernels.cuda.gpu import Gpu, GpuMatrix, HostMemory, Memory
 from native_kernels.cuda.runtime.driver import CudaError
 
 U8 = NDArray[np.uint8]
@@ -37,10 +37,10 @@ _SPREAD = 4  # times the bytes of its rows: what a disk reads as fast in one pie
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of a matrix of the host. ids: which of its rows, None for all; to: where they go, the first rows of it, or
-    the rows i32 [n] that lie on the card at the address `at`."""
+    the rows i32 [n] that lie on the GPU at the address `at`."""
 
     source: PackedMatrix
-    to: CardMatrix
+    to: GpuMatrix
     ids: I32 | None = None
     at: int = 0
 
@@ -102,16 +102,16 @@ class _Piece:
 
 
 class Landing:
-    """Pinned memory of two halves, and as much of the card as one of them. It belongs to one thread at a time."""
+    """Pinned memory of two halves, and as much of the GPU as one of them. It belongs to one thread at a time."""
 
-    def __init__(self, card: Card, pool: Pool, half_bytes: int = LANDING_BYTES) -> None:
+    def __init__(self, gpu: Gpu, pool: Pool, half_bytes: int = LANDING_BYTES) -> None:
         """pool: its threads copy, while `run` runs. Raises: CudaOutOfMemoryError."""
-        self._card, self._pool, self._half = card, pool, _up(half_bytes, _PIECE_MULTIPLE)
+        self._gpu, self._pool, self._half = gpu, pool, _up(half_bytes, _PIECE_MULTIPLE)
         self._memories: list[Memory] = []
         try:
-            self._pinned: HostMemory = card.pin(2 * self._half)
+            self._pinned: HostMemory = gpu.pin(2 * self._half)
             self._memories.append(self._pinned)
-            self._raw = card.allocate(self._half)
+            self._raw = gpu.allocate(self._half)
             self._memories.append(self._raw)
         except BaseException:
             self.close()
@@ -146,14 +146,14 @@ class Landing:
             chunk, number = next(chunks, None), 1 - number
             if chunk is not None:
                 self._fill(chunk, number)  # while the other half travels
-            self._card.synchronize()
+            self._gpu.synchronize()
             progress(done)
 
     def close(self) -> None:
         """Gives the memory back. A second time does nothing."""
         if self._memories:
             with contextlib.suppress(CudaError):
-                self._card.synchronize()  # where something failed, some of it may still be on its way
+                self._gpu.synchronize()  # where something failed, some of it may still be on its way
         give_back(self._memories)
 
     def _fill(self, chunk: list[_Piece], number: int) -> None:
@@ -174,16 +174,16 @@ class Landing:
             source = self._pinned.address + number * self._half + piece.offset
             job = piece.job
             if isinstance(job, Numbers):
-                self._card.upload(job.to + piece.first, source, piece.n_bytes)
+                self._gpu.upload(job.to + piece.first, source, piece.n_bytes)
                 continue
             raw = self._raw.address + piece.offset
-            self._card.upload(raw, source, piece.n_bytes)
+            self._gpu.upload(raw, source, piece.n_bytes)
             rows, first = (job.at + 4 * piece.first, 0) if job.at else (0, piece.first)
-            self._card.unpack_rows(raw, job.unit, piece.n_units, job.to, job.source.codec, rows, first)
+            self._gpu.unpack_rows(raw, job.unit, piece.n_units, job.to, job.source.codec, rows, first)
 
 
 def give_back(memories: list[Memory]) -> None:
-    """Frees them all and forgets them. A card that has failed has nothing left to give: that is no error here."""
+    """Frees them all and forgets them. A GPU that has failed has nothing left to give: that is no error here."""
     while memories:
         memory = memories.pop()
         with contextlib.suppress(CudaError):

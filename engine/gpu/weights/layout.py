@@ -1,7 +1,7 @@
-"""Lays a model out on the card: which of its parts go there, at which addresses, and what is to be moved to them.
+"""Lays a model out on the GPU: which of its parts go there, at which addresses, and what is to be moved to them.
 
 It moves nothing (landing.py does) and holds nothing (loading.py). Laid out twice, at 0 to see
-what it takes and then where the card has given room for it, it is the same both times.
+what it takes and then where the GPU has given room for it, it is the same both times.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.landing import Job, Numbers, Rows
 from engine.gpu.weights.layers import (
-    CardCopy,
-    CardLayer,
-    CardLowRank,
-    CardModel,
-    CardPredictor,
-    CardRowWiseFfn,
+    GpuCopy,
+    GpuLayer,
+    GpuLowRank,
+    GpuModel,
+    GpuPredictor,
+    GpuRowWiseFfn,
 )
 from engine.model.weights import FfnWeights, LayerWeights, ModelWeights
-from engine.placement.card_bytes import SCALE_GROUP, aligned
+from engine.placement.gpu_bytes import SCALE_GROUP, aligned
 from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
-from native_kernels.cuda.card import CardBlock, CardKv, CardMatrix, CardNorm, Norm
-from native_kernels.cuda.layouts import card_codec, plane_row_bytes
+from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm, Norm
+from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
@@ -48,15 +48,15 @@ class Region:
         self.n_bytes += aligned(n_bytes)
         return address
 
-    def matrix(self, source: PackedMatrix, ids: I32 | None = None) -> CardMatrix:
+    def matrix(self, source: PackedMatrix, ids: I32 | None = None) -> GpuMatrix:
         n_rows = source.n_rows if ids is None else len(ids)
-        codec = card_codec(source.codec)
+        codec = gpu_codec(source.codec)
         planes = tuple(self.take(n_rows * width) for width in plane_row_bytes(codec, source.n_cols))
-        matrix = CardMatrix(n_rows, source.n_cols, codec, planes)
+        matrix = GpuMatrix(n_rows, source.n_cols, codec, planes)
         self.jobs.append(Rows(source, matrix, ids))
         return matrix
 
-    def optional(self, source: PackedMatrix | None) -> CardMatrix | None:
+    def optional(self, source: PackedMatrix | None) -> GpuMatrix | None:
         return None if source is None else self.matrix(source)
 
     def vector(self, values: F32 | None) -> int:
@@ -67,13 +67,13 @@ class Region:
         self.jobs.append(Numbers(values, address))
         return address
 
-    def norm(self, weight: F32 | None, bias: F32 | None, kind: Norm, eps: float) -> CardNorm | None:
+    def norm(self, weight: F32 | None, bias: F32 | None, kind: Norm, eps: float) -> GpuNorm | None:
         if weight is None:
             return None
-        return CardNorm(kind, self.vector(weight), self.vector(bias), eps)
+        return GpuNorm(kind, self.vector(weight), self.vector(bias), eps)
 
 
-class CardLayout:
+class GpuLayout:
     """A model without its predictors, laid out from two addresses on: of its weights, and of its keys and values.
 
     model: what of it lies where. jobs: what is to be moved. part_bytes: bytes by the placement's parts.
@@ -95,19 +95,19 @@ class CardLayout:
         self._weights, self._kv, self._reached = (Region(base) for base in bases)
         self._context, self._kv_codec = context, kv_codec
         self.part_bytes = dict.fromkeys(("attention", "kv_cache", "head", "hot"), 0)
-        layers: list[CardLayer | None] = []
+        layers: list[GpuLayer | None] = []
         for i, layer in enumerate(weights.layers):
             if placement.attention[i] != "gpu":
                 layers.append(None)
                 continue
             layers.append(self._layer(layer, hot[i], len(placement.hot[i])))
         before = self._weights.n_bytes
-        on_card = placement.head == "gpu"
-        self.model = CardModel(
+        on_gpu = placement.head == "gpu"
+        self.model = GpuModel(
             layers=tuple(layers),
-            head=self._weights.matrix(weights.head) if on_card else None,
-            final_norm=self._norm(weights.final_norm, weights.final_norm_bias) if on_card else None,
-            project_out=self._weights.optional(weights.project_out) if on_card else None,
+            head=self._weights.matrix(weights.head) if on_gpu else None,
+            final_norm=self._norm(weights.final_norm, weights.final_norm_bias) if on_gpu else None,
+            project_out=self._weights.optional(weights.project_out) if on_gpu else None,
         )
         self.part_bytes["head"] = self._weights.n_bytes - before
 
@@ -122,7 +122,7 @@ class CardLayout:
 
     # ------------------------------------------------------------ layers
 
-    def _layer(self, w: LayerWeights, hot: I32, n_hot: int) -> CardLayer:
+    def _layer(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
         ffn, d_ff = w.ffns[0], self._config.d_ff
         is_whole = ffn.down is not None and len(hot) == d_ff
         some = hot if ffn.down is None else hot[:0]
@@ -134,7 +134,7 @@ class CardLayout:
         self.part_bytes["hot"] += self._weights.n_bytes - before
         before = self._weights.n_bytes
         put = self._weights
-        layer = CardLayer(
+        layer = GpuLayer(
             q=put.matrix(w.q), k=put.matrix(w.k), v=put.matrix(w.v), o=put.matrix(w.o),
             q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
             o_bias=put.vector(w.o_bias),
@@ -150,12 +150,12 @@ class CardLayout:
         self.part_bytes["attention"] += self._weights.n_bytes - before
         return layer
 
-    def _block(self, ffn: FfnWeights, hot: I32, matrices: Region) -> CardBlock | None:
-        """Neurons whose matrices lie in a region; what is small lies on the card in any case."""
+    def _block(self, ffn: FfnWeights, hot: I32, matrices: Region) -> GpuBlock | None:
+        """Neurons whose matrices lie in a region; what is small lies on the GPU in any case."""
         if not len(hot):
             return None
         assert ffn.down_t is not None, "neurons that are parted lie neuron by neuron"
-        return CardBlock(
+        return GpuBlock(
             gate=None if ffn.gate is None else matrices.matrix(ffn.gate, hot),
             up=matrices.matrix(ffn.up, hot),
             down_t=matrices.matrix(ffn.down_t, hot),
@@ -165,9 +165,9 @@ class CardLayout:
             fired=self._weights.numbers(np.zeros(len(hot), np.uint32)),
         )
 
-    def _row_wise(self, ffn: FfnWeights) -> CardRowWiseFfn:
+    def _row_wise(self, ffn: FfnWeights) -> GpuRowWiseFfn:
         assert ffn.down is not None, "down lies row by row"
-        return CardRowWiseFfn(
+        return GpuRowWiseFfn(
             gate=self._weights.optional(ffn.gate),
             up=self._weights.matrix(ffn.up),
             down=self._weights.matrix(ffn.down),
@@ -175,10 +175,10 @@ class CardLayout:
             up_bias=self._weights.vector(ffn.up_bias),
         )
 
-    def _norm(self, weight: F32 | None, bias: F32 | None = None, kind: Norm | None = None) -> CardNorm | None:
+    def _norm(self, weight: F32 | None, bias: F32 | None = None, kind: Norm | None = None) -> GpuNorm | None:
         return self._weights.norm(weight, bias, kind or self._config.norm, self._config.norm_eps)
 
-    def _keys_and_values(self) -> CardKv:
+    def _keys_and_values(self) -> GpuKv:
         config, codec = self._config, self._kv_codec
         rows = config.n_kv_heads * self._context
         n_bytes = rows * config.head_dim * _KV_BYTES[codec]
@@ -187,24 +187,24 @@ class CardLayout:
         keys, values = self._kv.take(n_bytes), self._kv.take(n_bytes)
         key_scales, value_scales = (self._kv.take(scales), self._kv.take(scales)) if scales else (0, 0)
         self.part_bytes["kv_cache"] += self._kv.n_bytes - before
-        return CardKv(codec, keys, values, key_scales, value_scales, config.n_kv_heads, config.head_dim, self._context)
+        return GpuKv(codec, keys, values, key_scales, value_scales, config.n_kv_heads, config.head_dim, self._context)
 
 
-def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: CardModel, region: Region) -> CardModel:
-    """The model with the predictors of those of its layers that ask them on the card: not where down lies row-wise."""
-    layers: list[CardLayer | None] = []
+def lay_out_predictors(predictor: Predictor, weights: ModelWeights, model: GpuModel, region: Region) -> GpuModel:
+    """The model with the predictors of those of its layers that ask them on the GPU: not where down lies row-wise."""
+    layers: list[GpuLayer | None] = []
     for layer, w, of_layer in zip(model.layers, weights.layers, predictor.layers, strict=True):
         asks = layer is not None and w.ffns[0].down is None
         layers.append(replace(layer, predictor=_predictor(of_layer, region)) if layer is not None and asks else layer)
     return replace(model, layers=tuple(layers))
 
 
-def _predictor(predictor: LayerPredictor, region: Region) -> CardPredictor:
+def _predictor(predictor: LayerPredictor, region: Region) -> GpuPredictor:
     low_rank, copy = predictor.low_rank, predictor.copy
-    return CardPredictor(
+    return GpuPredictor(
         low_rank=None
         if low_rank is None
-        else CardLowRank(
+        else GpuLowRank(
             a=region.matrix(low_rank.a),
             b=region.matrix(low_rank.b),
             a_bias=region.vector(low_rank.a_bias),
@@ -213,7 +213,7 @@ def _predictor(predictor: LayerPredictor, region: Region) -> CardPredictor:
         ),
         copy=None
         if copy is None
-        else CardCopy(region.matrix(copy.matrix), region.vector(copy.bias), copy.threshold, copy.signed_input),
+        else GpuCopy(region.matrix(copy.matrix), region.vector(copy.bias), copy.threshold, copy.signed_input),
         reads_residual=predictor.input == "residual",
     )
 

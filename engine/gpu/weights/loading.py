@@ -1,4 +1,4 @@
-"""Loads the part of a model that was placed on the card: room for it, what goes there, and all of it back at the end.
+"""Loads the part of a model that was placed on the GPU: room for it, what goes there, and all of it back at the end.
 
 Which part that is, solver.py decides; how it lies there, layout.py. Weights of a mapped
 file are not kept in RAM besides: what was loaded whole is let go of.
@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.config import KvCodec, ModelConfig
-from engine.gpu.weights.hot_slots import CardHotSide
+from engine.gpu.weights.hot_slots import GpuHotSide
 from engine.gpu.weights.landing import Job, Landing, Rows, give_back, half_for
-from engine.gpu.weights.layers import CardModel
-from engine.gpu.weights.layout import CardLayout, Region, lay_out_predictors
+from engine.gpu.weights.layers import GpuModel
+from engine.gpu.weights.layout import GpuLayout, Region, lay_out_predictors
 from engine.load_steps import LoadSteps
 from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
@@ -23,15 +23,15 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import Card, Memory
+from native_kernels.cuda.gpu import Gpu, Memory
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class LoadedCard:
-    """A model's part on the card, until `close`.
+class LoadedGpu:
+    """A model's part on the GPU, until `close`.
 
     pool: whose threads copy what goes there. context, kv_codec: of the keys and values that there is room for.
     placement: what it was loaded by. placed: [L], its neurons with a slot, as far as there was memory for them.
@@ -39,15 +39,15 @@ class LoadedCard:
     takes there, by the placement's parts.
     """
 
-    card: Card
+    gpu: Gpu
     pool: Pool
-    model: CardModel
+    model: GpuModel
     placement: Placement
     context: int
     kv_codec: KvCodec
     part_bytes: dict[str, int]
     placed: tuple[I32, ...]
-    hot_side: CardHotSide | None = None
+    hot_side: GpuHotSide | None = None
     has_predictors: bool = False
     _memories: list[Memory] = field(default_factory=list)
 
@@ -57,11 +57,11 @@ class LoadedCard:
             return
         needed = Region(0)
         lay_out_predictors(predictor, weights, self.model, needed)
-        memory = self.card.allocate(max(1, needed.n_bytes))
+        memory = self.gpu.allocate(max(1, needed.n_bytes))
         try:
             region = Region(memory.address)
             model = lay_out_predictors(predictor, weights, self.model, region)
-            with Landing(self.card, self.pool, half_for(region.jobs)) as landing:
+            with Landing(self.gpu, self.pool, half_for(region.jobs)) as landing:
                 landing.run(region.jobs)
         except BaseException:
             give_back([memory])
@@ -72,14 +72,14 @@ class LoadedCard:
         self.part_bytes["predictors"] = region.n_bytes
 
     def close(self) -> None:
-        """Gives the memory back. A second time does nothing. A card that has failed has nothing left to give."""
+        """Gives the memory back. A second time does nothing. A GPU that has failed has nothing left to give."""
         if self.hot_side is not None:
             self.hot_side.close()
         give_back(self._memories)
 
 
-def load_onto_card(
-    card: Card,
+def load_onto_gpu(
+    gpu: Gpu,
     pool: Pool,
     config: ModelConfig,
     weights: ModelWeights,
@@ -91,59 +91,59 @@ def load_onto_card(
     cancelled: Callable[[], bool] = lambda: False,
     learned: Sequence[I32] | None = None,
     steps: LoadSteps | None = None,
-) -> LoadedCard:
+) -> LoadedGpu:
     """Moves there what the placement puts there. predictor: None for modes that ask none. learned: [L], neurons in the
     order of their slots, instead of the placement's and as many.
 
-    The calling thread must have entered the card. pool: its threads copy the weights. Units: progress in bytes.
+    The calling thread must have entered the GPU. pool: its threads copy the weights. Units: progress in bytes.
     Cost: one reading of those weights; about as long as the file or the bus takes, whichever is slower.
-    Raises: CudaOutOfMemoryError, CudaError, Cancelled; nothing is left on the card then.
+    Raises: CudaOutOfMemoryError, CudaError, Cancelled; nothing is left on the GPU then.
     """
     steps = steps or LoadSteps()
-    steps.begin("room on the card")
+    steps.begin("room on the GPU")
     hot = list(placement.in_slots if learned is None else learned)
 
-    def laid_out(bases: tuple[int, int, int]) -> CardLayout:
-        return CardLayout(config, weights, placement, hot, context, kv_codec, bases)
+    def laid_out(bases: tuple[int, int, int]) -> GpuLayout:
+        return GpuLayout(config, weights, placement, hot, context, kv_codec, bases)
 
-    *on_card, pinned = laid_out((0, 0, 0)).n_bytes
+    *on_gpu, pinned = laid_out((0, 0, 0)).n_bytes
     memories: list[Memory] = []
     reached = 0
     try:
         if pinned:
             try:
-                memory = card.pin(pinned)
+                memory = gpu.pin(pinned)
             except CudaOutOfMemoryError:  # the processor then computes them with the other cold ones
-                log.info("%.2f GiB of memory could not be pinned; the card reaches for no neurons", pinned / 2**30)
+                log.info("%.2f GiB of memory could not be pinned; the GPU reaches for no neurons", pinned / 2**30)
                 hot = [ids[: len(own)] for ids, own in zip(hot, placement.hot, strict=True)]
-                on_card = list(laid_out((0, 0, 0)).n_bytes[:2])
+                on_gpu = list(laid_out((0, 0, 0)).n_bytes[:2])
             else:
                 reached = memory.device_address
                 memories.append(memory)
-        for n_bytes in on_card:
-            memories.append(card.allocate(max(1, n_bytes)))
+        for n_bytes in on_gpu:
+            memories.append(gpu.allocate(max(1, n_bytes)))
         weights_at, kv_at = memories[-2:]
         layout = laid_out((weights_at.address, kv_at.address, reached))
-        card.fill(kv_at.address, 0, kv_at.n_bytes)
+        gpu.fill(kv_at.address, 0, kv_at.n_bytes)
         total = sum(job.n_units * job.unit for job in layout.jobs)
-        steps.begin("weights to the card")
+        steps.begin("weights to the GPU")
         steps.moved(total)
-        with Landing(card, pool, half_for(layout.jobs)) as landing:
+        with Landing(gpu, pool, half_for(layout.jobs)) as landing:
             landing.run(layout.jobs, lambda done: progress(done, total), cancelled)
     except BaseException:
         with contextlib.suppress(CudaError):
-            card.synchronize()  # what was asked for may still be on its way there
+            gpu.synchronize()  # what was asked for may still be on its way there
         give_back(memories)
         raise
     steps.begin("letting go")
     _let_go_of(layout.jobs)
     parts = {**layout.part_bytes, "predictors": 0}
     placed = tuple(ids[: len(now)] for ids, now in zip(placement.in_slots, hot, strict=True))
-    loaded = LoadedCard(card, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
+    loaded = LoadedGpu(gpu, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
     try:
-        loaded.hot_side = _hot_side(card, pool, weights, layout.model, hot)
+        loaded.hot_side = _hot_side(gpu, pool, weights, layout.model, hot)
         if predictor is not None:
-            steps.begin("predictors to the card")
+            steps.begin("predictors to the GPU")
             loaded.add_predictors(weights, predictor)
     except BaseException:
         loaded.close()
@@ -152,18 +152,16 @@ def load_onto_card(
 
 
 def _let_go_of(jobs: Sequence[Job]) -> None:
-    """The matrices that are on the card as a whole."""
+    """The matrices that are on the GPU as a whole."""
     for job in jobs:
         if isinstance(job, Rows) and job.n_rows == job.source.n_rows:
             let_go(job.source)
 
 
-def _hot_side(
-    card: Card, pool: Pool, weights: ModelWeights, model: CardModel, hot: Sequence[I32]
-) -> CardHotSide | None:
+def _hot_side(gpu: Gpu, pool: Pool, weights: ModelWeights, model: GpuModel, hot: Sequence[I32]) -> GpuHotSide | None:
     blocks = [() if layer is None else layer.blocks for layer in model.layers]
     if not any(blocks):
         return None
     placed = [ids[: sum(one.n_slots for one in some)] for ids, some in zip(hot, blocks, strict=True)]
     hot_bits = [0 if one is None else one.hot_bits for one in model.layers]
-    return CardHotSide(card, pool, weights, blocks, hot_bits, placed)
+    return GpuHotSide(gpu, pool, weights, blocks, hot_bits, placed)

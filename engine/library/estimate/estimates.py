@@ -47,7 +47,7 @@ def estimate_of(
     has_gpu: bool = True,
     notes: tuple[str, ...] = (),
 ) -> Estimate:
-    """A placement in the words of a card. choice: None where none fits. range_s: seconds of a token at best and at
+    """A placement in the words of a GPU. choice: None where none fits. range_s: seconds of a token at best and at
     worst, where they are not known; None: as predicted."""
     if choice is None:
         return _does_not_fit(problem, budgets, context, predicted_from, notes)
@@ -77,7 +77,7 @@ def estimate_of(
 
 
 def _has_room_for_all(problem: Problem, vram_budget: int) -> bool:
-    """Whether the card could hold every layer and the head; a faster placement may leave some to the processor."""
+    """Whether the GPU could hold every layer and the head; a faster placement may leave some to the processor."""
     can = problem.possible[:, problem.attention_on_gpu].any(axis=1).all() and np.isfinite(problem.head_seconds[1])
     return bool(can) and problem.most_vram <= vram_budget
 
@@ -89,7 +89,7 @@ def _does_not_fit(
     predicted_from: Source | Literal["measured"],
     notes: tuple[str, ...],
 ) -> Estimate:
-    """With as much on the card as goes there, and the rest in the RAM."""
+    """With as much on the GPU as goes there, and the rest in the RAM."""
     vram = min(budgets.vram_bytes, problem.most_vram)
     ram = problem.cpu_alone.ram(problem) - max(0, vram - problem.fixed_vram)
     return Estimate(
@@ -134,7 +134,7 @@ def estimate(
     """How an entry of the catalogue would run on the machine, once it is prepared for it. exact: solved to the end, not
     by the fast path.
 
-    Cost: by the fast path under 0.1 s. Raises: DeviceMemoryError for a budget beyond the card, and as `bytes_of` does.
+    Cost: by the fast path under 0.1 s. Raises: DeviceMemoryError for a budget beyond the GPU, and as `bytes_of` does.
     """
     found = foretell(
         entry.shape, entry.codec, entry.format, entry.sparsity, machine, vram_budget_gib, context, exact=exact
@@ -257,7 +257,7 @@ class _Case:
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.card_scratch_bytes(self.sizes.model, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.sizes.model, self.context, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
@@ -271,7 +271,7 @@ class _Case:
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the card."""
+        """What the model takes with nothing on the GPU."""
         model = self.sizes.model
         kv = model.kv_of_layer(self.context, KV_CODEC) + self.predictor_layer_bytes
         return self.fixed_ram + model.total + model.n_layers * kv
@@ -314,8 +314,8 @@ class _Case:
         """Whether a better search could find room for what the greedy one found none for."""
         if self.machine.gpu is None:
             return False
-        on_card = max(0, min(self.budgets.vram_bytes, problem.most_vram) - problem.fixed_vram)
-        return problem.cpu_alone.ram(problem) - on_card <= self.budgets.ram_bytes
+        on_gpu = max(0, min(self.budgets.vram_bytes, problem.most_vram) - problem.fixed_vram)
+        return problem.cpu_alone.ram(problem) - on_gpu <= self.budgets.ram_bytes
 
     def problem(self, mode: Mode, sparsity: Sparsity) -> Problem:
         """The ways to place it."""
@@ -326,7 +326,7 @@ class _Case:
         few, model = one_layer_of_each(self.sizes), self.sizes.model
         predictors = self._predictors(few.first_codecs) if mode == "sparse" else None
         activity = activity_of(few.config, mode, stats_of(few.config, sparsity), predictors)
-        card_neurons = int(model.card_bytes.neuron.sum())
+        gpu_neurons = int(model.gpu_bytes.neuron.sum())
         pinned = 0
         if self.machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(self.machine.profile, self.budgets.ram_bytes - self.all_in_ram)
@@ -342,7 +342,7 @@ class _Case:
             fixed_vram=self.fixed_vram,
             fixed_ram=self.fixed_ram,
             # of all layers, of which those here are some
-            pinned_bytes=pinned * int(few.card_bytes.neuron.sum()) // max(1, card_neurons),
+            pinned_bytes=pinned * int(few.gpu_bytes.neuron.sum()) // max(1, gpu_neurons),
         )
 
     def _all_layers(self, few: Problem) -> Problem:

@@ -1,4 +1,4 @@
-"""The machine that models are estimated for: what it is, which card would be used, how fast its memories are read.
+"""The machine that models are estimated for: what it is, which GPU would be used, how fast its memories are read.
 
 Nothing is measured here: rates are those that were measured earlier, else what such machines usually reach
 (assets/typical_rates.json), and it says which.
@@ -28,7 +28,7 @@ _WORKING_SETS = tuple(1 << bits for bits in (30, 29, 28))
 
 @dataclass(frozen=True, eq=False)
 class KnownMachine:
-    """A machine with a rate for everything. gpu: the card that would be used, None without one.
+    """A machine with a rate for everything. gpu: the GPU that would be used, None without one.
 
     measured: whether its rates were measured, all that count.
     """
@@ -62,7 +62,7 @@ class KnownMachine:
     def line(self, models_folder: Path, vram_budget_gib: float | None = None) -> MachineLine:
         """The machine in the words of the Models page. models_folder: where models go; it need not exist yet.
 
-        Raises: DeviceMemoryError for a budget beyond the card.
+        Raises: DeviceMemoryError for a budget beyond the GPU.
         """
         budgets = memory_plan.budgets_of(self.profile, self.gpu, vram_budget_gib)
         return MachineLine(

@@ -85,7 +85,7 @@ class Previews:
     ) -> Estimate:
         """How the model would lie there and run. activation, kv_codec: as EngineConfig has them.
 
-        A budget beyond the card is taken as all of the card, and a context beyond the model's as the model's: a slider
+        A budget beyond the GPU is taken as all of the GPU, and a context beyond the model's as the model's: a slider
         may stand anywhere.
         Cost: the first time the heads of the files, statistics and predictors are read, up to 2 s for the largest
         models; then some 50 ms.
@@ -187,11 +187,11 @@ class _Case:
 
     @property
     def fixed_vram(self) -> int:
-        """Taken as soon as the card is used; the only part of a problem that goes by the budget."""
+        """Taken as soon as the GPU is used; the only part of a problem that goes by the budget."""
         if self.machine.gpu is None:
             return 0
         gpu = self.machine.gpu
-        scratch = memory_plan.card_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
+        scratch = memory_plan.gpu_scratch_bytes(self.known.sizes, self.context, gpu, self.budgets.vram_bytes)
         return memory_plan.context_bytes(gpu) + scratch
 
     @property
@@ -200,7 +200,7 @@ class _Case:
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the card."""
+        """What the model takes with nothing on the GPU."""
         sizes, predictors = self.known.sizes, self.known.predictors
         kv = sizes.n_layers * sizes.kv_of_layer(self.context, self.kv_codec)
         return self.fixed_ram + sizes.total + kv + (0 if predictors is None else int(predictors.held.sum()))
@@ -240,7 +240,7 @@ class _Case:
 def _budgets(machine: KnownMachine, gpu: GpuInfo | None, budget: float | None) -> Budgets:
     try:
         return memory_plan.budgets_of(machine.profile, gpu, budget)
-    except DeviceMemoryError:  # beyond the card
+    except DeviceMemoryError:  # beyond the GPU
         total = 0 if gpu is None else gpu.total_bytes or 0
         return memory_plan.budgets_of(machine.profile, gpu, total / 2**30)
 

@@ -1,6 +1,6 @@
-"""What a model of a known shape takes in bytes, before any file of it is there: per layer, per neuron, on a card.
+"""What a model of a known shape takes in bytes, before any file of it is there: per layer, per neuron, on a GPU.
 
-The counterpart of `ModelBytes.of` and `CardBytes.of`, which count from files. It reads nothing.
+The counterpart of `ModelBytes.of` and `GpuBytes.of`, which count from files. It reads nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.library.records import ModelFormat, ModelShape
 from engine.model.families import FAMILIES, Kind, PlannedTensor, planned_tensors
 from engine.model.mapped_weights import TURNED_BYTES
-from engine.placement.card_bytes import ALIGNMENT, CardBytes, aligned, matrix_bytes
+from engine.placement.gpu_bytes import ALIGNMENT, GpuBytes, aligned, matrix_bytes
 from engine.placement.model_bytes import I64, ModelBytes, part_of
 from native_kernels.codecs import CODECS
-from native_kernels.cuda.layouts import CARD_CODECS, plane_row_bytes
+from native_kernels.cuda.layouts import GPU_CODECS, plane_row_bytes
 
 # Mixtures of llama.cpp by the names that files go by, and the codec of most of their weights.
 _MIXTURE = re.compile(r"(q[2-6]_k)_(xs|s|m|l|xl)")
@@ -30,7 +30,7 @@ _NARROWER = {
 }  # fmt: skip
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
-_SLOT_BYTES = 8  # as engine/placement/card_bytes.py has it
+_SLOT_BYTES = 8  # as engine/placement/gpu_bytes.py has it
 _LLAMA_70B_LAYERS = 80
 
 
@@ -114,8 +114,8 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
     sums = {part: np.zeros(n_layers, np.int64) for part in ("attention", "first", "second", "down")}
     codecs = {part: [codec] * n_layers for part in sums}
     ends = {"embedding": 0, "head": 0}
-    on_card, neuron_on_card = np.zeros(n_layers, np.int64), np.zeros(n_layers, np.int64)
-    possible, head_possible, head_on_card = np.ones(n_layers, np.bool_), True, 0
+    on_gpu, neuron_on_gpu = np.zeros(n_layers, np.int64), np.zeros(n_layers, np.int64)
+    possible, head_possible, head_on_gpu = np.ones(n_layers, np.bool_), True, 0
     embedding, head_codec = 0, "f32"
     for tensor in plan:
         rows, cols = _stored(tensor)
@@ -129,29 +129,29 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
             if tensor.name in ("head", "embedding"):
                 head_codec = stored
             if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
-                head_possible &= stored in CARD_CODECS
-                head_on_card += _card_bytes(stored, rows, cols)
+                head_possible &= stored in GPU_CODECS
+                head_on_gpu += _gpu_bytes(stored, rows, cols)
             continue
         index = int(layer)
         part = part_of(name, tensor, config.gated)
         sums[part][index] += n_bytes
         if not tensor.is_vector:
             codecs[part][index] = stored
-        possible[index] &= stored in CARD_CODECS and not tensor.of_expert
+        possible[index] &= stored in GPU_CODECS and not tensor.of_expert
         if not possible[index]:
             continue
         if name not in _OF_NEURONS:
-            on_card[index] += _card_bytes(stored, rows, cols)
+            on_gpu[index] += _gpu_bytes(stored, rows, cols)
         elif tensor.is_vector:
-            neuron_on_card[index] += 4
+            neuron_on_gpu[index] += 4
         elif name == "down_t" and row_wise:
-            neuron_on_card[index] += -(-rows * sum(plane_row_bytes(stored, cols)) // config.d_ff)
-        else:  # its row on the card has d_model columns, however the file has it
-            neuron_on_card[index] += sum(plane_row_bytes(stored, config.d_model))
+            neuron_on_gpu[index] += -(-rows * sum(plane_row_bytes(stored, cols)) // config.d_ff)
+        else:  # its row on the GPU has d_model columns, however the file has it
+            neuron_on_gpu[index] += sum(plane_row_bytes(stored, config.d_model))
     if config.tied_embeddings:
         ends["head"] += embedding
     if not row_wise:
-        neuron_on_card += _SLOT_BYTES
+        neuron_on_gpu += _SLOT_BYTES
     block = np.full(n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
     neurons = config.n_neurons
     model = ModelBytes(
@@ -168,7 +168,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
         head_codec=head_codec,
         down_is_row_wise=row_wise,
         shared=embedding if config.tied_embeddings else 0,
-        on_card=CardBytes(on_card, neuron_on_card, block, head_on_card, possible, head_possible),
+        on_gpu=GpuBytes(on_gpu, neuron_on_gpu, block, head_on_gpu, possible, head_possible),
     )
     return ShapeBytes(model, *_kinds_of(model))
 
@@ -176,10 +176,10 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
 def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
     """A model with one layer of every kind, for what is the same of all layers of a kind."""
     model, first = sizes.model, sizes.first
-    card = model.card_bytes
-    few = CardBytes(
-        card.attention[first], card.neuron[first], card.block[first], card.head, card.possible[first],
-        card.head_possible,
+    gpu = model.gpu_bytes
+    few = GpuBytes(
+        gpu.attention[first], gpu.neuron[first], gpu.block[first], gpu.head, gpu.possible[first],
+        gpu.head_possible,
     )  # fmt: skip
     return replace(
         model,
@@ -189,7 +189,7 @@ def one_layer_of_each(sizes: ShapeBytes) -> ModelBytes:
         attention_codecs=tuple(model.attention_codecs[i] for i in first),
         first_codecs=tuple(model.first_codecs[i] for i in first),
         down_codecs=tuple(model.down_codecs[i] for i in first),
-        on_card=few,
+        on_gpu=few,
     )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
     factor = n_bytes / max(1, sizes.model.total)
     if not 0.5 < factor < 2 or math.isclose(factor, 1, rel_tol=0.03):
         return sizes
-    model, card = sizes.model, sizes.model.card_bytes
+    model, gpu = sizes.model, sizes.model.gpu_bytes
 
     def times(values: I64) -> I64:
         return np.asarray(np.ceil(values * factor), np.int64)
@@ -221,8 +221,8 @@ def scaled(sizes: ShapeBytes, n_bytes: int) -> ShapeBytes:
         model, attention=times(model.attention), first=times(model.first), second=times(model.second),
         down=times(model.down), embedding=int(model.embedding * factor), head=int(model.head * factor),
         shared=int(model.shared * factor),
-        on_card=replace(card, attention=times(card.attention), neuron=times(card.neuron),
-                        head=int(card.head * factor)),
+        on_gpu=replace(gpu, attention=times(gpu.attention), neuron=times(gpu.neuron),
+                        head=int(gpu.head * factor)),
     )  # fmt: skip
     return replace(sizes, model=larger)
 
@@ -288,20 +288,20 @@ def _fitting(codec: str, cols: int) -> str:
     return narrower if cols % CODECS[narrower].block_size == 0 else "f16"
 
 
-def _card_bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    return matrix_bytes(codec, n_rows, n_cols) if codec in CARD_CODECS else 0
+def _gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:
+    return matrix_bytes(codec, n_rows, n_cols) if codec in GPU_CODECS else 0
 
 
 def _kinds_of(model: ModelBytes) -> tuple[I64, I64]:
     """Number of each layer's kind [L], first layer of every kind [K]."""
-    card = model.card_bytes
+    gpu = model.gpu_bytes
     found: dict[tuple[object, ...], int] = {}
     kinds = np.zeros(model.n_layers, np.int64)
     first: list[int] = []
-    numbers = np.stack([model.attention, model.first, model.second, model.down, card.attention, card.neuron])
+    numbers = np.stack([model.attention, model.first, model.second, model.down, gpu.attention, gpu.neuron])
     for layer in range(model.n_layers):
         key = (*numbers[:, layer].tolist(), model.attention_codecs[layer], model.first_codecs[layer],
-               model.down_codecs[layer], bool(card.possible[layer]))  # fmt: skip
+               model.down_codecs[layer], bool(gpu.possible[layer]))  # fmt: skip
         if key not in found:
             found[key] = len(first)
             first.append(layer)

@@ -22,7 +22,7 @@ from engine.errors import EngineError
 from engine.library.records import Sparsity
 from engine.model.model_files import ModelFiles, OpenedModel
 from engine.placement.activity import activity_of, scaled_to
-from engine.placement.card_bytes import predictor_bytes
+from engine.placement.gpu_bytes import predictor_bytes
 from engine.placement.greedy import place_greedily
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.solving import Setting, problem_of, read_setting
@@ -33,8 +33,8 @@ F64 = NDArray[np.float64]
 
 # A step must make a token so much faster; conversion takes as much disk as the model, so it must bring more.
 LEAST_GAIN = {"convert": 1.1, "train": 1.05, "profile": 1.05}
-# Of a card while a model is loaded there: what it will have free when this one takes that one's place.
-CARD_SHARE = 0.9
+# Of a GPU while a model is loaded there: what it will have free when this one takes that one's place.
+GPU_SHARE = 0.9
 # Predictors that training usually chooses (the starter model's, all layers): copies of two bits, which expect so many
 # times the neurons whose gate opens.
 TRAINED_CODEC, TRAINED_TO_OPENED = "copy2", 1.4
@@ -93,12 +93,12 @@ class Gains:
         return self._setting.model.down_is_row_wise
 
     @property
-    def has_card(self) -> bool:
-        """Whether a graphics card takes part."""
+    def has_gpu(self) -> bool:
+        """Whether a GPU takes part."""
         return self._setting.gpu is not None
 
     def needed_vram(self, share: float) -> float:
-        """The budget that holds such a share of the weights beside what a card needs anyway. GiB."""
+        """The budget that holds such a share of the weights beside what a GPU needs anyway. GiB."""
         return (self._setting.fixed_vram + share * self._setting.model.total) / (1 << 30)
 
     def tok_s(self, ways: Ways) -> float | None:
@@ -190,15 +190,15 @@ def has_sign_predictors(opened: OpenedModel) -> bool:
 
 
 def _setting(opened: OpenedModel, engine: EngineConfig) -> Setting:
-    """What there is to solve from, with a card as it is when no other model of ours lies on it."""
+    """What there is to solve from, with a GPU as it is when no other model of ours lies on it."""
     setting = read_setting(opened, engine)
     gpu = setting.gpu
     if gpu is None or engine.vram_budget_gib is not None:
         return setting
-    could_be_free = int(CARD_SHARE * (gpu.total_bytes or 0))
+    could_be_free = int(GPU_SHARE * (gpu.total_bytes or 0))
     if could_be_free <= (gpu.free_bytes or 0):
         return setting
-    return read_setting(opened, engine, card=replace(gpu, free_bytes=could_be_free))
+    return read_setting(opened, engine, known_gpu=replace(gpu, free_bytes=could_be_free))
 
 
 def _rate(setting: Setting) -> float | None:
@@ -234,7 +234,7 @@ def _trained(setting: Setting) -> PredictorBytes:
     config = setting.opened.config
     n_bytes = config.d_ff * ROW_CODECS[TRAINED_CODEC].n_bytes(config.d_model) + 4 * config.d_ff
     opens = activity_of(config, "exact", setting.stats).opened.mean(axis=1)
-    on_card = predictor_bytes([(TRAINED_CODEC, config.d_ff, config.d_model)], [config.d_ff])
+    on_gpu = predictor_bytes([(TRAINED_CODEC, config.d_ff, config.d_model)], [config.d_ff])
     each = np.full(config.n_layers, n_bytes, np.int64)
     return PredictorBytes(
         held=each,
@@ -242,7 +242,7 @@ def _trained(setting: Setting) -> PredictorBytes:
         codecs=(TRAINED_CODEC,) * config.n_layers,
         active_share=tuple(min(1.0, TRAINED_TO_OPENED * float(share)) for share in opens),
         is_true_gate=np.zeros(config.n_layers, np.bool_),
-        on_card=np.full(config.n_layers, -1 if on_card is None else on_card, np.int64),
+        on_gpu=np.full(config.n_layers, -1 if on_gpu is None else on_gpu, np.int64),
     )
 
 

@@ -94,7 +94,7 @@ class Outlook:
     amounts: Amounts
     state: PrepareState | None
     machine: str
-    device: Device  # where neurons are counted and predictors trained; auto: on a card, where torch finds one
+    device: Device  # where neurons are counted and predictors trained; auto: on a GPU, where torch finds one
 
     def pace_name(self, stage: PrepareStage) -> str:
         """What a pace holds for: another device and another kind of predictor have their own."""
@@ -193,7 +193,7 @@ class Outlook:
 
     def _why(self, stage: PrepareStage) -> str:
         if stage == "solve":
-            return "Decides what lies on the graphics card." if self.gains.has_card else "Plans the memory it takes."
+            return "Decides what lies on the GPU." if self.gains.has_gpu else "Plans the memory it takes."
         gain = self.gains.gain(self.gains.worthwhile(), stage)
         faster = "" if gain is None or gain < 1.01 else f": about {gain:.1f} times as fast"
         match stage:
@@ -232,7 +232,7 @@ def outlook(
 
 
 def offline_device(profile: HardwareProfile, engine: EngineConfig) -> Device:
-    """auto where a card has room beside what runs on it: a chat that is placed there comes first."""
+    """auto where a GPU has room beside what runs on it: a chat that is placed there comes first."""
     gpu, _ = choose_gpu(profile)
     if engine.device == "cpu" or gpu is None or not gpu.total_bytes:
         return "cpu"

@@ -150,7 +150,7 @@ class Services:
 
     def machine(self, own_vram_bytes: int = 0, engine_pid: int = 0) -> KnownMachine:
         """This machine as it was MACHINE_HOLDS_S ago at most. What the model that is loaded holds counts as free:
-        own_vram_bytes on the card, and whatever the process engine_pid has in the RAM for itself alone."""
+        own_vram_bytes on the GPU, and whatever the process engine_pid has in the RAM for itself alone."""
         from engine.library.estimate.machines import known_machine
 
         own = (own_vram_bytes, engine_pid)

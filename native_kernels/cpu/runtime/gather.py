@@ -1,4 +1,4 @@
-"""Copies of some rows of a matrix, one after another, as they are to go to a card; it reads nothing in them."""
+"""Copies of some rows of a matrix, one after another, as they are to go to a GPU; it reads nothing in them."""
 
 from __future__ import annotations
 

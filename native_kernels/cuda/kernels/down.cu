@@ -239,7 +239,7 @@ DEVICE void multiply_tile(float (&sums)[4], const u32 (&a)[2][2], const u32 (&b)
 }
 
 // A warp has eight units side by side, and four times ROWS rows at a time: lane (g, t) has unit g of the t-th ROWS.
-// With plain arithmetic a card with fast memory is short of instructions here, not of bytes; so the tensor cores
+// With plain arithmetic a GPU with fast memory is short of instructions here, not of bytes; so the tensor cores
 // multiply. a has a column of every unit in each of its rows, b the h times factor of every unit in each of its
 // columns: what is wanted of a b is its diagonal, the rest is the price. h times factor goes in as the sum of two
 // halves, 22 bits, after all h were scaled by a power of two to lie below 16.

@@ -1,4 +1,4 @@
-// Rows of matrices in the host's memory, straight to the card's own: what the copy engine cannot do, because the rows
+// Rows of matrices in the host's memory, straight to the GPU's own: what the copy engine cannot do, because the rows
 // that are wanted do not follow each other. It waits for the bus alone, so few blocks of it do.
 #include "common.cuh"
 

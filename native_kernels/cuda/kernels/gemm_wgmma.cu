@@ -2,7 +2,7 @@
 //
 // multiply_rows_N: out [T, N] = x [T, K] times the rows of w [N, K]. multiply_columns_N: x times w [K, N]. Both: out =
 // product * factors[t] + bias[n], added to what out holds where `adds` is set. A block makes 128 positions and as many
-// outputs as its name says, from pieces of 64 columns: two warpgroups multiply, a thread of a ninth warp has the card
+// outputs as its name says, from pieces of 64 columns: two warpgroups multiply, a thread of a ninth warp has the GPU
 // bring `stages` pieces ahead, in boxes of 64 x 64 halves (tensor maps, which know the shapes; behind the edges lie
 // zeros). Blocks of a cluster that need the same box get it from one of them: those side by side in x share weights,
 // those in y positions. Shared memory, dynamic: stage_bytes of wgmma_products.py, on 1024 bytes.

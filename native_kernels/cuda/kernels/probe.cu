@@ -1,4 +1,4 @@
-// What a card can do, to be measured: how fast it reads its own memory, and what one exchange with the CPU costs.
+// What a GPU can do, to be measured: how fast it reads its own memory, and what one exchange with the CPU costs.
 //
 // read_all: grid of any size, 256 threads, each reading 16 bytes at a time; n_lines of 16 bytes; `out` is never
 // written, it keeps the compiler from leaving the loads away. On an H200 the plain read reached 4.6 TB/s.

@@ -1,4 +1,4 @@
-// A vector rounded to bytes, as quantised matrices are multiplied with it (CardVector in card.py).
+// A vector rounded to bytes, as quantised matrices are multiplied with it (GpuVector in gpu.py).
 #pragma once
 #include "weights.cuh"
 

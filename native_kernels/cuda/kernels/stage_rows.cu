@@ -1,4 +1,4 @@
-// Rows of neurons out of the host's memory, over the bus, to where the card computes with them: those that any sequence
+// Rows of neurons out of the host's memory, over the bus, to where the GPU computes with them: those that any sequence
 // of a batch needs. The places of the others are cleared, so that no number is there that nobody put there.
 //
 // Every block lists the neurons in the same order, and all warps of the grid take turns with their rows, so that however

@@ -1,4 +1,4 @@
-// Rows of a weight matrix as the card keeps them (layouts.py): how a lane reads a piece of one, multiplies it with the
+// Rows of a weight matrix as the GPU keeps them (layouts.py): how a lane reads a piece of one, multiplies it with the
 // same piece of a vector, or gets it as floats. One struct a codec; it launches nothing and knows no operator.
 //
 // A unit is what one lane takes at a time: 16 bytes of a row's first plane, and what belongs to them in the others. A

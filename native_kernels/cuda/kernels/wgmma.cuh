@@ -1,5 +1,5 @@
 // What compute capability 9.0 alone has: products of whole warpgroups out of shared memory, copies of boxes of a matrix
-// by the card itself, and barriers that count the bytes which came.
+// by the GPU itself, and barriers that count the bytes which came.
 #pragma once
 #include "tensor_cores.cuh"
 
@@ -33,7 +33,7 @@ __device__ __forceinline__ void make_barrier(u32 at, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
 }
 
-// So that all of a cluster, and what the card copies, see the barriers that were made.
+// So that all of a cluster, and what the GPU copies, see the barriers that were made.
 __device__ __forceinline__ void publish_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -47,7 +47,7 @@ __device__ __forceinline__ void arrive(u32 at) {
 }
 
 // At the same place of another block of the cluster. Neither here nor in `await` is there an order of memory to ask for
-// beyond a block's: what is handed over was read and is written by the card itself, and a fence costs 1000 clocks.
+// beyond a block's: what is handed over was read and is written by the GPU itself, and a fence costs 1000 clocks.
 __device__ __forceinline__ void arrive_at(u32 at, u32 rank) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(there) : "r"(at), "r"(rank));

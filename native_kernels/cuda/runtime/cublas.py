@@ -29,7 +29,7 @@ LEAST_POSITIONS = 64
 # Its memory for sums that several blocks make together. With 32 MiB, as its manual recommends for an H200, no product
 # of a prompt was faster there: the largest want 6 MiB.
 WORKSPACE_BYTES = 8 << 20
-CARD_BYTES = WORKSPACE_BYTES + (4 << 20)  # all that it takes of a card: 10 MiB of an H200
+GPU_BYTES = WORKSPACE_BYTES + (4 << 20)  # all that it takes of a GPU: 10 MiB of an H200
 
 # library_types.h, cublas_api.h and cublasLt.h
 _F32, _F16, _COMPUTE_F32 = 0, 2, 68
@@ -111,7 +111,7 @@ def _torch_folder() -> Path:
 
 
 def torch_has_begun() -> bool:
-    """Whether this process's torch computes on a card: what it has there would be lost with the context."""
+    """Whether this process's torch computes on a GPU: what it has there would be lost with the context."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())
 
@@ -163,7 +163,7 @@ def alignment(*addresses: int) -> int:
 
 
 class Cublas:
-    """Products in one stream. version: 130002 is 13.0.2. The card must be the calling thread's, in all methods.
+    """Products in one stream. version: 130002 is 13.0.2. The GPU must be the calling thread's, in all methods.
 
     Halves in, sums and results f32. The same call gives the same bits from run to run; another number of positions may
     be summed in another order, because the library chooses its kernels by the shape.

@@ -23,7 +23,7 @@ OUT_OF_MEMORY = 2
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
 _DYNAMIC_SHARED, _CARVEOUT = 8, 9  # of a kernel, CUfunction_attribute
 _NON_BLOCKING = 1  # a stream that does not wait for the default one
-_URGENT = -(1 << 16)  # more than any card has: the driver takes the most urgent of its own
+_URGENT = -(1 << 16)  # more than any GPU has: the driver takes the most urgent of its own
 
 Address = c_uint64
 
@@ -37,7 +37,7 @@ class CudaError(Exception):
 
 
 class CudaOutOfMemoryError(CudaError):
-    """The card, or the memory that can be pinned, has no room left."""
+    """The GPU, or the memory that can be pinned, has no room left."""
 
 
 class CudaUnavailableError(Exception):
@@ -115,12 +115,12 @@ class Driver:
 
     @cached_property
     def entered(self) -> Counter[int]:
-        """How many of this process's `Device` hold the context of each card."""
+        """How many of this process's `Device` hold the context of each GPU."""
         return Counter()
 
     @cached_property
     def held(self) -> dict[int, Callable[[], bool]]:
-        """The cards of which a library holds the context as well, and does not let go of it; and whether somebody else
+        """The GPUs of which a library holds the context as well, and does not let go of it; and whether somebody else
         needs it."""
         return {}
 
@@ -161,7 +161,7 @@ class Driver:
 
     @property
     def n_devices(self) -> int:
-        """How many cards this process may use."""
+        """How many GPUs this process may use."""
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
         return count.value
@@ -183,7 +183,7 @@ def _load() -> Any:
 
 @dataclass(eq=False)
 class Device:
-    """One card with its primary context, which it shares with every other library of this process.
+    """One GPU with its primary context, which it shares with every other library of this process.
 
     The context is there from the first use of `enter` on, and is given back by `close`.
     """
@@ -221,7 +221,7 @@ class Device:
         return self._attribute(_REGISTERS_READ_ONLY) != 0
 
     def enter(self) -> None:
-        """Makes this card's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
+        """Makes this GPU's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
 
         Raises: CudaError.
         """
@@ -233,7 +233,7 @@ class Device:
         self.driver.call("cuCtxSetCurrent", self._context)
 
     def hold(self, is_needed: Callable[[], bool] = lambda: False) -> None:
-        """A library uses the context from now on that will not give it back: who closes the card last ends it, unless
+        """A library uses the context from now on that will not give it back: who closes the GPU last ends it, unless
         somebody else in this process needs it then."""
         self.driver.held[self.number] = is_needed
 
@@ -248,13 +248,13 @@ class Device:
                 self.driver.call("cuDevicePrimaryCtxReset_v2", self._handle)
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the card, as the driver counts them. The context must be entered."""
+        """(free, total) bytes of the GPU, as the driver counts them. The context must be entered."""
         free, total = c_size_t(), c_size_t()
         self.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
 
     def synchronize(self) -> None:
-        """Waits until the card has nothing left to do. Raises: CudaError for what went wrong on it."""
+        """Waits until the GPU has nothing left to do. Raises: CudaError for what went wrong on it."""
         self.driver.call("cuCtxSynchronize")
 
     def _attribute(self, which: int) -> int:
@@ -264,7 +264,7 @@ class Device:
 
 
 class Stream:
-    """Work that the card does in order, beside other streams. urgent: its kernels come before others that wait."""
+    """Work that the GPU does in order, beside other streams. urgent: its kernels come before others that wait."""
 
     def __init__(self, device: Device, urgent: bool = False) -> None:
         self._driver = device.driver
@@ -280,11 +280,11 @@ class Stream:
         self._driver.call("cuStreamSynchronize", self.handle)
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
-        """Bytes of the host at `source` to the card at `to`; pinned ones while the caller goes on."""
+        """Bytes of the host at `source` to the GPU at `to`; pinned ones while the caller goes on."""
         self._driver.call("cuMemcpyHtoDAsync_v2", to, source, n_bytes, self.handle)
 
     def download(self, to: int, source: int, n_bytes: int) -> None:
-        """Bytes of the card at `source` to the host at `to`."""
+        """Bytes of the GPU at `source` to the host at `to`."""
         self._driver.call("cuMemcpyDtoHAsync_v2", to, source, n_bytes, self.handle)
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
@@ -374,7 +374,7 @@ class Event:
 
 
 class Module:
-    """Machine code on the card, until `close`."""
+    """Machine code on the GPU, until `close`."""
 
     def __init__(self, device: Device, code: bytes) -> None:
         self._driver = device.driver
@@ -389,7 +389,7 @@ class Module:
         return Function(self._driver, int(handle.value or 0), name)
 
     def close(self) -> None:
-        """Takes the code off the card. A second time does nothing."""
+        """Takes the code off the GPU. A second time does nothing."""
         if self._handle.value:
             handle, self._handle = self._handle, c_void_p()
             self._driver.call("cuModuleUnload", handle)

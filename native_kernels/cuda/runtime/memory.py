@@ -1,4 +1,4 @@
-"""Memory of a card, and memory of the host that a card reads and writes itself."""
+"""Memory of a GPU, and memory of the host that a GPU reads and writes itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory
 
 
 class DeviceMemory:
-    """Memory of the card, until `free`. The card's context must be the calling thread's.
+    """Memory of the GPU, until `free`. The GPU's context must be the calling thread's.
 
     Raises: CudaOutOfMemoryError.
     """
@@ -26,16 +26,16 @@ class DeviceMemory:
         self.address = address.value
 
     def free(self) -> None:
-        """Gives it back; waits for all work on the card. A second time does nothing."""
+        """Gives it back; waits for all work on the GPU. A second time does nothing."""
         if self.address:
             address, self.address = self.address, 0
             self._driver.call("cuMemFree_v2", address)
 
 
 class PinnedMemory:
-    """Memory of the host that the card reads and writes itself, until `free`.
+    """Memory of the host that the GPU reads and writes itself, until `free`.
 
-    address: the host's; device_address: the card's name for the same bytes, which need not be equal.
+    address: the host's; device_address: the GPU's name for the same bytes, which need not be equal.
     Raises: CudaOutOfMemoryError where no more can be pinned.
     """
 

@@ -1,4 +1,4 @@
-"""Machine code of the .cu files for the card at hand: from the disk where it was kept, else compiled and kept.
+"""Machine code of the .cu files for the GPU at hand: from the disk where it was kept, else compiled and kept.
 
 It knows what the files are called, not what their kernels compute.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from native_kernels.cuda.runtime.driver import Device, Module
 from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
-# The compute capabilities that machine code is made for: code for x.y runs on cards of x.z with z >= y.
+# The compute capabilities that machine code is made for: code for x.y runs on GPUs of x.z with z >= y.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # another folder for the machine code; tests use it
 
@@ -25,7 +25,7 @@ _LOOKS = threading.local()
 
 
 class NoMachineCodeError(Exception):
-    """There is no machine code for a card and none can be made; the message is the reason in words."""
+    """There is no machine code for a GPU and none can be made; the message is the reason in words."""
 
 
 @contextlib.contextmanager
@@ -50,7 +50,7 @@ def source_of(name: str) -> tuple[str, dict[str, str]]:
 
 
 def load(device: Device, name: str, defines: Mapping[str, int | str] | None = None) -> Module:
-    """The file's kernels on the card, whose context must be entered.
+    """The file's kernels on the GPU, whose context must be entered.
 
     Cost: 1 ms from the disk, 0.1 to 2 s where it is compiled.
     Raises: NoMachineCodeError, CudaError, and what `interrupted_by` was given raises.
@@ -62,7 +62,7 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
 
 
 def architecture_for(capability: tuple[int, int]) -> int:
-    """The newest architecture that runs on a card. Raises: NoMachineCodeError for one that is too old or too new."""
+    """The newest architecture that runs on a GPU. Raises: NoMachineCodeError for one that is too old or too new."""
     major, minor = capability
     fitting = [one for one in ARCHITECTURES if one // 10 == major and one % 10 <= minor]
     if not fitting:
@@ -86,7 +86,7 @@ def machine_code(name: str, architecture: int, defines: Mapping[str, int | str])
     try:
         code = compiler().compile(source, f"{name}.cu", architecture, defines, headers).code
     except CompilerUnavailableError as error:
-        raise NoMachineCodeError(f"the kernels for this card are not there and cannot be made: {error}") from error
+        raise NoMachineCodeError(f"the kernels for this GPU are not there and cannot be made: {error}") from error
     if kept is not None:
         _keep(kept, code)
     return code

@@ -18,7 +18,7 @@ from typing import Any
 
 _OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--extra-device-vectorization",
             "--ptxas-options=--verbose")  # fmt: skip
-_SPECIFIC = (90,)  # compiled with what no other architecture has: their cards are all of this one
+_SPECIFIC = (90,)  # compiled with what no other architecture has: their GPUs are all of this one
 
 
 class CompilerUnavailableError(Exception):

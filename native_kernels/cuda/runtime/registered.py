@@ -1,4 +1,4 @@
-"""Memory of the host that is somebody else's, mapped files too, which the card reads where it lies."""
+"""Memory of the host that is somebody else's, mapped files too, which the GPU reads where it lies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NOT_SUPPORTED = 801
 
 class RegisteredMemory:
     """The pages that n_bytes from an address on touch, pinned where they are until `free`; they must stay mapped so
-    long. address, n_bytes: of those pages; device_address: the card's name for the first byte of them.
+    long. address, n_bytes: of those pages; device_address: the GPU's name for the first byte of them.
 
     read_only: whether the memory cannot be written, as a file's that was mapped to be read; memory that can be must not
-    be registered so. The card must be entered. Cost: 20 to 40 ms a GB of pages that are in RAM.
-    Raises: CudaError where the system, the driver or the card does not do that, or a page is registered already.
+    be registered so. The GPU must be entered. Cost: 20 to 40 ms a GB of pages that are in RAM.
+    Raises: CudaError where the system, the driver or the GPU does not do that, or a page is registered already.
     """
 
     def __init__(self, device: Device, address: int, n_bytes: int, read_only: bool) -> None:
@@ -38,7 +38,7 @@ class RegisteredMemory:
         self.device_address = mapped.value
 
     def free(self) -> None:
-        """The pages are as they were. Nothing on the card may be reading them. A second time does nothing."""
+        """The pages are as they were. Nothing on the GPU may be reading them. A second time does nothing."""
         if self.n_bytes:
             self.n_bytes = 0
             self._driver.call("cuMemHostUnregister", self.address)

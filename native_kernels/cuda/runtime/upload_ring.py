@@ -1,6 +1,6 @@
-"""A ring of pinned buffers through which weights come to the card while it computes; what is in them it does not know.
+"""A ring of pinned buffers through which weights come to the GPU while it computes; what is in them it does not know.
 
-Three parties take turns with a buffer: the processor fills it, the copy stream brings it to the card, the compute
+Three parties take turns with a buffer: the processor fills it, the copy stream brings it to the GPU, the compute
 stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers. One
 thread may fill and send, another one use and release: a buffer's turn comes again once it was released.
 """
@@ -19,10 +19,10 @@ SMALL_BYTES = 16 << 20  # of a buffer where no larger ones can be pinned
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """host: the pinned bytes; card: where they go. copied: the host's part may be filled again; used: the card's."""
+    """host: the pinned bytes; GPU: where they go. copied: the host's part may be filled again; used: the GPU's."""
 
     host: PinnedMemory
-    card: DeviceMemory
+    gpu: DeviceMemory
     copied: Event
     used: Event
 
@@ -46,7 +46,7 @@ class UploadRing:
         self.n_bytes, self.n_buffers = n_bytes, n_buffers
 
     def enter(self) -> None:
-        """Makes the card the calling thread's, which is to fill buffers."""
+        """Makes the GPU the calling thread's, which is to fill buffers."""
         self._device.enter()
 
     def next(self) -> Buffer:
@@ -56,14 +56,14 @@ class UploadRing:
         return buffer
 
     def wait_for(self, buffer: Buffer) -> None:
-        """Until its bytes of last time are on the card, so that it may be filled."""
+        """Until its bytes of last time are on the GPU, so that it may be filled."""
         buffer.copied.wait()
 
     def send(self, buffer: Buffer, n_bytes: int, first: int = 0, besides: Callable[[], None] | None = None) -> None:
-        """Brings the bytes from `first` to n_bytes to the card, once those that lie there were used. besides: puts into
-        the copy stream what fills the rest of the buffer on the card; it finds those bytes there."""
+        """Brings the bytes from `first` to n_bytes to the GPU, once those that lie there were used. besides: puts into
+        the copy stream what fills the rest of the buffer on the GPU; it finds those bytes there."""
         buffer.used.hold(self._copy)
-        self._copy.upload(buffer.card.address + first, buffer.host.address + first, n_bytes - first)
+        self._copy.upload(buffer.gpu.address + first, buffer.host.address + first, n_bytes - first)
         if besides is not None:
             besides()
         buffer.copied.record(self._copy)
@@ -73,7 +73,7 @@ class UploadRing:
         buffer.copied.hold(self._compute)
 
     def release(self, buffer: Buffer) -> None:
-        """What the compute stream was given so far is the last that reads the buffer on the card."""
+        """What the compute stream was given so far is the last that reads the buffer on the GPU."""
         buffer.used.record(self._compute)
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class UploadRing:
         self._copy.synchronize()
         self._compute.synchronize()
         for buffer in self._buffers:
-            _free(buffer.host, buffer.card, buffer.copied, buffer.used)
+            _free(buffer.host, buffer.gpu, buffer.copied, buffer.used)
         self._buffers = []
 
 

@@ -60,7 +60,7 @@ def moment() -> diagnostics.Moment:
     settings = AppSettings(system_prompt=instructions, model=f"{folder}/{file}", last_conversation=key,
                            window_geometry=token, temperature=0.5, text_px=18)  # fmt: skip
     status = EngineStatus(
-        Phase.READY, model=model, device=f"on {host}", device_reason=doctor, description=instructions, card="RTX",
+        Phase.READY, model=model, device=f"on {host}", device_reason=doctor, description=instructions, gpu="RTX",
         tok_s=12.34, context_used=99, context_total=4096, placement={"of": file},
     )  # fmt: skip
     installed = InstalledModel(

@@ -189,7 +189,7 @@ def test_inspect_explains_a_bundle(bundle: Bundle, capsys: pytest.CaptureFixture
 def test_quantised_bundles_of_the_starter_model_keep_its_perplexity(
     shared_starter: Path, tmp_path: Path, codec: str, expected: float
 ) -> None:
-    """The figures of its card, where every matrix was quantised in blocks of 32."""
+    """The figures of its GPU, where every matrix was quantised in blocks of 32."""
     model = LoadedModel.load(convert(shared_starter, tmp_path / "bundle", codec).bundle)
     found = perplexity(model, np.load(DATA / "eval_tokens.npz")["ids"].tolist(), 512)
     assert found.tokens == 4096

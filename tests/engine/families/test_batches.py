@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_batches import check
-from card_tokens import some_hot
 from family_models import CASES, make_reference
+from gpu_batches import check
+from gpu_tokens import some_hot
 from predictors_of_kinds import predictor_of
 from tiny_model import make_tiny_model
 
@@ -110,13 +110,13 @@ def test_a_loaded_model_decodes_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_decodes_several_sequences_on_a_card(any_card: Any, name: str, tmp_path: Path) -> None:
+def test_every_family_decodes_several_sequences_on_a_gpu(any_gpu: Any, name: str, tmp_path: Path) -> None:
     opened = open_model(make_reference(name, tmp_path).folder)
     config, weights = opened.config, load_weights(opened, hold="f32")
     for mode in ("exact", "sparse") if config.has_zeros else ("dense", "sparse"):
         predictor = predictor_of(config, weights, "low_rank")
         check(
-            any_card,
+            any_gpu,
             (config, weights),
             mode,
             some_hot(config, "random"),

@@ -1,4 +1,4 @@
-"""A model with its part on a card: the same answers, less of it where memory is short, the processor where it fails."""
+"""A model with its part on a GPU: the same answers, less of it where memory is short, the processor where it fails."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from on_a_stand_in import GIB, StandInMachine
+from fake_gpu import FakeGpu
+from on_a_fake_gpu import GIB, StandInMachine
 from placements_by_hand import a_placement
-from stand_in_card import StandInCard
 from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
@@ -44,8 +44,8 @@ PROMPT = [1, 5, 9, 40, 7]
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
     made = StandInMachine(tmp_path, monkeypatch)
     yield made
-    for card in made.cards:
-        card.close()
+    for gpu in made.gpus:
+        gpu.close()
 
 
 @pytest.fixture
@@ -68,18 +68,18 @@ def on_processor(path: Path, **changes: Any) -> LoadedModel:
 def test_the_same_answer_as_the_processor(machine: StandInMachine, tiny: Path) -> None:
     model = machine.load(tiny)
     assert model.device == "cuda"
-    assert model.card is not None
-    assert model.card.placement.head == "gpu"
-    assert "A card computes all layers with all neurons" in model.device_reason
+    assert model.gpu is not None
+    assert model.gpu.placement.head == "gpu"
+    assert "A GPU computes all layers with all neurons" in model.device_reason
     *_, last = ChatSession(model).generate(PROMPT, GREEDY)
     assert last.stats.gpu_neuron_load == 1
     assert answer(model) == answer(on_processor(tiny))
-    assert model.vram_bytes == sum(model.card.part_bytes.values()) > 0
-    assert model.card.part_bytes.keys() == {*model.card.placement.vram_parts_bytes}
+    assert model.vram_bytes == sum(model.gpu.part_bytes.values()) > 0
+    assert model.gpu.part_bytes.keys() == {*model.gpu.placement.vram_parts_bytes}
     model.close()
     model.close()
-    assert machine.cards[0].used_bytes == 0
-    assert machine.cards[0].closed
+    assert machine.gpus[0].used_bytes == 0
+    assert machine.gpus[0].closed
     assert (model.device, model.vram_bytes) == ("cpu", 0)
 
 
@@ -90,20 +90,20 @@ def test_row_wise_too(machine: StandInMachine, tmp_path: Path) -> None:
     assert model.hot_blocks is None
     assert len(answer(model)) == len(answer(on_processor(path)))
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_all_that_it_holds_is_counted_and_planned(machine: StandInMachine, tiny: Path) -> None:
     model = machine.load(tiny)
-    card = model.card
-    assert card is not None
+    gpu = model.gpu
+    assert gpu is not None
     answer(model)
-    parts = card.part_bytes
-    held = machine.cards[0].used_bytes
+    parts = gpu.part_bytes
+    held = machine.gpus[0].used_bytes
     assert held <= sum(parts.values()) - parts["context"]
-    planned = card.placement.vram_parts_bytes
+    planned = gpu.placement.vram_parts_bytes
     assert all(parts[name] <= planned[name] for name in planned), (parts, planned)
-    assert card.placement.vram_bytes <= card.placement.origins.vram_budget_bytes
+    assert gpu.placement.vram_bytes <= gpu.placement.origins.vram_budget_bytes
     model.close()
 
 
@@ -122,7 +122,7 @@ def test_predictors_follow_when_they_are_asked_for(machine: StandInMachine, tmp_
 
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     model, other = machine.load(path, mode="exact"), on_processor(path)
-    assert model.card is not None
+    assert model.gpu is not None
     session, theirs = ChatSession(model), ChatSession(other, "exact")
     assert answer(session) == answer(theirs)
     generation = model.generation
@@ -130,9 +130,9 @@ def test_predictors_follow_when_they_are_asked_for(machine: StandInMachine, tmp_
         one.set_mode("sparse")
     assert answer(session) == answer(theirs)
     assert model.generation == generation
-    assert model.card.part_bytes["predictors"] > 0
+    assert model.gpu.part_bytes["predictors"] > 0
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
@@ -140,25 +140,25 @@ def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
 ) -> None:
     from raw_gguf import make_tiny_powerinfer
 
-    machine.make = SmallCard
+    machine.make = SmallGpu
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     model = machine.load(path, mode="exact")
     session = ChatSession(model)
     answer(session)
     generation = model.generation
-    monkeypatch.setattr(SmallCard, "limits", [1000])
+    monkeypatch.setattr(SmallGpu, "limits", [1000])
     session.set_mode("sparse")
     assert model.generation > generation
     assert model.device == "cuda"
     assert answer(session) == answer(ChatSession(on_processor(path), "sparse"))
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 # ------------------------------------------------------------------ memory that runs short
 
 
-class SmallCard(StandInCard):
+class SmallGpu(FakeGpu):
     """Refuses what is larger than a limit, the first times."""
 
     limits: ClassVar[list[int]] = []
@@ -173,15 +173,15 @@ class SmallCard(StandInCard):
 def test_with_less_room_where_memory_runs_out(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.make = SmallCard
-    monkeypatch.setattr(SmallCard, "limits", [50_000])
+    machine.make = SmallGpu
+    monkeypatch.setattr(SmallGpu, "limits", [50_000])
     monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny)
-    assert model.card is not None
-    assert any("could not be had" in note for note in model.card.notes)
+    assert model.gpu is not None
+    assert any("could not be had" in note for note in model.gpu.notes)
     assert answer(model) == answer(on_processor(tiny))
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
@@ -194,10 +194,10 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     monkeypatch.setattr(solving, "load_profile", lambda file: replace(profile, ram=after))
     monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny)
-    assert model.card is not None
+    assert model.gpu is not None
     generation, first = model.generation, answer(model)
-    model.card.ease(at_once=True)
-    assert model.card is not None, model.device_reason
+    model.gpu.ease(at_once=True)
+    assert model.gpu is not None, model.device_reason
     assert model.generation > generation
     assert answer(model) == first
     model.close()
@@ -206,16 +206,16 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
 def test_the_processor_computes_where_memory_always_runs_out(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.make = SmallCard
-    monkeypatch.setattr(SmallCard, "limits", [10] * 9)
+    machine.make = SmallGpu
+    monkeypatch.setattr(SmallGpu, "limits", [10] * 9)
     monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
-    assert model.device_reason == "The processor computes: the memory of A card ran out 3 times while it was loaded"
-    assert machine.cards[0].used_bytes == 0
-    assert machine.cards[0].closed
-    monkeypatch.setattr(SmallCard, "limits", [10] * 9)
-    with pytest.raises(DeviceUnavailableError, match="The GPU cannot be used: the memory of A card ran out"):
+    assert model.device_reason == "The processor computes: the memory of A GPU ran out 3 times while it was loaded"
+    assert machine.gpus[0].used_bytes == 0
+    assert machine.gpus[0].closed
+    monkeypatch.setattr(SmallGpu, "limits", [10] * 9)
+    with pytest.raises(DeviceUnavailableError, match="The GPU cannot be used: the memory of A GPU ran out"):
         machine.load(tiny)
 
 
@@ -224,20 +224,20 @@ def test_memory_is_given_back_where_others_need_it(
 ) -> None:
     monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny)
-    assert model.card is not None
+    assert model.gpu is not None
     session = ChatSession(model)
     first = answer(session)
-    before, generation = model.card.placement.vram_bytes, model.generation
+    before, generation = model.gpu.placement.vram_bytes, model.generation
     free = [1 << 20, 4 * GIB]
     monkeypatch.setattr(budget, "free_bytes", lambda index: free.pop(0) if len(free) > 1 else free[0])
     monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
     assert answer(session) == first
     assert model.generation > generation
-    assert model.card.placement.vram_bytes < before
-    assert any("ran short" in note for note in model.card.notes)
+    assert model.gpu.placement.vram_bytes < before
+    assert any("ran short" in note for note in model.gpu.notes)
     assert answer(session) == first
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_the_processor_computes_where_others_need_all_of_it(
@@ -249,39 +249,39 @@ def test_the_processor_computes_where_others_need_all_of_it(
     monkeypatch.setattr(budget, "free_bytes", lambda index: 0)
     assert answer(session) == first
     assert model.device == "cpu"
-    assert "is not used any more: nothing is placed on A card: the budget holds nothing" in model.device_reason
-    assert machine.cards[0].used_bytes == 0
+    assert "is not used any more: nothing is placed on A GPU: the budget holds nothing" in model.device_reason
+    assert machine.gpus[0].used_bytes == 0
     assert answer(session) == first
 
 
-# ------------------------------------------------------------------ a card that fails
+# ------------------------------------------------------------------ a GPU that fails
 
 
-def test_a_card_that_fails_ends_the_answer_and_the_processor_goes_on(
+def test_a_gpu_that_fails_ends_the_answer_and_the_processor_goes_on(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
-    card = machine.cards[0]
+    gpu = machine.gpus[0]
 
     def fails() -> None:
         raise ArithmeticError("a fault")
 
     events = session.generate(PROMPT, GREEDY)
     next(events)
-    card.between(fails)
-    card.synchronize = lambda: (_ for _ in ()).throw(CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED"))  # type: ignore[method-assign]
+    gpu.between(fails)
+    gpu.synchronize = lambda: (_ for _ in ()).throw(CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED"))  # type: ignore[method-assign]
     with pytest.raises(DeviceFailedError) as failed:
         list(events)
     assert failed.value.hint.startswith("Send the message again: the processor computes it.")
     assert model.device == "cpu"
-    assert "The graphics card is not used any more" in model.device_reason
+    assert "The GPU is not used any more" in model.device_reason
     assert answer(session) == first
 
 
-def test_a_fault_that_passes_leaves_the_card_in_use(
+def test_a_fault_that_passes_leaves_the_gpu_in_use(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
@@ -294,13 +294,13 @@ def test_a_fault_that_passes_leaves_the_card_in_use(
 
     events = session.generate(PROMPT, GREEDY)
     next(events)
-    machine.cards[0].between(fails)
+    machine.gpus[0].between(fails)
     with pytest.raises(DeviceFailedError):
         list(events)
     assert model.device == "cuda"
     assert answer(session) == first
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 # ------------------------------------------------------------------ why not
@@ -311,17 +311,17 @@ def test_a_fault_that_passes_leaves_the_card_in_use(
     [
         (CudaUnavailableError("no NVIDIA driver is installed"), "no NVIDIA driver is installed"),
         (NoMachineCodeError("there are no kernels for compute capability 6.1"), "there are no kernels for compute"),
-        (CudaOutOfMemoryError("cuCtx", 2, "CUDA_ERROR_OUT_OF_MEMORY"), "other programs use the memory of A card"),
-        (CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN"), r"A card does not work \(cuInit failed"),
+        (CudaOutOfMemoryError("cuCtx", 2, "CUDA_ERROR_OUT_OF_MEMORY"), "other programs use the memory of A GPU"),
+        (CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN"), r"A GPU does not work \(cuInit failed"),
     ],
 )
-def test_a_card_that_cannot_be_opened_is_a_reason(
+def test_a_gpu_that_cannot_be_opened_is_a_reason(
     error: Exception, words: str, machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def opens(gpu: GpuInfo) -> StandInCard:
+    def opens(gpu: GpuInfo) -> FakeGpu:
         raise error
 
-    monkeypatch.setattr(choice, "open_card", opens)
+    monkeypatch.setattr(choice, "open_gpu", opens)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
     assert model.device_reason.startswith("The processor computes: ")
@@ -330,16 +330,16 @@ def test_a_card_that_cannot_be_opened_is_a_reason(
     assert refused.value.hint == "Use --device cpu."
 
 
-def test_a_card_that_computes_wrongly_is_not_used(
+def test_a_gpu_that_computes_wrongly_is_not_used(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(self_test, "tried", lambda *card: self_test.Findings(("multiply in f16",)))
+    monkeypatch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(("multiply in f16",)))
     model = machine.load(tiny, device="auto")
-    assert "the card failed its test" in model.device_reason
-    assert machine.cards[0].closed
+    assert "the GPU failed its test" in model.device_reason
+    assert machine.gpus[0].closed
 
 
-def test_reasons_that_need_no_card(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+def test_reasons_that_need_no_gpu(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
     from experts_gguf import make_tiny_mixtral
 
     experts = make_tiny_mixtral(tmp_path / "e.gguf")
@@ -355,7 +355,7 @@ def test_reasons_that_need_no_card(machine: StandInMachine, tiny: Path, tmp_path
         model = load()
         assert model.device == "cpu"
         assert words in model.device_reason
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
     with pytest.raises(DeviceUnavailableError, match="the neurons of experts"):
         machine.load(experts)
     with pytest.raises(DeviceMemoryError, match="are needed"):
@@ -372,7 +372,7 @@ def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMac
     model.close()
 
 
-def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_card(
+def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_gpu(
     machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.bundle import artefacts
@@ -394,7 +394,7 @@ def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_card(
 # ------------------------------------------------------------------ conversations and learning
 
 
-def test_two_conversations_take_turns_on_the_card(machine: StandInMachine, tiny: Path) -> None:
+def test_two_conversations_take_turns_on_the_gpu(machine: StandInMachine, tiny: Path) -> None:
     model, other = machine.load(tiny), on_processor(tiny)
     prompts = ([1, 5, 9, 40, 7], [2, 8, 100, 33, 12, 90])
     sessions, theirs = [ChatSession(model) for _ in prompts], [ChatSession(other) for _ in prompts]
@@ -402,9 +402,9 @@ def test_two_conversations_take_turns_on_the_card(machine: StandInMachine, tiny:
         for session, their, prompt in zip(sessions, theirs, prompts, strict=True):
             longer = [*prompt, *([77, 3] * round_)]
             assert answer(session, longer) == answer(their, longer)
-    before = machine.cards[0].used_bytes
+    before = machine.gpus[0].used_bytes
     answer(ChatSession(model))
-    assert machine.cards[0].used_bytes == before
+    assert machine.gpus[0].used_bytes == before
     model.close()
 
 
@@ -414,12 +414,12 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     from engine.adaptation import Adaptation
     from engine.placement import memory_plan
 
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
     path = make_tiny_model(tmp_path / "a", d_ff=256)
     whole = machine.load(path)
-    assert whole.card is not None
-    room = (whole.card.placement.vram_bytes - whole.card.placement.hot_bytes // 2) / GIB
+    assert whole.gpu is not None
+    room = (whole.gpu.placement.vram_bytes - whole.gpu.placement.hot_bytes // 2) / GIB
     whole.close()
     model = machine.load(path, vram_budget_gib=room)
     blocks = model.hot_blocks
@@ -451,7 +451,7 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
 
 
 class Pinning:
-    """A model on the card whose cold neurons the card could read in place: the other pages are a stand-in's."""
+    """A model on the GPU whose cold neurons the GPU could read in place: the other pages are a stand-in's."""
 
     def __init__(self, machine: StandInMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
         self.ram = RamInfo(128 * GIB, 64 * GIB)
@@ -467,15 +467,15 @@ class Pinning:
 
         def with_place(part: PlacedPart, *of: Any) -> None:
             load(part, *of)
-            part._in_place = InPlace(self.device)  # a card that is none of NVIDIA's has no prompts
+            part._in_place = InPlace(self.device)  # a GPU that is none of NVIDIA's has no prompts
 
         patch.setattr(PlacedPart, "_load", with_place)
         bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
         self.model = machine.load(bundle, **changes)
-        assert self.model.card is not None
-        self.card = self.model.card
-        assert self.card._in_place is not None
-        self.place: InPlace = self.card._in_place
+        assert self.model.gpu is not None
+        self.gpu = self.model.gpu
+        assert self.gpu._in_place is not None
+        self.place: InPlace = self.gpu._in_place
 
     def calls(self, name: str) -> int:
         return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
@@ -492,12 +492,12 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
         for matrix in (w.gate, w.up, w.down_t):
             assert matrix is not None
             assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
-    assert pinning.card.balance() == pytest.approx(room.LOOK_EVERY_S)  # the RAM is looked at, whoever gave the budget
-    pinning.card.ease()
+    assert pinning.gpu.balance() == pytest.approx(room.LOOK_EVERY_S)  # the RAM is looked at, whoever gave the budget
+    pinning.gpu.ease()
     assert not pinning.calls("cuMemHostUnregister")
     generation = pinning.model.generation
     pinning.ram = RamInfo(128 * GIB, 7 * GIB)  # less than half of the eighth
-    assert pinning.card.balance() is None
+    assert pinning.gpu.balance() is None
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
     assert pinning.model.generation == generation
@@ -513,7 +513,7 @@ def test_before_an_answer_the_ram_is_looked_at_too(
     assert pinning.place.is_all
     pinning.ram = RamInfo(128 * GIB, GIB)
     assert answer(pinning.model) == first
-    assert not pinning.card.spare_ram()
+    assert not pinning.gpu.spare_ram()
     pinning.model.close()
 
 
@@ -523,7 +523,7 @@ def test_nothing_is_pinned_where_the_ram_has_no_room(
     monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(0)
-    assert not pinning.card.spare_ram()
+    assert not pinning.gpu.spare_ram()
     assert pinning.calls("cuMemHostRegister_v2") == 0
     pinning.model.close()
 
@@ -533,14 +533,14 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(60)
-    pinning.card.give_up("it is tested")
+    pinning.gpu.give_up("it is tested")
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
-    assert pinning.card._in_place is None
+    assert pinning.gpu._in_place is None
     pinning.model.close()
 
 
-def test_the_host_gives_the_card_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+def test_the_host_gives_the_gpu_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
     from engine.service import protocol
     from engine.service.host import EngineHost
 
@@ -566,4 +566,4 @@ def test_the_host_gives_the_card_back(machine: StandInMachine, tiny: Path, tmp_p
     assert results["4"]["device"] == "cpu"
     assert results["5"]["vram_bytes"] == 0
     assert results["2"]["text"] == results["5"]["text"]
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0

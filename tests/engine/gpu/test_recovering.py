@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_tokens import OnCard, logits_of, put_on_card, some_hot
-from stand_in_card import StandInCard
+from fake_gpu import FakeGpu
+from gpu_tokens import OnGpu, logits_of, put_on_gpu, some_hot
 from tiny_model import make_tiny_model
 
 from engine.config import ModelConfig
@@ -26,8 +26,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 
 @pytest.fixture
-def card() -> Iterator[StandInCard]:
-    found = StandInCard()
+def gpu() -> Iterator[FakeGpu]:
+    found = FakeGpu()
     yield found
     found.close()
 
@@ -36,7 +36,7 @@ def fails() -> None:
     raise ArithmeticError("a wire came loose")
 
 
-def check_next(ours: OnCard, card: StandInCard, fail: Callable[[], None]) -> None:
+def check_next(ours: OnGpu, gpu: FakeGpu, fail: Callable[[], None]) -> None:
     """Two tokens, one that fails, and the same again: as if nothing had been, in its numbers and in what is counted."""
     wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
     counted = ours.counters.layers.copy()
@@ -53,24 +53,24 @@ def check_next(ours: OnCard, card: StandInCard, fail: Callable[[], None]) -> Non
 
 
 @pytest.mark.parametrize("execution", ["segments", "eager"])
-def test_a_launch_that_is_refused(card: StandInCard, tiny: Loaded, execution: Any) -> None:
-    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
+def test_a_launch_that_is_refused(gpu: FakeGpu, tiny: Loaded, execution: Any) -> None:
+    ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
 
     def fail() -> None:
-        card.between(fails)
-        card.settle()  # it is known before the token begins
+        gpu.between(fails)
+        gpu.settle()  # it is known before the token begins
 
-    check_next(ours, card, fail)
+    check_next(ours, gpu, fail)
     ours.close()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
-def test_work_that_fails_while_it_runs(card: StandInCard, tiny: Loaded, share: float) -> None:
-    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"))
+def test_work_that_fails_while_it_runs(gpu: FakeGpu, tiny: Loaded, share: float) -> None:
+    ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
     stop = ours.decoder._shared.stop.array
 
     def fail() -> None:
-        places = [(work, i) for work in card.works.values() for i in range(len(work.steps))]
+        places = [(work, i) for work in gpu.works.values() for i in range(len(work.steps))]
         work, i = places[round(share * (len(places) - 1))]
         sound = work.steps[i]
 
@@ -81,5 +81,5 @@ def test_work_that_fails_while_it_runs(card: StandInCard, tiny: Loaded, share: f
 
         work.steps[i] = sound[0], failing
 
-    check_next(ours, card, fail)
+    check_next(ours, gpu, fail)
     ours.close()

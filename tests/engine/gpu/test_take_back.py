@@ -1,4 +1,4 @@
-"""Memory of a card that other programs want and leave again: given back, taken again, and not pushed to and fro."""
+"""Memory of a GPU that other programs want and leave again: given back, taken again, and not pushed to and fro."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_stand_in import GIB, StandInMachine
+from on_a_fake_gpu import GIB, StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
 from engine.gpu import room
-from engine.gpu.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, CardRoom
+from engine.gpu.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, GpuRoom
 from engine.gpu.trial import budget
 from engine.loaded_model import LoadedModel
 from engine.service import protocol
@@ -37,7 +37,7 @@ class Clock:
 
 
 class Free:
-    """What nobody holds of the card, as its driver would tell."""
+    """What nobody holds of the GPU, as its driver would tell."""
 
     def __init__(self) -> None:
         self.n_bytes: int | None = 4 * GIB
@@ -62,8 +62,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn
     monkeypatch.setattr(room, "LEAST_GAIN_SHARE", 1e-9)
     monkeypatch.setattr(room.memory_plan, "BUDGET_STEP_BYTES", 1)
     yield made
-    for card in made.cards:
-        card.close()
+    for gpu in made.gpus:
+        gpu.close()
 
 
 def answer(model: LoadedModel | ChatSession) -> list[int]:
@@ -74,7 +74,7 @@ def answer(model: LoadedModel | ChatSession) -> list[int]:
 # ------------------------------------------------------------------ the rules
 
 
-def looks(rules: CardRoom, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
+def looks(rules: GpuRoom, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
     def look() -> int | None:
         clock.now += LOOK_EVERY_S
         return rules.to_take_back(free, held, 24 * GIB, budget_bytes)
@@ -84,7 +84,7 @@ def looks(rules: CardRoom, clock: Clock, free: int, held: int, budget_bytes: int
 
 def test_memory_is_taken_again_after_a_minute_when_it_has_stayed_free() -> None:
     clock = Clock()
-    rules = CardRoom(True, clock)
+    rules = GpuRoom(True, clock)
     rules.shrink(20 * GIB, 100 * MIB)
     assert rules.limit == 16 * GIB
     look = looks(rules, clock, 8 * GIB, 15 * GIB, 16 * GIB)
@@ -99,7 +99,7 @@ def test_memory_is_taken_again_after_a_minute_when_it_has_stayed_free() -> None:
 
 def test_what_is_free_for_a_moment_only_is_left_alone() -> None:
     clock = Clock()
-    rules = CardRoom(True, clock)
+    rules = GpuRoom(True, clock)
     rules.shrink(20 * GIB, 0)
     clock.now += 2 * TAKE_BACK_EVERY_S
     assert looks(rules, clock, 8 * GIB, 15 * GIB, 16 * GIB)() is None  # the first look
@@ -111,7 +111,7 @@ def test_what_is_free_for_a_moment_only_is_left_alone() -> None:
 def test_between_giving_and_taking_lies_a_gap() -> None:
     """With anything between the two borders free, nothing is done, so that two programs do not push each other."""
     clock = Clock()
-    rules = CardRoom(True, clock)
+    rules = GpuRoom(True, clock)
     rules.shrink(10 * GIB, 0)
     for free in range(FLOOR_BYTES, int(0.04 * 24 * GIB) + LEAST_GAIN_BYTES, 64 * MIB):
         assert not rules.is_short(free)
@@ -123,7 +123,7 @@ def test_between_giving_and_taking_lies_a_gap() -> None:
 
 def test_a_budget_that_somebody_gave_is_neither_shrunk_nor_grown() -> None:
     clock = Clock()
-    rules = CardRoom(False, clock)
+    rules = GpuRoom(False, clock)
     assert not rules.is_short(0)
     clock.now += 10 * TAKE_BACK_EVERY_S
     look = looks(rules, clock, 20 * GIB, GIB, GIB)
@@ -132,7 +132,7 @@ def test_a_budget_that_somebody_gave_is_neither_shrunk_nor_grown() -> None:
 
 def test_after_a_try_that_failed_the_next_comes_later() -> None:
     clock = Clock()
-    rules = CardRoom(True, clock)
+    rules = GpuRoom(True, clock)
     waited = []
     for _ in range(6):
         rules.failed()
@@ -154,7 +154,7 @@ def test_after_a_try_that_failed_the_next_comes_later() -> None:
 
 def test_nobody_says_what_is_free() -> None:
     clock = Clock()
-    rules = CardRoom(True, clock)
+    rules = GpuRoom(True, clock)
     clock.now += 100
     assert not rules.is_short(None)
     assert rules.to_take_back(None, 0, GIB, 0) is None
@@ -166,11 +166,11 @@ def test_nobody_says_what_is_free() -> None:
 def give_back_some(machine: StandInMachine, path: Path, free: Free, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """A model that has given back a part of its memory."""
     model = machine.load(path)
-    assert model.on_card is not None
+    assert model.on_gpu is not None
     monkeypatch.setattr(room, "SMALLER", 0.999)
     monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", 1)
     free.n_bytes = 0
-    model.on_card.balance()
+    model.on_gpu.balance()
     free.n_bytes = 4 * GIB
     return model
 
@@ -180,57 +180,57 @@ def test_it_is_given_back_and_taken_again_with_the_same_answers(
 ) -> None:
     path = make_tiny_model(tmp_path / "m", d_ff=256)
     whole = machine.load(path)
-    assert whole.card is not None
-    all_of_it, first = whole.card.placement, answer(whole)
+    assert whole.gpu is not None
+    all_of_it, first = whole.gpu.placement, answer(whole)
     whole.close()
     model = give_back_some(machine, path, free, monkeypatch)
     session = ChatSession(model)
-    assert model.card is not None
-    assert model.card.placement.vram_bytes < all_of_it.vram_bytes
-    assert model.card.notes == ["The graphics card's memory ran short: less of the model is there now."]
+    assert model.gpu is not None
+    assert model.gpu.placement.vram_bytes < all_of_it.vram_bytes
+    assert model.gpu.notes == ["The GPU's memory ran short: less of the model is there now."]
     assert answer(session) == first
     generation = model.generation
     for _ in range(3):
-        model.card.balance()
+        model.gpu.balance()
     assert model.generation > generation
-    assert model.card.placement.vram_bytes == all_of_it.vram_bytes
-    assert model.card.notes[-1].startswith("Memory of the graphics card is free again")
+    assert model.gpu.placement.vram_bytes == all_of_it.vram_bytes
+    assert model.gpu.notes[-1].startswith("Memory of the GPU is free again")
     assert answer(session) == first
     generation = model.generation
     for _ in range(5):  # all is there: nothing is placed anew
-        model.card.balance()
+        model.gpu.balance()
     assert model.generation == generation
     model.close()
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
 
 
-def test_a_card_that_was_lost_to_others_comes_back(
+def test_a_gpu_that_was_lost_to_others_comes_back(
     machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     session = ChatSession(model)
     first = answer(session)
-    assert model.on_card is not None
+    assert model.on_gpu is not None
     free.n_bytes = 0
-    model.on_card.balance()
+    model.on_gpu.balance()
     assert model.device == "cpu"
-    assert machine.cards[0].closed
+    assert machine.gpus[0].closed
     assert "is not used any more" in model.device_reason
     assert answer(session) == first
-    model.on_card.balance()  # others have it still
+    model.on_gpu.balance()  # others have it still
     assert model.device == "cpu"
     free.n_bytes = 4 * GIB
     for _ in range(3):
-        model.on_card.balance()
+        model.on_gpu.balance()
     assert model.device == "cuda"
-    assert len(machine.cards) == 2
+    assert len(machine.gpus) == 2
     assert answer(session) == first
     model.close()
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
-    assert model.on_card.balance() is None
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
+    assert model.on_gpu.balance() is None
 
 
-def test_a_card_that_others_held_at_loading_is_used_when_they_leave_it(
+def test_a_gpu_that_others_held_at_loading_is_used_when_they_leave_it(
     machine: StandInMachine, tmp_path: Path, free: Free
 ) -> None:
     from dataclasses import replace
@@ -242,46 +242,46 @@ def test_a_card_that_others_held_at_loading_is_used_when_they_leave_it(
     replace(profile, gpus=tuple(replace(gpu, free_bytes=100 * MIB) for gpu in profile.gpus)).save(file)
     free.n_bytes = 100 * MIB
     model = machine.load(make_tiny_model(tmp_path / "m"), device="auto")
-    assert (model.device, model.card) == ("cpu", None)
+    assert (model.device, model.gpu) == ("cpu", None)
     assert "the budget holds nothing of the model" in model.device_reason
-    assert model.on_card is not None
-    assert all(card.closed for card in machine.cards)
+    assert model.on_gpu is not None
+    assert all(gpu.closed for gpu in machine.gpus)
     session = ChatSession(model)
     first = answer(session)
     for _ in range(3):
-        model.on_card.balance()
+        model.on_gpu.balance()
     assert model.device == "cpu"
     free.n_bytes = 4 * GIB
     for _ in range(3):
-        model.on_card.balance()
+        model.on_gpu.balance()
     assert model.device == "cuda"
     assert answer(session) == first
     model.close()
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
 
 
-def test_a_card_that_failed_does_not_come_back(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
+def test_a_gpu_that_failed_does_not_come_back(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
-    assert model.on_card is not None
-    model.on_card.give_up("it failed")
+    assert model.on_gpu is not None
+    model.on_gpu.give_up("it failed")
     for _ in range(4):
-        assert model.on_card.balance() is None
+        assert model.on_gpu.balance() is None
     assert model.device == "cpu"
-    assert len(machine.cards) == 1
+    assert len(machine.gpus) == 1
 
 
 def test_who_asks_meanwhile_stops_it_before_anything_has_moved(
     machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = give_back_some(machine, make_tiny_model(tmp_path / "m", d_ff=256), free, monkeypatch)
-    assert model.card is not None
-    before, generation = model.card.placement.vram_bytes, model.generation
+    assert model.gpu is not None
+    before, generation = model.gpu.placement.vram_bytes, model.generation
     for _ in range(3):
-        model.card.balance(lambda: True)
-    assert (model.card.placement.vram_bytes, model.generation) == (before, generation)
+        model.gpu.balance(lambda: True)
+    assert (model.gpu.placement.vram_bytes, model.generation) == (before, generation)
     for _ in range(3):
-        model.card.balance()
-    assert model.card.placement.vram_bytes > before
+        model.gpu.balance()
+    assert model.gpu.placement.vram_bytes > before
     model.close()
 
 
@@ -289,9 +289,9 @@ def test_where_it_cannot_be_had_after_all_the_model_goes_on(
     machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = give_back_some(machine, make_tiny_model(tmp_path / "m", d_ff=256), free, monkeypatch)
-    assert model.card is not None
+    assert model.gpu is not None
     first = answer(model)
-    allocate, refused = machine.cards[0].allocate, []
+    allocate, refused = machine.gpus[0].allocate, []
 
     def refuses(n_bytes: int) -> Any:
         if not refused:
@@ -299,22 +299,22 @@ def test_where_it_cannot_be_had_after_all_the_model_goes_on(
             raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
         return allocate(n_bytes)
 
-    monkeypatch.setattr(machine.cards[0], "allocate", refuses)
+    monkeypatch.setattr(machine.gpus[0], "allocate", refuses)
     for _ in range(3):
-        model.card.balance()
+        model.gpu.balance()
     assert refused
-    assert model.card is not None
+    assert model.gpu is not None
     assert answer(model) == first
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_a_given_budget_is_kept(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"), vram_budget_gib=3)
-    assert model.card is not None
+    assert model.gpu is not None
     generation = model.generation
     free.n_bytes = 0
-    assert model.card.balance() is None
+    assert model.gpu.balance() is None
     assert model.generation == generation
     model.close()
 
@@ -330,7 +330,7 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
     host.submit(protocol.Load("1", str(path), engine))
     host.run_pending()
     [loaded] = [event for event in events if isinstance(event, protocol.Finished)]
-    assert loaded.result["placement"]["line"].startswith("A card: 100% of the active neurons on the GPU")
+    assert loaded.result["placement"]["line"].startswith("A GPU: 100% of the active neurons on the GPU")
     assert host._idle() is not None
     assert not [event for event in events if isinstance(event, protocol.News)]
     free.n_bytes = 0
@@ -348,7 +348,7 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
     assert any("free again" in sentence for sentence in back.values["placement"]["why"])
     host.submit(protocol.Unload("2"))
     host.run_pending()
-    assert all(card.closed and not card.used_bytes for card in machine.cards)
+    assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
     assert host._idle() is None
 
 
@@ -356,37 +356,37 @@ def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path
 
 
 def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[int]:
-    """The card has no memory for so many of the tokens behind the first `after`. Which of them failed comes back."""
-    from engine.gpu.token.decode_program import CardDecodeProgram
+    """The GPU has no memory for so many of the tokens behind the first `after`. Which of them failed comes back."""
+    from engine.gpu.token.decode_program import GpuDecodeProgram
 
     failed: list[int] = []
-    hidden, asked = CardDecodeProgram.hidden, [0]
+    hidden, asked = GpuDecodeProgram.hidden, [0]
 
-    def fails(self: CardDecodeProgram, *of: Any) -> Any:
+    def fails(self: GpuDecodeProgram, *of: Any) -> Any:
         asked[0] += 1
         if asked[0] > after and len(failed) < times:
             failed.append(asked[0])
-            error = DeviceFailedError("The graphics card failed: no memory.")
+            error = DeviceFailedError("The GPU failed: no memory.")
             raise error from CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
         return hidden(self, *of)
 
-    monkeypatch.setattr(CardDecodeProgram, "hidden", fails)
+    monkeypatch.setattr(GpuDecodeProgram, "hidden", fails)
     return failed
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_answer_goes_on_with_less_on_the_card(
+def test_an_answer_goes_on_with_less_on_the_gpu(
     machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr(room, "SMALLER", 0.999)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
     first = answer(model)
-    assert model.card is not None
-    before = model.card.placement.vram_bytes
+    assert model.gpu is not None
+    before = model.gpu.placement.vram_bytes
     failed = runs_out(monkeypatch, after=2, times=times)
     assert answer(model) == first
     assert len(failed) == times
-    assert model.card is not None
-    assert model.card.placement.vram_bytes < before
-    assert "ran short" in model.card.notes[-1]
+    assert model.gpu is not None
+    assert model.gpu.placement.vram_bytes < before
+    assert "ran short" in model.gpu.notes[-1]
     model.close()

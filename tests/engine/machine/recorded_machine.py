@@ -19,7 +19,7 @@ class RecordedNvml:
     """pynvml's functions with recorded answers; `{"error": code}` is raised as pynvml raises it.
 
     Any function that was not recorded is an AttributeError, so that a question nobody expected (PCIe throughput)
-    fails the test. `errors` puts an error on a function, for all cards or for one.
+    fails the test. `errors` puts an error on a function, for all GPUs or for one.
     """
 
     NVMLError = pynvml.NVMLError

@@ -1,4 +1,4 @@
-"""The hardware probe on recorded machines: every card is named, and every reason against one is in words."""
+"""The hardware probe on recorded machines: every GPU is named, and every reason against one is in words."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ def of(name: str) -> pytest.MarkDecorator:
 every_machine = pytest.mark.parametrize("machine", NAMES, indirect=True)
 
 
-# ------------------------------------------------------------------ cards
+# ------------------------------------------------------------------ GPUs
 
 
 @of("rtx_4090")
-def test_desktop_with_one_card(machine: RecordedMachine) -> None:
+def test_desktop_with_one_gpu(machine: RecordedMachine) -> None:
     profile = probe(**machine.keywords())
     assert [gpu.name for gpu in profile.gpus] == ["GeForce RTX 4090", "AMD graphics"]
-    card = profile.gpus[0]
-    assert (card.index, card.compute_capability, card.driver) == (0, "8.9", "550.120")
-    assert (card.total_bytes, card.free_bytes) == (24564 << 20, (24564 - 1219) << 20)
-    assert (card.usable, card.reasons) == (True, ())
-    assert (card.context_bytes, card.bytes_per_s, card.pcie_bytes_per_s, profile.sync_s) == (None,) * 4
+    gpu = profile.gpus[0]
+    assert (gpu.index, gpu.compute_capability, gpu.driver) == (0, "8.9", "550.120")
+    assert (gpu.total_bytes, gpu.free_bytes) == (24564 << 20, (24564 - 1219) << 20)
+    assert (gpu.usable, gpu.reasons) == (True, ())
+    assert (gpu.context_bytes, gpu.bytes_per_s, gpu.pcie_bytes_per_s, profile.sync_s) == (None,) * 4
     assert profile.gpu_reasons == ()
     assert profile.cpu == CpuInfo(
         "AMD Ryzen 9 7950X", cores=16, threads=32, isa=("avx2", "f16c", "fma", "avx512f", "avx512_vnni")
@@ -65,7 +65,7 @@ def test_desktop_with_one_card(machine: RecordedMachine) -> None:
 
 
 @of("rtx_2080_ti")
-def test_oldest_supported_card_and_driver(machine: RecordedMachine) -> None:
+def test_oldest_supported_gpu_and_driver(machine: RecordedMachine) -> None:
     profile = probe(**machine.keywords())
     assert [(gpu.name, gpu.usable, gpu.compute_capability) for gpu in profile.gpus] == [
         ("GeForce RTX 2080 Ti", True, "7.5")
@@ -74,11 +74,11 @@ def test_oldest_supported_card_and_driver(machine: RecordedMachine) -> None:
 
 
 @of("laptop_hybrid")
-def test_discrete_card_is_chosen_over_integrated_graphics(machine: RecordedMachine) -> None:
+def test_discrete_gpu_is_chosen_over_integrated_graphics(machine: RecordedMachine) -> None:
     profile = probe(**machine.keywords())
-    card, why = choose_gpu(profile)
-    assert card is not None
-    assert card.name == "GeForce RTX 3060 Laptop GPU"
+    gpu, why = choose_gpu(profile)
+    assert gpu is not None
+    assert gpu.name == "GeForce RTX 3060 Laptop GPU"
     assert [(gpu.name, gpu.index, gpu.usable, gpu.reasons) for gpu in profile.gpus[1:]] == [
         ("Intel graphics", None, False, ("no CUDA",))
     ]
@@ -129,7 +129,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("machine", "reasons"), REASONS.items(), indirect=["machine"], ids=list(REASONS))
-def test_no_usable_card_is_an_answer_with_its_reasons(machine: RecordedMachine, reasons: tuple[str, ...]) -> None:
+def test_no_usable_gpu_is_an_answer_with_its_reasons(machine: RecordedMachine, reasons: tuple[str, ...]) -> None:
     profile = probe(**machine.keywords())
     assert profile.gpu_reasons == reasons
     assert not any(gpu.usable for gpu in profile.gpus)
@@ -139,7 +139,7 @@ def test_no_usable_card_is_an_answer_with_its_reasons(machine: RecordedMachine, 
 
 
 @of("driver_not_loaded")
-def test_a_card_without_its_driver_is_still_named(machine: RecordedMachine) -> None:
+def test_a_gpu_without_its_driver_is_still_named(machine: RecordedMachine) -> None:
     assert [(gpu.name, gpu.reasons) for gpu in probe(**machine.keywords()).gpus] == [
         ("NVIDIA GPU", ("the NVIDIA driver is installed but not loaded",))
     ]
@@ -148,16 +148,16 @@ def test_a_card_without_its_driver_is_still_named(machine: RecordedMachine) -> N
 @of("two_gpus")
 def test_most_free_memory_wins(machine: RecordedMachine) -> None:
     profile = probe(**machine.keywords())
-    card, why = choose_gpu(profile)
-    assert card is profile.gpus[1]
+    gpu, why = choose_gpu(profile)
+    assert gpu is profile.gpus[1]
     assert why == f"GeForce RTX 4090: 25.3{THIN}GB free, the most of 2 usable GPUs."
     busy = replace(profile.gpus[1], free_bytes=1 << 30)
-    card, why = choose_gpu(replace(profile, gpus=(profile.gpus[0], busy)))
-    assert card is profile.gpus[0], "free memory decides, not the size of the card"
+    gpu, why = choose_gpu(replace(profile, gpus=(profile.gpus[0], busy)))
+    assert gpu is profile.gpus[0], "free memory decides, not the size of the GPU"
 
 
 @of("two_gpus")
-def test_one_card_fails_while_the_other_works(machine: RecordedMachine) -> None:
+def test_one_gpu_fails_while_the_other_works(machine: RecordedMachine) -> None:
     machine.nvml.fail("nvmlDeviceGetHandleByIndex", 15, index=1)
     profile = probe(**machine.keywords())
     assert [gpu.usable for gpu in profile.gpus] == [True, False]
@@ -165,8 +165,8 @@ def test_one_card_fails_while_the_other_works(machine: RecordedMachine) -> None:
         "NVIDIA GPU 1", ("the GPU was lost: restart the computer",)
     )  # fmt: skip
     assert profile.gpu_reasons == ()
-    card, _ = choose_gpu(profile)
-    assert card is profile.gpus[0]
+    gpu, _ = choose_gpu(profile)
+    assert gpu is profile.gpus[0]
 
 
 CALLS = ["nvmlInit", "nvmlShutdown", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex",
@@ -209,8 +209,8 @@ def test_old_bindings_answer_in_bytes(tmp_path: Path) -> None:
     device = machine.nvml.answers["devices"][0]
     device["nvmlDeviceGetName"] = device["nvmlDeviceGetName"].encode()
     machine.nvml.answers["nvmlSystemGetDriverVersion"] = b"525.147.05"
-    card = probe(**machine.keywords()).gpus[0]
-    assert (card.name, card.driver, card.usable) == ("GeForce RTX 2080 Ti", "525.147.05", True)
+    gpu = probe(**machine.keywords()).gpus[0]
+    assert (gpu.name, gpu.driver, gpu.usable) == ("GeForce RTX 2080 Ti", "525.147.05", True)
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def test_cuda_visible_devices(machine: RecordedMachine, wanted: str | None, visi
 
 
 @of("no_gpu")
-def test_adapters_of_other_makers_sockets_and_sound_are_no_cards(machine: RecordedMachine) -> None:
-    for card, vendor, kind in [(0, "0x1a03", "0x030000"), (1, "0x8086", "0x040300"), (2, "0x1002", "0x038000")]:
-        machine.write(f"sys/class/drm/card{card}/device/vendor", vendor)
-        machine.write(f"sys/class/drm/card{card}/device/class", kind)
+def test_adapters_of_other_makers_sockets_and_sound_are_no_gpus(machine: RecordedMachine) -> None:
+    for gpu, vendor, kind in [(0, "0x1a03", "0x030000"), (1, "0x8086", "0x040300"), (2, "0x1002", "0x038000")]:
+        machine.write(f"sys/class/drm/card{gpu}/device/vendor", vendor)
+        machine.write(f"sys/class/drm/card{gpu}/device/class", kind)
     machine.write("sys/class/drm/card2-HDMI-A-1/device/vendor", "0x1002")
     machine.write("sys/class/drm/card2-HDMI-A-1/device/class", "0x038000")
     machine.write("sys/class/drm/card3/device/vendor", "0x1002")  # and no class: the kernel is just removing it
@@ -394,18 +394,18 @@ def test_the_documented_fields_are_enough() -> None:
 def test_the_library_of_products_is_counted_where_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from native_kernels.cuda.runtime import cublas
 
-    card = probe(**RecordedMachine("rtx_4090", tmp_path).keywords()).gpus[0]
-    assert card.library_bytes is None
+    gpu = probe(**RecordedMachine("rtx_4090", tmp_path).keywords()).gpus[0]
+    assert gpu.library_bytes is None
     monkeypatch.setattr(cublas, "find", lambda: None)
-    found = with_library(card)
-    assert found.library_bytes == cublas.CARD_BYTES > cublas.WORKSPACE_BYTES
-    assert with_library(replace(card, usable=False)).library_bytes is None
+    found = with_library(gpu)
+    assert found.library_bytes == cublas.GPU_BYTES > cublas.WORKSPACE_BYTES
+    assert with_library(replace(gpu, usable=False)).library_bytes is None
 
     def none() -> None:
         raise cublas.LibraryUnavailableError("it is not there")
 
     monkeypatch.setattr(cublas, "find", none)
-    assert with_library(card) == card
+    assert with_library(gpu) == gpu
 
 
 def test_probe_writes_every_documented_field(tmp_path: Path) -> None:
@@ -491,24 +491,24 @@ def test_importing_loads_neither_binding_nor_kernels() -> None:
     assert hardware.__doc__
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["integrated first", "card first"])
+@pytest.mark.parametrize("first", [True, False], ids=["integrated first", "GPU first"])
 @pytest.mark.parametrize("claimed_gib", [2, 8, 31])
 @pytest.mark.parametrize("name", ["rtx_4090", "rtx_2080_ti", "laptop_hybrid"])
 def test_graphics_that_claim_the_ram_are_never_chosen(name: str, claimed_gib: int, first: bool, tmp_path: Path) -> None:
-    """Also where they say that they are usable and have more memory than the card."""
+    """Also where they say that they are usable and have more memory than the GPU."""
     profile = probe(**RecordedMachine(name, tmp_path).keywords())
     inside = GpuInfo(
         None, "Intel graphics", None, claimed_gib << 30, claimed_gib << 30, None, None, None, None, usable=True
     )
     own = next(gpu for gpu in profile.gpus if gpu.usable)
     for free in (own.free_bytes, 1 << 30):
-        card = replace(own, free_bytes=free)
-        chosen, why = choose_gpu(replace(profile, gpus=(inside, card) if first else (card, inside)))
-        assert chosen is card
-        assert why.startswith(f"{card.name}: ")
+        gpu = replace(own, free_bytes=free)
+        chosen, why = choose_gpu(replace(profile, gpus=(inside, gpu) if first else (gpu, inside)))
+        assert chosen is gpu
+        assert why.startswith(f"{gpu.name}: ")
         assert "\n" not in why
         if claimed_gib << 30 > (free or 0):
-            assert "a card of its own, which counts before graphics that share the RAM" in why
+            assert "a GPU of its own, which counts before graphics that share the RAM" in why
 
 
 _MOUNTS = """22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

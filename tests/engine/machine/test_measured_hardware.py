@@ -39,7 +39,7 @@ def test_what_was_measured_is_remembered() -> None:
     assert recall(unmeasured(profile), 4) == unmeasured(profile)
     remember(profile, 4)
     assert recall(unmeasured(profile), 4) == profile
-    known = recall(unmeasured(profile), 2)  # the memory was read with 4 threads; the card does not care
+    known = recall(unmeasured(profile), 2)  # the memory was read with 4 threads; the GPU does not care
     assert known.cpu.bytes_per_s is None
     assert known.gpus == profile.gpus
     assert recall(unmeasured(profile), 4, 64 << 20).cpu.bytes_per_s is None

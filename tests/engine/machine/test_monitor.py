@@ -1,4 +1,4 @@
-"""Live figures on recorded machines: cheap, honest about what is unknown, and alive when a card is not."""
+"""Live figures on recorded machines: cheap, honest about what is unknown, and alive when a GPU is not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def started(name: str, tmp_path: Path) -> tuple[RecordedMachine, Monitor, Clock]
     return machine, monitor, clock
 
 
-def test_figures_of_two_cards(tmp_path: Path) -> None:
+def test_figures_of_two_gpus(tmp_path: Path) -> None:
     _, monitor, _ = started("two_gpus", tmp_path)
     monitor.watch(4711)
     sample = monitor.sample()
@@ -52,35 +52,35 @@ def test_never_asks_for_pcie_throughput_and_opens_once(tmp_path: Path) -> None:
     assert monitor.sample().gpus == ()
 
 
-def test_figure_that_a_card_does_not_give_is_unknown(tmp_path: Path) -> None:
+def test_figure_that_a_gpu_does_not_give_is_unknown(tmp_path: Path) -> None:
     machine, monitor, _ = started("laptop_hybrid", tmp_path)  # power: not supported
     machine.nvml.fail("nvmlDeviceGetComputeRunningProcesses", 4)
-    (card,) = monitor.sample().gpus
-    assert (card.power_w, card.vram_process_bytes, card.reason) == (None, None, "")
-    assert (card.load_percent, card.temperature_c) == (0.0, 38.0)
+    (gpu,) = monitor.sample().gpus
+    assert (gpu.power_w, gpu.vram_process_bytes, gpu.reason) == (None, None, "")
+    assert (gpu.load_percent, gpu.temperature_c) == (0.0, 38.0)
 
 
 def test_process_memory_is_unknown_where_the_driver_does_not_tell(tmp_path: Path) -> None:
     machine, monitor, _ = started("two_gpus", tmp_path)
     machine.nvml.answers["devices"][1]["nvmlDeviceGetComputeRunningProcesses"][0]["usedGpuMemory"] = None
     monitor.watch(4711)
-    assert [card.vram_process_bytes for card in monitor.sample().gpus] == [0, None]
+    assert [gpu.vram_process_bytes for gpu in monitor.sample().gpus] == [0, None]
 
 
 @pytest.mark.parametrize("code", [1, 15, 16, 999])
-def test_lost_card_is_an_empty_sample_and_comes_back(tmp_path: Path, code: int) -> None:
+def test_lost_gpu_is_an_empty_sample_and_comes_back(tmp_path: Path, code: int) -> None:
     machine, monitor, clock = started("two_gpus", tmp_path)
     before = monitor.sample().gpus
     machine.nvml.fail("nvmlDeviceGetMemoryInfo", code, index=1)
     clock.now += 1
     first, second = monitor.sample().gpus
-    assert first == before[0], "the other card is not touched"
+    assert first == before[0], "the other GPU is not touched"
     assert second == GpuSample(1, "GeForce RTX 4090", reason=second.reason)
     assert second.reason
     asked = machine.nvml.calls.count("nvmlDeviceGetMemoryInfo")
     clock.now += RETRY_S - 0.1
     assert monitor.sample().gpus[1].reason == second.reason
-    assert machine.nvml.calls.count("nvmlDeviceGetMemoryInfo") == asked + 1, "only the healthy card was asked"
+    assert machine.nvml.calls.count("nvmlDeviceGetMemoryInfo") == asked + 1, "only the healthy GPU was asked"
     clock.now += 0.2
     assert monitor.sample().gpus[1].reason == second.reason, "tried again, and still lost"
     assert machine.nvml.calls.count("nvmlInit") == 2
@@ -90,7 +90,7 @@ def test_lost_card_is_an_empty_sample_and_comes_back(tmp_path: Path, code: int) 
     assert machine.nvml.open == 1
 
 
-def test_driver_that_goes_away_keeps_the_cards_names(tmp_path: Path) -> None:
+def test_driver_that_goes_away_keeps_the_gpus_names(tmp_path: Path) -> None:
     machine, monitor, clock = started("rtx_4090", tmp_path)
     before = monitor.sample().gpus
     machine.nvml.fail("nvmlDeviceGetUtilizationRates", 1)
@@ -100,7 +100,7 @@ def test_driver_that_goes_away_keeps_the_cards_names(tmp_path: Path) -> None:
     for _ in range(3):
         clock.now += RETRY_S
         sample = monitor.sample()
-        assert [(card.name, card.load_percent) for card in sample.gpus] == [("GeForce RTX 4090", None)]
+        assert [(gpu.name, gpu.load_percent) for gpu in sample.gpus] == [("GeForce RTX 4090", None)]
         assert "not loaded" in sample.gpus[0].reason
         assert "not loaded" in sample.gpu_reason
     machine.nvml.errors.clear()
@@ -108,7 +108,7 @@ def test_driver_that_goes_away_keeps_the_cards_names(tmp_path: Path) -> None:
     assert monitor.sample().gpus == before
 
 
-def test_card_that_cannot_be_opened(tmp_path: Path) -> None:
+def test_gpu_that_cannot_be_opened(tmp_path: Path) -> None:
     machine, monitor, clock = started("two_gpus", tmp_path)
     machine.nvml.fail("nvmlDeviceGetHandleByIndex", 15, index=0)
     lost, healthy = monitor.sample().gpus
@@ -116,7 +116,7 @@ def test_card_that_cannot_be_opened(tmp_path: Path) -> None:
     assert healthy.reason == ""
     machine.nvml.errors.clear()
     clock.now += RETRY_S
-    assert [card.name for card in monitor.sample().gpus] == ["GeForce RTX 3060", "GeForce RTX 4090"]
+    assert [gpu.name for gpu in monitor.sample().gpus] == ["GeForce RTX 3060", "GeForce RTX 4090"]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_without_a_driver(name: str, reason: str, tmp_path: Path) -> None:
     assert machine.nvml.calls.count("nvmlInit") == 2
 
 
-def test_hidden_cards_are_not_sampled(tmp_path: Path) -> None:
+def test_hidden_gpus_are_not_sampled(tmp_path: Path) -> None:
     machine, monitor, _ = started("two_gpus", tmp_path)
     machine.environment["CUDA_VISIBLE_DEVICES"] = "1"
-    assert [card.index for card in monitor.sample().gpus] == [1]
+    assert [gpu.index for gpu in monitor.sample().gpus] == [1]
 
 
 def test_percentages_are_means_since_the_sample_before(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_what_powerinfer_keeps_beside_a_model_is_found(tmp_path: Path) -> None:
         files = find_model_files(asked)
         assert files.stats == folder / "activation"
         assert files.notes == (
-            "m.gguf.generated.gpuidx is PowerInfer's list of neurons for a graphics card; Hearth makes its own.",
+            "m.gguf.generated.gpuidx is PowerInfer's list of neurons for a GPU; Hearth makes its own.",
         )
     assert read_activation_folder(files.stats).counts.shape == (2, 64)
     assert open_model(folder).files.notes == files.notes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
@@ -101,9 +101,9 @@ def test_a_models_cold_parts() -> None:
     assert everything >= weights.layers[0].ffns[0].up.n_bytes * len(weights.layers) + n_bytes
     f = weights.layers[0].ffns[0].up.n_rows
     all_hot = [np.arange(f, dtype=np.int32) for _ in weights.layers]
-    assert [one for one, _ in parts_of(weights, all_hot, head_on_card=True)] == [weights.embedding]
+    assert [one for one, _ in parts_of(weights, all_hot, head_on_gpu=True)] == [weights.embedding]
     at_home_here: list[np.ndarray | None] = [None, *all_hot[1:]]
-    found = [one for one, _ in parts_of(weights, at_home_here, head_on_card=True)]
+    found = [one for one, _ in parts_of(weights, at_home_here, head_on_gpu=True)]
     assert any(one is weights.layers[0].q for one in found)
     assert not any(one is weights.layers[1].q for one in found)
     some = [np.arange(0, f, 2, dtype=np.int32) for _ in weights.layers]
@@ -244,20 +244,20 @@ def test_a_model_of_the_processor_is_read_in_once_it_is_loaded() -> None:
     loaded.close()
 
 
-def test_a_model_with_a_card_is_read_in_where_the_card_does_not_hold_it(
+def test_a_model_with_a_gpu_is_read_in_where_the_gpu_does_not_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = StandInMachine(tmp_path, monkeypatch)
     asked: list[Span] = []
     monkeypatch.setattr(read_in, "advised", lambda at, n: asked.append((at, at + n)) or True)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
-    assert model.card is not None
+    assert model.gpu is not None
     assert model.reading is None
-    reading = model.card.reading
+    reading = model.gpu.reading
     assert reading is not None
     assert reading.wait(PATIENCE_S)
     own = model.weights.embedding.data
     assert model.weights.hold != "mapped" or any(start <= own.ctypes.data < end for start, end in asked)
     model.close()
-    assert model.on_card is not None
-    assert model.on_card.reading is None
+    assert model.on_gpu is not None
+    assert model.on_gpu.reading is None

@@ -91,12 +91,12 @@ def test_more_cores_and_codecs_that_cost_arithmetic() -> None:
 def test_what_both_sides_read_of_the_ram_at_once_is_taken_as_measured_where_it_was() -> None:
     profile = a_profile(cpu_gb_s=100)
     guessed = Machine.of(profile, 7, profile.gpus[0])
-    card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=0.7)
-    measured = Machine.of(profile, 7, card)
+    gpu = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=0.7)
+    measured = Machine.of(profile, 7, gpu)
     assert (measured.reach.gemv("f16"), measured.beside_reach.gemv("f16")) == (18e9, 63e9)
     assert guessed.reach.gemv("f16") < 25e9
     assert guessed.reach.gemv("f16") + guessed.beside_reach.gemv("f16") < 100e9
-    half = Machine.of(profile, 7, replace(card, beside_share=None))
+    half = Machine.of(profile, 7, replace(gpu, beside_share=None))
     assert half.reach.gemv("f16") == guessed.reach.gemv("f16")
 
 
@@ -105,7 +105,7 @@ def test_what_nobody_measured_is_said() -> None:
     gpu = replace(profile.gpus[0], bytes_per_s=None, pcie_bytes_per_s=None)
     machine = Machine.of(profile, 4, gpu)
     assert machine.exchange_s == EXCHANGE_S
-    assert machine.notes == ("Nobody has measured A card; taken are 250 GB/s.",)
+    assert machine.notes == ("Nobody has measured A GPU; taken are 250 GB/s.",)
     assert machine.gpu is not None
     unknown = replace(profile, cpu=replace(profile.cpu, bytes_per_s=None))
     with pytest.raises(InvalidRequestError, match=r"cpu\.bytes_per_s"):

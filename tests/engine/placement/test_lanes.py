@@ -68,7 +68,7 @@ def test_the_rates_say_the_times_again(reached_ms: float) -> None:
 
 
 def test_what_a_side_would_do_that_read_nothing_is_hoped_for() -> None:
-    """However little is remembered: figures taken while the machine was busy must not keep the card from reading."""
+    """However little is remembered: figures taken while the machine was busy must not keep the GPU from reading."""
     timed = some_times(reached_bytes=0, reached_s=0, reached_layers=0)
     for machine in (a_machine(), a_machine(1 * GB, 0.1), a_machine(1 * GB, 0.1, cpu_gb_s=20)):
         rates = rates_of(timed, machine)
@@ -167,14 +167,14 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """reach, beside: as they were remembered, rightly or not."""
     path = make_tiny_model(tmp_path / "m", d_ff=1024, n_layers=4)
     opened = open_model(path)
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
 
     def made(true: LaneRates, reach: float | None, beside: float | None) -> World:
         profile = a_profile(vram=256 * MIB, cpu_gb_s=100)
-        card: GpuInfo = replace(
+        gpu: GpuInfo = replace(
             profile.gpus[0], reach_bytes_per_s=reach, beside_share=beside, pcie_bytes_per_s=55e9, bytes_per_s=2e12
         )
-        profile = replace(profile, gpus=(card,))
+        profile = replace(profile, gpus=(gpu,))
         profile.save(tmp_path / "machine.json")
         engine = EngineConfig(hardware_file=str(tmp_path / "machine.json"), threads=7, mode="exact")
         setting = read_setting(opened, engine)

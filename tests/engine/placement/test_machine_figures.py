@@ -47,10 +47,10 @@ def test_what_was_measured_on_a_quiet_machine_is_kept(
     unknown: HardwareProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     machine = Machine(monkeypatch, others=0.7)
-    first = with_figures(unknown, 4, N_BYTES, cards=False)
+    first = with_figures(unknown, 4, N_BYTES, gpus=False)
     assert first.cpu.bytes_per_s == 1e9
     forget_hasty()
-    assert with_figures(unknown, 4, N_BYTES, cards=False) == first == recall(unknown, 4, N_BYTES)
+    assert with_figures(unknown, 4, N_BYTES, gpus=False) == first == recall(unknown, 4, N_BYTES)
     assert machine.n_measured == 1
 
 
@@ -59,34 +59,34 @@ def test_what_was_measured_on_a_busy_machine_serves_one_load(
 ) -> None:
     machine = Machine(monkeypatch, others=0.9)
     for _ in range(2):  # a load asks twice
-        assert with_figures(unknown, 4, N_BYTES, cards=False).cpu.bytes_per_s == 1e9
-    assert with_figures(unknown, 2, N_BYTES, cards=False).cpu.bytes_per_s == 2e9
+        assert with_figures(unknown, 4, N_BYTES, gpus=False).cpu.bytes_per_s == 1e9
+    assert with_figures(unknown, 2, N_BYTES, gpus=False).cpu.bytes_per_s == 2e9
     assert recall(unknown, 4, N_BYTES) == unknown
     assert serves_this_load_alone()
     forget_hasty()
     assert not serves_this_load_alone()
     machine.others = 0.1
-    assert with_figures(unknown, 4, N_BYTES, cards=False).cpu.bytes_per_s == 3e9
+    assert with_figures(unknown, 4, N_BYTES, gpus=False).cpu.bytes_per_s == 3e9
     assert recall(unknown, 4, N_BYTES).cpu.bytes_per_s == 3e9
 
 
-def test_figures_of_cards_too(unknown: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
-    from engine.machine import card_speed
+def test_figures_of_gpus_too(unknown: HardwareProfile, monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.machine import gpu_speed
 
     known = a_profile()
     bare = replace(known.gpus[0], bytes_per_s=None, pcie_bytes_per_s=None, context_bytes=None)
     profile = replace(unknown, gpus=(bare,), gpu_reasons=(), sync_s=None)
     asked: list[Any] = []
 
-    def measure_cards(found: HardwareProfile, threads: int) -> HardwareProfile:
+    def measure_gpus(found: HardwareProfile, threads: int) -> HardwareProfile:
         asked.append(threads)
         return replace(found, gpus=known.gpus, sync_s=known.sync_s)
 
-    monkeypatch.setattr(card_speed, "measure_cards", measure_cards)
+    monkeypatch.setattr(gpu_speed, "measure_gpus", measure_gpus)
     Machine(monkeypatch, others=4)
-    first = with_figures(profile, 4, N_BYTES, cards=True)
+    first = with_figures(profile, 4, N_BYTES, gpus=True)
     assert (first.gpus, first.sync_s) == (known.gpus, known.sync_s)
-    assert with_figures(profile, 4, N_BYTES, cards=True) == first
+    assert with_figures(profile, 4, N_BYTES, gpus=True) == first
     assert asked == [4]
     assert recall(profile, 4, N_BYTES) == profile
 

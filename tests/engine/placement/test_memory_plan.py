@@ -89,7 +89,7 @@ def test_a_derived_budget_leaves_a_margin_and_an_explicit_one_none() -> None:
     assert budgets_of(profile, few_less, None).vram_bytes in (derived.vram_bytes, derived.vram_bytes - (128 << 20))
 
 
-def test_a_card_that_is_full_already() -> None:
+def test_a_gpu_that_is_full_already() -> None:
     profile = a_profile(vram=300 * MIB)
     assert budgets_of(profile, profile.gpus[0], None).vram_bytes == 0
 
@@ -108,12 +108,12 @@ def test_a_library_of_products_is_counted_where_it_pays() -> None:
     model = ModelBytes.of(open_model(starter_model()))
     wide = replace(model, config=replace(model.config, d_model=4096))
     assert memory_plan.library_bytes(wide.config, gpu, 10 << 30) == 100 << 20
-    for config, card, budget in (
+    for config, sized, budget in (
         (wide.config, gpu, 9 << 30), (wide.config, replace(gpu, library_bytes=None), 10 << 30),
         (wide.config, None, 10 << 30), (model.config, gpu, 10 << 30),
     ):  # fmt: skip
-        assert memory_plan.library_bytes(config, card, budget) == 0
-    with_it, without = (memory_plan.card_scratch_bytes(wide, 512, one, 10 << 30) for one in (gpu, None))
+        assert memory_plan.library_bytes(config, sized, budget) == 0
+    with_it, without = (memory_plan.gpu_scratch_bytes(wide, 512, one, 10 << 30) for one in (gpu, None))
     assert with_it == without + (100 << 20)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_stand_in import GIB, StandInMachine
+from on_a_fake_gpu import GIB, StandInMachine
 from placement_cases import a_profile
 from tiny_model import make_tiny_model
 
@@ -44,8 +44,8 @@ MACHINES = {
     "RTX 2080 Ti": (26, 10.2, 11),
     "RTX 3060": (26, 11.3, 12),
     "RTX 4060 laptop": (11, 7.3, 8),
-    "a card that others use": (11, 0.8, 8),
-    "no card": (14, None, None),
+    "a GPU that others use": (11, 0.8, 8),
+    "no GPU": (14, None, None),
     "a small PC": (1.7, None, None),
 }
 BUDGETS = (None, 3.0)
@@ -110,7 +110,7 @@ OVERSIZED = oversized()
 def is_held(model: ModelBytes, room: Room, context: int) -> bool:
     """Whether the solver that loads models finds a placement."""
     gpu, budgets = room.gpu, room.budgets
-    scratch = memory_plan.card_scratch_bytes(model, context, gpu, budgets.vram_bytes)
+    scratch = memory_plan.gpu_scratch_bytes(model, context, gpu, budgets.vram_bytes)
     problem = build_problem(
         model, activity_of(model.config, "exact"), Machine.of(room.profile, 7, gpu), "exact", context, 64, "f16", None,
         0 if gpu is None else memory_plan.context_bytes(gpu) + scratch,
@@ -205,7 +205,7 @@ def test_what_surely_fits_does(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_context_that_nobody_asked_for_gives_way() -> None:
     model = sizes("LLaMA 13B", "q4_0")
-    profile = machine("no card")
+    profile = machine("no GPU")
     ram = RamInfo(64 * GIB, int(9.5 * GIB))
     room = Room(replace(profile, ram=ram), None, memory_plan.budgets_of(replace(profile, ram=ram), None, None))
     assert Case(model, "f16").least_ram(4096, room) > room.ram_bytes
@@ -218,13 +218,13 @@ def test_a_context_that_nobody_asked_for_gives_way() -> None:
     assert fitting_context(model, room, int(found[1]), "f16", is_given=True) == int(found[1])
 
 
-def test_a_card_that_was_left_out_is_offered() -> None:
+def test_a_gpu_that_was_left_out_is_offered() -> None:
     profile = machine("RTX 4090")
     model = sizes("LLaMA 70B", "q4_0")
     profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
     room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
     [first, *_] = alternatives(Case(model, "f16"), room, 1024)
-    assert (first.kind, first.words) == ("device", "Let the graphics card compute with the processor: it fits then.")
+    assert (first.kind, first.words) == ("device", "Let the GPU compute with the processor: it fits then.")
     assert is_held(model, replace(room, gpu=profile.gpus[0],
                                   budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
 
@@ -259,8 +259,8 @@ def test_loading_refuses_before_anything_is_read(tmp_path: Path, monkeypatch: py
     assert "GiB of RAM are free" in refused.value.hint
 
 
-def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model would fit with the card, and the card fails: the RAM alone does not hold it, and that is said."""
+def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model would fit with the GPU, and the GPU fails: the RAM alone does not hold it, and that is said."""
     from engine.gpu.trial import choice
     from engine.machine.graphics import GpuInfo
     from native_kernels.cuda.runtime.driver import CudaError
@@ -270,7 +270,7 @@ def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: py
     def opens(gpu: GpuInfo) -> None:
         raise CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN")
 
-    monkeypatch.setattr(choice, "open_card", opens)
+    monkeypatch.setattr(choice, "open_gpu", opens)
     file = tmp_path / "slow.json"
     profile = HardwareProfile.load(file)
     path = make_tiny_model(tmp_path / "m", d_ff=4096)
@@ -279,5 +279,5 @@ def test_a_card_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: py
     case = Case(ModelBytes.of(open_model(path)), "f16")
     lacking = case.in_ram(64) - (4 << 10)
     replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
-    with pytest.raises(HostMemoryError, match="The card does not help: The processor computes: A card does not work"):
+    with pytest.raises(HostMemoryError, match="The GPU does not help: The processor computes: A GPU does not work"):
         machine.load(path, device="auto")

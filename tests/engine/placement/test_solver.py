@@ -14,7 +14,7 @@ from placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_s
 
 from engine.config import Mode
 from engine.errors import HostMemoryError
-from engine.placement.card_bytes import CardBytes
+from engine.placement.gpu_bytes import GpuBytes
 from engine.placement.greedy import fits, place_greedily, steps_of
 from engine.placement.lower_bound import best_bound, gap
 from engine.placement.model_bytes import PredictorBytes
@@ -46,7 +46,7 @@ def problems(draw: st.DrawFn) -> Problem:
     vram[:, 0] = 0
     seconds = np.array(numbers(1, 60, shape[0] * shape[1]), np.float64).reshape(shape) / 1e4
     possible = np.array(draw(st.lists(st.booleans(), min_size=n_layers, max_size=n_layers)))
-    seconds[~possible, 1:] = np.inf  # cards have no kernels for some layers, or for the head
+    seconds[~possible, 1:] = np.inf  # GPUs have no kernels for some layers, or for the head
     head_s = draw(st.one_of(st.just(np.inf), st.integers(1, 50).map(lambda n: n / 1e4)))
     ram = np.array(numbers(0, 50, shape[0] * shape[1]), np.int64).reshape(shape) * 1000
     neurons = 2 * n_blocks
@@ -124,9 +124,9 @@ def test_within_every_budget_and_never_slower_with_more(mode: Mode, seed: int) -
         assert solution.seconds <= greedy.seconds(problem)
         assert 0 <= solution.gap <= 2e-3
         before = solution.seconds
-    everything_on_card = solve(problem, 4 * problem.most_vram)
-    assert everything_on_card.choice.gpu_load(problem) == 1
-    assert everything_on_card.choice.head_on_gpu
+    everything_on_gpu = solve(problem, 4 * problem.most_vram)
+    assert everything_on_gpu.choice.gpu_load(problem) == 1
+    assert everything_on_gpu.choice.head_on_gpu
 
 
 def test_the_same_answer_for_the_same_input() -> None:
@@ -193,7 +193,7 @@ def test_a_layer_is_split_only_where_it_pays_for_the_exchange() -> None:
         assert split > 0 if most is None else split == most
 
 
-def test_a_slow_card_is_not_used() -> None:
+def test_a_slow_gpu_is_not_used() -> None:
     problem = a_problem(profile=a_profile(gpu_gb_s=1))
     solution = solve(problem, 64 * MIB)
     assert solution.method == "cpu alone"
@@ -201,14 +201,14 @@ def test_a_slow_card_is_not_used() -> None:
     assert solution.gap == 0
 
 
-def test_without_a_card() -> None:
+def test_without_a_gpu() -> None:
     problem = a_problem(profile=a_profile(vram=None), fixed_vram=0)
     solution = solve(problem, 0)
     assert (solution.method, solution.gap, solution.choice.vram(problem)) == ("cpu alone", 0.0, 0)
     assert problem.seconds.shape == (4, 1)
 
 
-def test_what_does_not_fit_into_the_ram_goes_to_the_card() -> None:
+def test_what_does_not_fit_into_the_ram_goes_to_the_gpu() -> None:
     problem = a_problem(profile=a_profile(gpu_gb_s=51))  # hardly faster than the CPU: little is gained by moving
     needed = problem.cpu_alone.ram(problem)
     budget = needed - 12 * MIB
@@ -228,13 +228,13 @@ def test_where_the_gate_itself_decides_it_is_as_in_exact_mode() -> None:
     np.testing.assert_array_equal(apart.vram, together.vram)
 
 
-def test_only_a_layer_at_home_on_the_card_has_hot_neurons() -> None:
+def test_only_a_layer_at_home_on_the_gpu_has_hot_neurons() -> None:
     problem = a_problem(a_config(), "sparse", predictors=predictors())
     assert (problem.blocks[~problem.attention_on_gpu] == 0).all()
     assert (problem.vram[:, ~problem.attention_on_gpu] == 0).all()
-    on_card = problem.attention_on_gpu & (problem.blocks == 0)
-    assert (problem.predictor_vram[:, on_card] == 300_000).all()
-    assert (problem.ram[:, on_card] < problem.ram[:, ~problem.attention_on_gpu]).all()
+    on_gpu = problem.attention_on_gpu & (problem.blocks == 0)
+    assert (problem.predictor_vram[:, on_gpu] == 300_000).all()
+    assert (problem.ram[:, on_gpu] < problem.ram[:, ~problem.attention_on_gpu]).all()
 
 
 def test_a_block_whose_down_lies_row_by_row_is_hot_as_a_whole() -> None:
@@ -247,12 +247,12 @@ def test_a_block_whose_down_lies_row_by_row_is_hot_as_a_whole() -> None:
         assert {int(problem.blocks[way]) for way in ways} <= {0, 8}
 
 
-def test_what_cards_have_no_kernels_for_stays_on_the_processor() -> None:
+def test_what_gpus_have_no_kernels_for_stays_on_the_processor() -> None:
     config = a_config()
     model = a_model(config)
     possible = np.array([True, False, True, True])
-    card = CardBytes(model.attention, model.neuron, np.zeros(4, np.int64), model.head, possible, False)
-    problem = a_problem(config, on_card=card)
+    gpu = GpuBytes(model.attention, model.neuron, np.zeros(4, np.int64), model.head, possible, False)
+    problem = a_problem(config, on_gpu=gpu)
     choice = solve(problem, 64 * MIB).choice
     assert problem.attention_on_gpu[list(choice.ways)].tolist() == possible.tolist()
     assert not choice.head_on_gpu
@@ -285,8 +285,8 @@ def test_neurons_are_read_over_the_bus_where_both_at_once_were_measured_to_read_
     floats: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17, "pinned_bytes": 1 << 30}
     profile = a_profile()
     for beside, pays in ((0.9, True), (0.4, False)):
-        card = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=beside)
-        problem = a_problem(profile=replace(profile, gpus=(card,)), **floats)
+        gpu = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=beside)
+        problem = a_problem(profile=replace(profile, gpus=(gpu,)), **floats)
         assert bool(problem.reached.any()) == pays
 
 

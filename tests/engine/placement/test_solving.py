@@ -81,7 +81,7 @@ def test_everything_is_counted_and_within_the_budget(capsys: pytest.CaptureFixtu
     assert values["mode"] in ("exact", "sparse")
 
 
-def test_more_card_is_faster(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_gpu_is_faster(capsys: pytest.CaptureFixture[str]) -> None:
     rates = [
         solved(capsys, "starter-chat", "--hardware", "pc-low", "--vram-budget", budget)["predicted_tok_s"]
         for budget in ("0.48", "0.485", "0.49", "0.5", "0.52", "1")
@@ -97,7 +97,7 @@ def test_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["solve", "starter-chat", "--hardware", "no-gpu"]) == 0
     out = capsys.readouterr().out
     assert "solved again: the machine, the VRAM budget changed" in out
-    assert "no graphics card is used" in out
+    assert "no GPU is used" in out
 
 
 @pytest.mark.parametrize("name", profile_names())

@@ -1,4 +1,4 @@
-"""How answers for the local API get on with the window's: on a card, with one cache for both, with models that go."""
+"""How answers for the local API get on with the window's: on a GPU, with one cache for both, with models that go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
@@ -90,15 +90,15 @@ def model(tiny: Path) -> LoadedModel:
 
 
 @pytest.fixture
-def on_card(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModel]:
+def on_gpu(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModel]:
     machine = StandInMachine(tmp_path, monkeypatch)
     yield machine.load(tiny)
-    for card in machine.cards:
-        card.close()
+    for gpu in machine.gpus:
+        gpu.close()
 
 
 @pytest.mark.parametrize("after", [0, 1, 4])
-@pytest.mark.parametrize("where", ["model", "on_card"])
+@pytest.mark.parametrize("where", ["model", "on_gpu"])
 def test_both_get_their_answers_whenever_the_window_comes(
     after: int, where: str, request: pytest.FixtureRequest
 ) -> None:
@@ -137,13 +137,13 @@ def load_another(window: TalkingWindow) -> None:
 
 def place_anew(window: TalkingWindow) -> None:
     assert window.session is not None
-    assert window.session.model.on_card is not None
-    window.session.model.on_card.ease(at_once=True)
+    assert window.session.model.on_gpu is not None
+    window.session.model.on_gpu.ease(at_once=True)
 
 
 @pytest.mark.parametrize(
     ("where", "change"),
-    [("model", unload), ("model", load_another), ("on_card", unload), ("on_card", place_anew)],
+    [("model", unload), ("model", load_another), ("on_gpu", unload), ("on_gpu", place_anew)],
 )
 def test_an_answer_whose_model_goes_ends_in_words(
     where: str, change: Callable[[TalkingWindow], None], request: pytest.FixtureRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.adaptation import Adaptation
@@ -171,7 +171,7 @@ def test_the_sample_is_what_fired_for_that_very_token(tiny: Path) -> None:
         before, whole = sample.look(session.transformer), counters.per_neuron.copy()
 
 
-def test_the_busiest_come_first_and_the_card_s_before_the_processor_s() -> None:
+def test_the_busiest_come_first_and_the_gpu_s_before_the_processor_s() -> None:
     orders = [np.arange(100)[::-1].astype(np.int64)]
     sample = NeuronSample(orders, 100, [0.0])
     assert len(sample._ids) == GROUPS * SAMPLED
@@ -203,18 +203,18 @@ def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
     assert not any(live.has_zeros or live.is_counted or live.fired for live in lives)
 
 
-# ------------------------------------------------------------------ a card
+# ------------------------------------------------------------------ a GPU
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
     made = StandInMachine(tmp_path, monkeypatch)
     yield made
-    for card in made.cards:
-        card.close()
+    for gpu in made.gpus:
+        gpu.close()
 
 
-def test_with_a_card_its_share_and_the_waiting_are_told(machine: StandInMachine, tiny: Path) -> None:
+def test_with_a_gpu_its_share_and_the_waiting_are_told(machine: StandInMachine, tiny: Path) -> None:
     model = machine.load(tiny, mode="exact")
     theirs, ours = told(ChatSession(model)), told(ChatSession(on_processor(tiny, mode="exact")))
     assert theirs[0].on_gpu == [1.0] * model.opened.config.n_layers
@@ -223,26 +223,26 @@ def test_with_a_card_its_share_and_the_waiting_are_told(machine: StandInMachine,
     assert {"attention", "ffn", "head"} <= set(theirs[-1].gpu_s)
     assert all(seconds >= 0 for seconds in theirs[-1].gpu_s.values())
     assert not ours[-1].gpu_s
-    assert [live.fired for live in theirs if live.fired], "the card's neurons are looked at too"
+    assert [live.fired for live in theirs if live.fired], "the GPU's neurons are looked at too"
     assert [np.sum(live.fired) > 0 for live in theirs] == [np.sum(live.fired) > 0 for live in ours]
     model.close()
 
 
-def test_a_card_that_is_given_up_in_mid_watch_leaves_the_processor_s_figures(
+def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_processor_s_figures(
     machine: StandInMachine, tiny: Path
 ) -> None:
     model = machine.load(tiny, mode="exact")
     session = ChatSession(model)
     assert told(session)[0].on_gpu[0] == 1
-    assert model.card is not None
-    model.card.give_up("the card fell off the bus")
+    assert model.gpu is not None
+    model.gpu.give_up("the GPU fell off the bus")
     after = told(session)
     assert after[-1].on_gpu == [0.0] * model.opened.config.n_layers
     assert after[-1].gpu_neuron_load is None
     model.close()
 
 
-def test_where_a_card_counts_no_neurons_none_are_told_apart(machine: StandInMachine, tmp_path: Path) -> None:
+def test_where_a_gpu_counts_no_neurons_none_are_told_apart(machine: StandInMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"))
     assert not is_counted(model)
     lives = told(ChatSession(model))

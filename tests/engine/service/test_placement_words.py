@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from on_a_stand_in import GIB, StandInMachine
+from on_a_fake_gpu import GIB, StandInMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
@@ -49,20 +49,20 @@ def test_memory_is_counted_as_it_is_sold() -> None:
     assert gib(33 << 20) == "33\u202fMB"
 
 
-def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_gpu(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.placement import memory_plan
 
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     monkeypatch.setattr(memory_plan, "pinned_bytes", lambda *of: 0)
     path = make_tiny_model(tmp_path / "m", d_ff=256)
     model = machine.load(path)
     told = placement_of(model)
     assert told.keys() == KEYS
     json.dumps(told)
-    assert model.card is not None
-    placement = model.card.placement
+    assert model.gpu is not None
+    placement = model.gpu.placement
     assert told["line"] == (
-        f"A card: 100% of the active neurons on the GPU, {memory_of(model.vram_bytes, 4 * GIB)}, "
+        f"A GPU: 100% of the active neurons on the GPU, {memory_of(model.vram_bytes, 4 * GIB)}, "
         f"{about(placement.predicted_tok_s)}"
     )
     assert told["line"] == f"{told['where']}, {about(placement.predicted_tok_s)}"
@@ -70,12 +70,12 @@ def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytes
     assert told["vram_bytes"] == model.vram_bytes <= told["vram_budget_bytes"] < told["vram_total_bytes"] == 4 * GIB
     assert told["context"] == model.context
     why = told["why"]
-    assert why[0].startswith("A card: 4.3\u202fGB free, the only usable GPU.")
+    assert why[0].startswith("A GPU: 4.3\u202fGB free, the only usable GPU.")
     assert any("what is free, less a margin of 512 MiB" in sentence for sentence in why)
     assert any(f"a context of {model.context} tokens" in sentence for sentence in why)
     assert all(sentence.endswith((".", ")")) for sentence in why)
     assert len(set(why)) == len(why)
-    monkeypatch.setattr(type(model.card), "products", "Somebody multiplies.")
+    monkeypatch.setattr(type(model.gpu), "products", "Somebody multiplies.")
     assert "Somebody multiplies." in placement_of(model)["why"]
     room = (placement.vram_bytes - placement.hot_bytes // 2) / GIB
     model.close()
@@ -83,7 +83,7 @@ def test_with_a_card(machine: StandInMachine, tmp_path: Path, monkeypatch: pytes
     told = placement_of(smaller)
     assert not told["is_automatic"]
     assert 0 < told["hot_share"] < 1
-    assert told["line"].startswith(f"A card: {told['gpu_neuron_load']:.0%} of the active neurons on the GPU, ")
+    assert told["line"].startswith(f"A GPU: {told['gpu_neuron_load']:.0%} of the active neurons on the GPU, ")
     assert any("were asked for" in sentence for sentence in told["why"])
     smaller.close()
     told = placement_of(smaller)  # it was given back, and the processor computes
@@ -96,7 +96,7 @@ def test_models_without_zeros_have_no_active_neurons(machine: StandInMachine, tm
     model.close()
 
 
-def test_the_reason_names_the_card_that_was_not_taken(
+def test_the_reason_names_the_gpu_that_was_not_taken(
     machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
@@ -110,12 +110,12 @@ def test_the_reason_names_the_card_that_was_not_taken(
     replace(profile, gpus=(inside, *profile.gpus)).save(file)
     model = machine.load(make_tiny_model(tmp_path / "m"))
     assert placement_of(model)["why"][0] == (
-        "A card: 4.3\u202fGB free, the only usable GPU. Intel graphics is not usable: no CUDA."
+        "A GPU: 4.3\u202fGB free, the only usable GPU. Intel graphics is not usable: no CUDA."
     )
     model.close()
 
 
-def test_without_a_card(tmp_path: Path) -> None:
+def test_without_a_gpu(tmp_path: Path) -> None:
     path = make_tiny_model(tmp_path / "m")
     model = LoadedModel.load(path, EngineConfig(hardware_file="no-gpu", threads=1))
     told = placement_of(model)

@@ -1,4 +1,4 @@
-"""Products through torch: equal to the operators', held for as long as they fit. A card is played by the processor."""
+"""Products through torch: equal to the operators', held for as long as they fit. A GPU is played by the processor."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_processor_needs_none_of_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert not fits(parts.weights, "cuda")
 
 
-def test_memory_of_the_card_that_runs_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_gpu_that_runs_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -97,9 +97,9 @@ def test_profiling_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.gpu
-def test_a_real_card_computes_the_same() -> None:
+def test_a_real_gpu_computes_the_same() -> None:
     if not torch.cuda.is_available():
-        pytest.skip("torch finds no graphics card")
+        pytest.skip("torch finds no GPU")
     w = PackedMatrix.pack(RNG.standard_normal((300, 512)).astype(np.float32), "f16")
     x = RNG.standard_normal((64, 512)).astype(np.float32)
     np.testing.assert_allclose(DeviceProducts(OPS, "cuda", 1 << 30).matmul(x, w), OPS.matmul(x, w), atol=1e-3)

@@ -1,4 +1,4 @@
-"""The card of this machine, for tests marked `gpu`; they are skipped with the reason where there is none."""
+"""The GPU of this machine, for tests marked `gpu`; they are skipped with the reason where there is none."""
 
 from __future__ import annotations
 

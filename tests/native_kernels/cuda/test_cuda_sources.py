@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from native_kernels.cuda.measure import measure_card
+from native_kernels.cuda.measure import measure_gpu
 from native_kernels.cuda.runtime import modules
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.cuda.runtime.modules import (
@@ -33,7 +33,7 @@ def nvrtc() -> Compiler:
 
 
 def _every_source_everywhere() -> list[Any]:
-    """(source, architecture). Every day the oldest cards and the RTX 4090's for all sources, the others by turns; what
+    """(source, architecture). Every day the oldest GPUs and the RTX 4090's for all sources, the others by turns; what
     is made for one architecture alone, for that one."""
     found = []
     for (i, name), (j, architecture) in product(enumerate(sources()), enumerate(ARCHITECTURES)):
@@ -78,7 +78,7 @@ def test_code_of_the_same_major_version_runs(capability: tuple[int, int], archit
 
 
 @pytest.mark.parametrize("capability", [(7, 0), (6, 1), (13, 0)])
-def test_other_cards_have_no_code(capability: tuple[int, int]) -> None:
+def test_other_gpus_have_no_code(capability: tuple[int, int]) -> None:
     with pytest.raises(NoMachineCodeError, match=rf"{capability[0]}\.{capability[1]}"):
         architecture_for(capability)
 
@@ -115,10 +115,10 @@ def test_without_a_compiler_the_reason_is_told(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.gpu
-def test_a_card_is_measured(device: Device) -> None:
-    measure_card(device)  # the first use lets the driver keep some memory of its own
+def test_a_gpu_is_measured(device: Device) -> None:
+    measure_gpu(device)  # the first use lets the driver keep some memory of its own
     before = device.memory()[0]
-    speed = measure_card(device, threads=2, ram_bytes=256 << 20)
+    speed = measure_gpu(device, threads=2, ram_bytes=256 << 20)
     assert speed.reach_bytes_per_s is not None
     assert speed.beside_share is not None
     assert 0.2 * speed.pcie_bytes_per_s < speed.reach_bytes_per_s < 1.5 * speed.pcie_bytes_per_s

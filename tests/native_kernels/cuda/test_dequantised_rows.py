@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from prefill_on_card import PrefillOnCard
+from prefill_on_gpu import PrefillOnGpu
 from random_blocks import HALVES, set_halves, weights
 
 from native_kernels.backend import PackedMatrix
@@ -21,8 +21,8 @@ rng = np.random.default_rng(3)
 
 
 @pytest.fixture(scope="module")
-def card() -> Iterator[PrefillOnCard]:
-    made = PrefillOnCard()
+def gpu() -> Iterator[PrefillOnGpu]:
+    made = PrefillOnGpu()
     yield made
     made.close()
 
@@ -42,11 +42,11 @@ def _matrix(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
     return PackedMatrix.view(data.reshape(-1), n_rows, n_cols, codec)
 
 
-def _stored(card: PrefillOnCard, w: PackedMatrix) -> StoredMatrix:
+def _stored(gpu: PrefillOnGpu, w: PackedMatrix) -> StoredMatrix:
     step = (w.row_bytes + 15) // 16 * 16
     rows = np.full((w.n_rows, step), 0xFF, np.uint8)
     rows[:, : w.row_bytes] = w.data.view(np.uint8)
-    return StoredMatrix(w.n_rows, w.n_cols, w.codec, card.arrays.put(rows), step)
+    return StoredMatrix(w.n_rows, w.n_cols, w.codec, gpu.arrays.put(rows), step)
 
 
 @pytest.mark.parametrize("codec", ["f32", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8_0.lanes", "q4_0.lanes"])
@@ -56,16 +56,16 @@ def _stored(card: PrefillOnCard, w: PackedMatrix) -> StoredMatrix:
     [(0, 20, 0, 1280), (3, 9, 8, 16), (5, 15, 16, 77), (0, 3, 24, 200), (19, 1, 504, 776), (2, 2, 1272, 8)],
 )
 def test_any_columns_of_any_rows(
-    card: PrefillOnCard, codec: str, stored: bool, first: int, n_rows: int, column: int, n_cols: int
+    gpu: PrefillOnGpu, codec: str, stored: bool, first: int, n_rows: int, column: int, n_cols: int
 ) -> None:
     if codec.endswith(".lanes") and not stored:
         pytest.skip("lanes are stored alone")
     w = _matrix(codec, 20, 1280)
-    matrix = _stored(card, w) if stored else card.arrays.matrix(w)
+    matrix = _stored(gpu, w) if stored else gpu.arrays.matrix(w)
     step = -(-n_cols // 8) * 8 + 8
-    at = card.arrays.space(2 * n_rows * step)
-    card.ops.dequantise(matrix, first, n_rows, column, n_cols, at, step)
-    found: NDArray[np.float16] = card.arrays.get(at, np.float16, n_rows, step)
+    at = gpu.arrays.space(2 * n_rows * step)
+    gpu.ops.dequantise(matrix, first, n_rows, column, n_cols, at, step)
+    found: NDArray[np.float16] = gpu.arrays.get(at, np.float16, n_rows, step)
     assert np.isnan(found[:, -8:]).all()  # nothing behind a row is touched
     decoded = ROW_CODECS[codec].decode(np.ascontiguousarray(w.data).view(np.uint8))
     wanted = decoded[first : first + n_rows, column : column + n_cols].clip(-LARGEST, LARGEST).astype(np.float16)

@@ -1,4 +1,4 @@
-"""The exchange on a card: what is published arrives before its flag, waits end, 200 exchanges carry their values."""
+"""The exchange on a GPU: what is published arrives before its flag, waits end, 200 exchanges carry their values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from native_kernels.cpu.attention.norms import norm_calls
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.handover import await_call, launch_call
 from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
-from native_kernels.cuda.card import Work
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import Work
 from native_kernels.cuda.runtime.driver import Device
-from tests.native_kernels.cuda.on_card import OnCard
+from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu
 
@@ -24,114 +24,114 @@ LAYERS = 40
 
 
 @pytest.fixture(scope="module")
-def card(device: Device) -> Iterator[CudaCard]:
-    found = CudaCard(device)
+def gpu(device: Device) -> Iterator[CudaGpu]:
+    found = CudaGpu(device)
     yield found
     found.close()
 
 
 @pytest.fixture
-def on_card(card: CudaCard) -> Iterator[OnCard]:
-    found = OnCard(card)
+def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
+    found = OnGpu(gpu)
     yield found
-    card.synchronize()
+    gpu.synchronize()
     found.free()
 
 
-def words(on_card: OnCard, *values: int) -> int:
-    return on_card.put(np.array(values, np.int64))
+def words(on_gpu: OnGpu, *values: int) -> int:
+    return on_gpu.put(np.array(values, np.int64))
 
 
 @pytest.mark.parametrize(
     ("n", "n_words", "with_without"),
     [(0, 0, False), (64, 2, True), (8192, 896, True), (12288, 0, False), (7, 3, False)],
 )
-def test_what_is_published_is_in_the_hosts_memory(on_card: OnCard, n: int, n_words: int, with_without: bool) -> None:
+def test_what_is_published_is_in_the_hosts_memory(on_gpu: OnGpu, n: int, n_words: int, with_without: bool) -> None:
     rng = np.random.default_rng(n)
     values = rng.standard_normal(n).astype(np.float32)
     bits, without = (rng.integers(0, 1 << 32, max(1, n_words), np.uint32) for _ in range(2))
-    host, epoch = on_card.pin(64 + 4 * (n + n_words)), words(on_card, 41)
+    host, epoch = on_gpu.pin(64 + 4 * (n + n_words)), words(on_gpu, 41)
     to = host.device_address + 64
-    on_card.card.publish(
-        host.device_address, epoch, on_card.put(values) if n else 0, to, n, on_card.put(bits),
-        on_card.put(without) if with_without else 0, to + 4 * n, n_words,
+    on_gpu.gpu.publish(
+        host.device_address, epoch, on_gpu.put(values) if n else 0, to, n, on_gpu.put(bits),
+        on_gpu.put(without) if with_without else 0, to + 4 * n, n_words,
     )  # fmt: skip
-    on_card.card.synchronize()
+    on_gpu.gpu.synchronize()
     assert host.as_array(np.int64, 1)[0] == 42
-    assert on_card.get(epoch, 1, np.int64)[0] == 42
+    assert on_gpu.get(epoch, 1, np.int64)[0] == 42
     there = host.as_array(np.uint32, n + n_words, 64)
     assert np.array_equal(there[:n].view(np.float32), values)
     assert np.array_equal(there[n:], (bits & ~without if with_without else bits)[:n_words])
 
 
 @pytest.mark.parametrize("n", [16_385, 32_000, 128_256, 262_143])
-def test_many_blocks_post_one_flag_behind_all_of_them(on_card: OnCard, n: int) -> None:
-    host, epoch = on_card.pin(64 + 4 * n), words(on_card, 0)
+def test_many_blocks_post_one_flag_behind_all_of_them(on_gpu: OnGpu, n: int) -> None:
+    host, epoch = on_gpu.pin(64 + 4 * n), words(on_gpu, 0)
     flag, published = host.as_array(np.int64, 1), host.as_array(np.float32, n, 64)
-    values = on_card.put(np.arange(n, dtype=np.float32))
+    values = on_gpu.put(np.arange(n, dtype=np.float32))
     for turn in range(1, 21):
         published[:] = 0
-        on_card.card.publish(host.device_address, epoch, values, host.device_address + 64, n)
+        on_gpu.gpu.publish(host.device_address, epoch, values, host.device_address + 64, n)
         deadline = time.monotonic() + 5
         while flag[0] != turn and time.monotonic() < deadline:
             pass
         assert np.array_equal(published, np.arange(n, dtype=np.float32))
-    on_card.card.synchronize()
+    on_gpu.gpu.synchronize()
     assert flag[0] == 20
 
 
 class Exchange:
-    """A model of nothing but exchanges: every layer the card adds what the processor left and publishes its stream;
+    """A model of nothing but exchanges: every layer the GPU adds what the processor left and publishes its stream;
     the processor adds the stream to what it leaves."""
 
-    def __init__(self, on_card: OnCard, n: int, n_threads: int = 1) -> None:
-        self.on_card, self.n = on_card, n
-        card = on_card.card
-        self.stream = on_card.room(4 * n)
-        to, norm = on_card.vector(n), on_card.norm("rms", np.ones(n, np.float32), None, 1e-5)
-        epoch = words(on_card, 0)
-        host = on_card.pin(8 * n + 6 * 64)
+    def __init__(self, on_gpu: OnGpu, n: int, n_threads: int = 1) -> None:
+        self.on_gpu, self.n = on_gpu, n
+        gpu = on_gpu.gpu
+        self.stream = on_gpu.room(4 * n)
+        to, norm = on_gpu.vector(n), on_gpu.norm("rms", np.ones(n, np.float32), None, 1e-5)
+        epoch = words(on_gpu, 0)
+        host = on_gpu.pin(8 * n + 6 * 64)
         self.published, self.left = (host.as_array(np.float32, n, 4 * n * i) for i in range(2))
         flags = [8 * n + 64 * i for i in range(4)]
         stop, self.status = (host.as_array(np.int64, 1, at) for at in flags[2:])
-        self.card_seen = aligned_empty(1, np.int64)
-        self.card_seen[:] = 0
+        self.gpu_seen = aligned_empty(1, np.int64)
+        self.gpu_seen[:] = 0
         at = host.device_address
 
         def layer() -> None:
-            card.advance(self.stream, n, others=(at + 4 * n,), norm=norm, to=to)
-            card.publish(at + flags[0], epoch, self.stream, at, n)
+            gpu.advance(self.stream, n, others=(at + 4 * n,), norm=norm, to=to)
+            gpu.publish(at + flags[0], epoch, self.stream, at, n)
 
-        self.works: list[Work] = [card.captured(layer)]
+        self.works: list[Work] = [gpu.captured(layer)]
         limit = int(0.5 * ticks_per_s())
-        launch = launch_call(card.launch_function, self.works[0].handle, card.stream_handle, self.status)
+        launch = launch_call(gpu.launch_function, self.works[0].handle, gpu.stream_handle, self.status)
         calls: list[Call] = []
         for _ in range(LAYERS):
             calls.append(launch)
-            calls.append(await_call(host.address + flags[0], self.card_seen, limit, stop, self.status))
+            calls.append(await_call(host.address + flags[0], self.gpu_seen, limit, stop, self.status))
             none = np.ones(n, np.float32)
             calls += norm_calls(self.left, self.left, none, None, "none", 1e-5, added=(self.published,))
         self.pool, self.program = Pool(n_threads), Program(calls)
 
     def run(self, stream: Any, left: Any) -> float:
         """Microseconds a layer."""
-        self.on_card.card.upload(self.stream, stream.ctypes.data, 4 * self.n)
-        self.on_card.card.synchronize()
+        self.on_gpu.gpu.upload(self.stream, stream.ctypes.data, 4 * self.n)
+        self.on_gpu.gpu.synchronize()
         self.left[:] = left
         self.program.forget_times()
         self.pool.run(self.program, timed=True)
         return 1e6 * self.program.timed_s / LAYERS
 
     def close(self) -> None:
-        self.on_card.card.synchronize()
+        self.on_gpu.gpu.synchronize()
         self.pool.close()
         for work in self.works:
             work.close()
 
 
 @pytest.mark.parametrize("n", [96, 8192])
-def test_two_hundred_exchanges_carry_their_values(on_card: OnCard, n: int) -> None:
-    exchange = Exchange(on_card, n)
+def test_two_hundred_exchanges_carry_their_values(on_gpu: OnGpu, n: int) -> None:
+    exchange = Exchange(on_gpu, n)
     rng = np.random.default_rng(3)
     for _ in range(200 // LAYERS):
         stream, left = (rng.standard_normal(n).astype(np.float32) for _ in range(2))
@@ -141,5 +141,5 @@ def test_two_hundred_exchanges_carry_their_values(on_card: OnCard, n: int) -> No
             left = left + stream
         assert exchange.status[0] == 0
         assert np.array_equal(exchange.left, left)
-        assert np.array_equal(on_card.get(exchange.stream, n), stream)
+        assert np.array_equal(on_gpu.get(exchange.stream, n), stream)
     exchange.close()

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays, entered_device
+from arrays_on_gpu import GpuArrays, entered_device
 from numpy.typing import NDArray
 from random_blocks import weights
 
 from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.card import CardKv, CardNorm
-from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
+from native_kernels.cuda.gpu import GpuKv, GpuNorm
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.registered import RegisteredMemory
 from native_kernels.kv_blocks import KvLayout
@@ -31,12 +31,12 @@ rng = np.random.default_rng(5)
 
 
 class Setting:
-    """The operators, arrays on the card, and a tile."""
+    """The operators, arrays on the GPU, and a tile."""
 
     def __init__(self, device: Device) -> None:
-        self.arrays = CardArrays(device)
+        self.arrays = GpuArrays(device)
         self.copy_stream = Stream(device)
-        self.ops = CardPrefillOps(device, self.arrays.stream, self.copy_stream)
+        self.ops = GpuPrefillOps(device, self.arrays.stream, self.copy_stream)
         self.tile = Tile(self.arrays.space(1 << 20), 1 << 20)
 
     def rounded(self, x: F32) -> RoundedRows:
@@ -53,7 +53,7 @@ class Setting:
 
 
 @pytest.fixture(scope="module")
-def card() -> Iterator[Setting]:
+def gpu() -> Iterator[Setting]:
     device = entered_device()
     made = Setting(device)
     yield made
@@ -80,15 +80,15 @@ def _check_product(found: F32, x: NDArray[Any], w: NDArray[Any], before: Any = 0
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
 @pytest.mark.parametrize(("n_tokens", "n_rows", "n_cols"), [(1, 5, 256), (130, 300, 512), (37, 129, 768)])
-def test_products_in_every_codec(card: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
+def test_products_in_every_codec(gpu: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
     w = _matrix(codec, n_rows, n_cols)
-    on_card = card.arrays.matrix(w)
+    on_gpu = gpu.arrays.matrix(w)
     x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32) * 10.0 ** rng.uniform(-6, 6, (n_tokens, 1))
     x = x.astype(np.float32)
     bias = rng.standard_normal(n_rows).astype(np.float32)
-    out = Rows(card.arrays.space(4 * n_tokens * (n_rows + 3)), n_rows + 3)
-    card.ops.multiply(on_card, card.rounded(x), n_tokens, out, card.tile, bias=card.arrays.put(bias))
-    found = card.arrays.get(out.address, np.float32, n_tokens, n_rows + 3)
+    out = Rows(gpu.arrays.space(4 * n_tokens * (n_rows + 3)), n_rows + 3)
+    gpu.ops.multiply(on_gpu, gpu.rounded(x), n_tokens, out, gpu.tile, bias=gpu.arrays.put(bias))
+    found = gpu.arrays.get(out.address, np.float32, n_tokens, n_rows + 3)
     assert np.isnan(found[:, n_rows:]).all()  # nothing behind a row is touched
     _check_product(found[:, :n_rows], x, _values(w), bias)
 
@@ -100,10 +100,10 @@ def test_products_in_every_codec(card: Setting, codec: str, n_tokens: int, n_row
      (10240, 10240, 4096), (10240, 30720, 48), (520, 520, 8)],
 )  # fmt: skip
 def test_rows_of_the_host_are_gathered_in_place(
-    card: Setting, tmp_path: Path, row_bytes: int, stride: int, first: int, read_only: bool
+    gpu: Setting, tmp_path: Path, row_bytes: int, stride: int, first: int, read_only: bool
 ) -> None:
     """As a file has them: rows of any length from any byte on; three matrices at once of different shapes."""
-    n_rows, n, device = 90, 53, card.ops.device
+    n_rows, n, device = 90, 53, gpu.ops.device
     size = first + n_rows * stride + 4096
     stored = rng.integers(1, 256, size, dtype=np.uint8)
     if read_only:
@@ -122,7 +122,7 @@ def test_rows_of_the_host_are_gathered_in_place(
     rows, wanted = [], []
     for length, apart, begin in shapes:
         step = (length + 31) // 16 * 16
-        rows.append(HostRows(at + begin, apart, length, card.arrays.space(n * step), step))
+        rows.append(HostRows(at + begin, apart, length, gpu.arrays.space(n * step), step))
         out = np.full((n, step), 0xFF, np.uint8)
         out[:, : -(-length // 16) * 16] = 0
         for i, row in enumerate(ids.tolist()):
@@ -130,30 +130,30 @@ def test_rows_of_the_host_are_gathered_in_place(
         wanted.append(out)
     for some in (rows, rows[:2], rows[:1]):
         for one, out in zip(some, wanted, strict=False):
-            card.copy_stream.fill(one.to, 0xFF, out.nbytes)
-        card.ops.gather(some, card.arrays.put(ids), n)
-        card.copy_stream.synchronize()
+            gpu.copy_stream.fill(one.to, 0xFF, out.nbytes)
+        gpu.ops.gather(some, gpu.arrays.put(ids), n)
+        gpu.copy_stream.synchronize()
         for one, out in zip(some, wanted, strict=False):
-            assert np.array_equal(card.arrays.get(one.to, np.uint8, *out.shape), out)
+            assert np.array_equal(gpu.arrays.get(one.to, np.uint8, *out.shape), out)
     memory.free()
     memory.free()
 
 
-def test_rows_on_the_card_begin_where_sixteen_bytes_do(card: Setting) -> None:
+def test_rows_on_the_gpu_begin_where_sixteen_bytes_do(gpu: Setting) -> None:
     for to, step in ((8, 32), (16, 24), (16, 16)):
         with pytest.raises(ValueError, match="sixteen"):
-            card.ops.gather([HostRows(0, 20, 20, to, step)], 0, 1)
+            gpu.ops.gather([HostRows(0, 20, 20, to, step)], 0, 1)
 
 
 STORED = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8_0.lanes", "q4_0.lanes"]
 
 
-def _stored(card: Setting, w: PackedMatrix) -> StoredMatrix:
+def _stored(gpu: Setting, w: PackedMatrix) -> StoredMatrix:
     """The rows as they are, 16 bytes and more from one to the next."""
     step = (w.row_bytes + 31) // 16 * 16
     rows = np.full((w.n_rows, step), 0xFF, np.uint8)
     rows[:, : w.row_bytes] = w.data.view(np.uint8)
-    return StoredMatrix(w.n_rows, w.n_cols, w.codec, card.arrays.put(rows), step)
+    return StoredMatrix(w.n_rows, w.n_cols, w.codec, gpu.arrays.put(rows), step)
 
 
 def _in_lanes(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
@@ -164,36 +164,36 @@ def _in_lanes(codec: str, n_rows: int, n_cols: int) -> PackedMatrix:
 
 @pytest.mark.parametrize("codec", STORED)
 @pytest.mark.parametrize(("n_tokens", "n_rows", "n_cols"), [(3, 140, 256), (130, 33, 1280)])
-def test_rows_as_they_are_stored(card: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
+def test_rows_as_they_are_stored(gpu: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
     w = _in_lanes(codec, n_rows, n_cols)
-    stored = _stored(card, w)
+    stored = _stored(gpu, w)
     x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
-    out = Rows(card.arrays.space(4 * n_tokens * n_cols), n_rows)
-    card.ops.multiply(stored, card.rounded(x), n_tokens, out, card.tile)
-    _check_product(card.arrays.get(out.address, np.float32, n_tokens, n_rows), x, _values(w))
+    out = Rows(gpu.arrays.space(4 * n_tokens * n_cols), n_rows)
+    gpu.ops.multiply(stored, gpu.rounded(x), n_tokens, out, gpu.tile)
+    _check_product(gpu.arrays.get(out.address, np.float32, n_tokens, n_rows), x, _values(w))
     turned, h = Rows(out.address, n_cols), rng.standard_normal((n_tokens, n_rows)).astype(np.float32)
-    card.ops.multiply_turned(stored, card.rounded(h), n_tokens, turned, card.tile)
-    _check_product(card.arrays.get(turned.address, np.float32, n_tokens, n_cols), h, _values(w).T)
+    gpu.ops.multiply_turned(stored, gpu.rounded(h), n_tokens, turned, gpu.tile)
+    _check_product(gpu.arrays.get(turned.address, np.float32, n_tokens, n_cols), h, _values(w).T)
 
 
 @pytest.mark.parametrize(("codec", "other"), [("f16", "f16"), ("q4_0", "q4_0"), ("q4_k", "q6_k"), ("f32", "f16")])
 @pytest.mark.parametrize("kind", ["planes", "stored"])
-def test_two_products_at_once(card: Setting, codec: str, other: str, kind: str) -> None:
+def test_two_products_at_once(gpu: Setting, codec: str, other: str, kind: str) -> None:
     n_tokens, n_rows, n_cols = 70, 600, 512
     matrices = _matrix(codec, n_rows, n_cols), _matrix(other, n_rows, n_cols)
-    on_card = tuple(card.arrays.matrix(w) if kind == "planes" else _stored(card, w) for w in matrices)
+    on_gpu = tuple(gpu.arrays.matrix(w) if kind == "planes" else _stored(gpu, w) for w in matrices)
     x = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
     biases = rng.standard_normal((2, n_rows)).astype(np.float32)
-    at = card.arrays.space(8 * n_tokens * n_rows)
+    at = gpu.arrays.space(8 * n_tokens * n_rows)
     outs = Rows(at, 2 * n_rows), Rows(at + 4 * n_rows, 2 * n_rows)
-    shifts = card.arrays.put(biases[0]), card.arrays.put(biases[1])
-    card.ops.multiply_two(on_card, card.rounded(x), n_tokens, outs, card.tile, shifts)  # type: ignore[arg-type]
-    found = card.arrays.get(at, np.float32, n_tokens, 2, n_rows)
+    shifts = gpu.arrays.put(biases[0]), gpu.arrays.put(biases[1])
+    gpu.ops.multiply_two(on_gpu, gpu.rounded(x), n_tokens, outs, gpu.tile, shifts)  # type: ignore[arg-type]
+    found = gpu.arrays.get(at, np.float32, n_tokens, 2, n_rows)
     for i, w in enumerate(matrices):
         _check_product(found[:, i], x, _values(w), biases[i])
     shifts = shifts[0] + 4 * 100, 0
-    card.ops.multiply_two(on_card, card.rounded(x), n_tokens, outs, card.tile, shifts, 100, 333)  # type: ignore[arg-type]
-    found = card.arrays.get(at, np.float32, n_tokens, 2, n_rows)[..., :333]
+    gpu.ops.multiply_two(on_gpu, gpu.rounded(x), n_tokens, outs, gpu.tile, shifts, 100, 333)  # type: ignore[arg-type]
+    found = gpu.arrays.get(at, np.float32, n_tokens, 2, n_rows)[..., :333]
     _check_product(found[:, 0], x, _values(matrices[0])[100:433], biases[0, 100:433])
     _check_product(found[:, 1], x, _values(matrices[1])[100:433])
 
@@ -201,50 +201,50 @@ def test_two_products_at_once(card: Setting, codec: str, other: str, kind: str) 
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize(("n_tokens", "n_neurons", "n_cols"), [(1, 3, 64), (140, 700, 288), (33, 1025, 512)])
 def test_a_down_that_lies_neuron_by_neuron(
-    card: Setting, codec: str, n_tokens: int, n_neurons: int, n_cols: int
+    gpu: Setting, codec: str, n_tokens: int, n_neurons: int, n_cols: int
 ) -> None:
     w = _matrix(codec, n_neurons, n_cols)
     h = rng.standard_normal((n_tokens, n_neurons)).astype(np.float32)
     before = rng.standard_normal((n_tokens, n_cols)).astype(np.float32)
-    out = Rows(card.arrays.put(before), n_cols)
-    tile = Tile(card.tile.address, 2 * 256 * n_cols)
-    card.ops.multiply_turned(card.arrays.matrix(w), card.rounded(h), n_tokens, out, tile, adds=True)
-    found = card.arrays.get(out.address, np.float32, n_tokens, n_cols)
+    out = Rows(gpu.arrays.put(before), n_cols)
+    tile = Tile(gpu.tile.address, 2 * 256 * n_cols)
+    gpu.ops.multiply_turned(gpu.arrays.matrix(w), gpu.rounded(h), n_tokens, out, tile, adds=True)
+    found = gpu.arrays.get(out.address, np.float32, n_tokens, n_cols)
     _check_product(found, h, _values(w).T, before)
     first, some = n_neurons // 2, n_neurons - n_neurons // 2 - 1
-    card.ops.multiply_turned(
-        card.arrays.matrix(w), card.rounded(h[:, :some]), n_tokens, out, tile, first=first, n_rows=some
+    gpu.ops.multiply_turned(
+        gpu.arrays.matrix(w), gpu.rounded(h[:, :some]), n_tokens, out, tile, first=first, n_rows=some
     )
     if some:
-        found = card.arrays.get(out.address, np.float32, n_tokens, n_cols)
+        found = gpu.arrays.get(out.address, np.float32, n_tokens, n_cols)
         _check_product(found, h[:, :some], _values(w)[first : first + some].T)
 
 
 @pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
-def test_some_columns_of_a_row_wise_down(card: Setting, codec: str) -> None:
+def test_some_columns_of_a_row_wise_down(gpu: Setting, codec: str) -> None:
     w = _matrix(codec, 200, 1024)
     h = rng.standard_normal((50, 512)).astype(np.float32)
-    out = Rows(card.arrays.space(4 * 50 * 200), 200)
-    card.ops.multiply_columns(card.arrays.matrix(w), card.rounded(h), 50, out, card.tile, first=256, n_columns=512)
-    _check_product(card.arrays.get(out.address, np.float32, 50, 200), h, _values(w)[:, 256:768])
+    out = Rows(gpu.arrays.space(4 * 50 * 200), 200)
+    gpu.ops.multiply_columns(gpu.arrays.matrix(w), gpu.rounded(h), 50, out, gpu.tile, first=256, n_columns=512)
+    _check_product(gpu.arrays.get(out.address, np.float32, 50, 200), h, _values(w)[:, 256:768])
 
 
-def test_a_width_that_is_no_multiple_of_eight(card: Setting) -> None:
+def test_a_width_that_is_no_multiple_of_eight(gpu: Setting) -> None:
     w = _matrix("f32", 70, 77)
     x = rng.standard_normal((9, 77)).astype(np.float32)
-    out = Rows(card.arrays.space(4 * 9 * 70), 70)
-    card.ops.multiply(card.arrays.matrix(w), card.rounded(x), 9, out, card.tile)
-    _check_product(card.arrays.get(out.address, np.float32, 9, 70), x, _values(w))
+    out = Rows(gpu.arrays.space(4 * 9 * 70), 70)
+    gpu.ops.multiply(gpu.arrays.matrix(w), gpu.rounded(x), 9, out, gpu.tile)
+    _check_product(gpu.arrays.get(out.address, np.float32, 9, 70), x, _values(w))
 
 
-def test_large_and_tiny_rows_are_rounded_alike(card: Setting) -> None:
+def test_large_and_tiny_rows_are_rounded_alike(gpu: Setting) -> None:
     x = np.array(
         [[3e30, -1e25, 2e30], [1e-20, 5e-21, 0], [0, 0, 0], [np.inf, 1, 2], [70000, 1, 1e-3], [32767, 1, -3],
          [0.008, 0, 0], [0.0078, 0, 0], [32768, 0, 0], [1e-30, 0, 0]], np.float32,
     )  # fmt: skip
-    rounded = card.rounded(x)
-    halves = card.arrays.get(rounded.address, np.float16, len(x), 8)[:, :3].astype(np.float64)
-    factors = card.arrays.get(rounded.factors, np.float32, len(x))
+    rounded = gpu.rounded(x)
+    halves = gpu.arrays.get(rounded.address, np.float16, len(x), 8)[:, :3].astype(np.float64)
+    factors = gpu.arrays.get(rounded.factors, np.float32, len(x))
     back = halves * factors[:, None]
     exact = np.arange(len(x)) % 6 != 3
     assert np.allclose(back[exact], x[exact], rtol=2.0**-11, atol=0)
@@ -257,26 +257,26 @@ def test_large_and_tiny_rows_are_rounded_alike(card: Setting) -> None:
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize("n", [8, 300, 301, 5120, 20000])
-def test_norms_of_rows(card: Setting, kind: Any, n: int) -> None:
+def test_norms_of_rows(gpu: Setting, kind: Any, n: int) -> None:
     x = (rng.standard_normal((6, n)) * 3 + 1).astype(np.float32)
     weight, bias = rng.standard_normal((2, n)).astype(np.float32)
-    bias_at = card.arrays.put(bias) if kind == "layer" else 0
-    norm = CardNorm(kind, card.arrays.put(weight), bias_at, 1e-5)
+    bias_at = gpu.arrays.put(bias) if kind == "layer" else 0
+    norm = GpuNorm(kind, gpu.arrays.put(weight), bias_at, 1e-5)
     wanted = REFERENCE.rms_norm(x, weight, 1e-5) if kind == "rms" else REFERENCE.layer_norm(x, weight, bias, 1e-5)
-    at, before = Rows(card.arrays.put(x), n), rng.standard_normal((6, n)).astype(np.float32)
-    out = Rows(card.arrays.put(before), n)
-    card.ops.round(at, 6, n, None, norm, out, adds=True)
-    card.ops.round(at, 6, n, None, norm, at)
-    assert np.allclose(card.arrays.get(out.address, np.float32, 6, n), before + wanted, atol=2e-5)
-    assert np.allclose(card.arrays.get(at.address, np.float32, 6, n), wanted, atol=2e-5)
+    at, before = Rows(gpu.arrays.put(x), n), rng.standard_normal((6, n)).astype(np.float32)
+    out = Rows(gpu.arrays.put(before), n)
+    gpu.ops.round(at, 6, n, None, norm, out, adds=True)
+    gpu.ops.round(at, 6, n, None, norm, at)
+    assert np.allclose(gpu.arrays.get(out.address, np.float32, 6, n), before + wanted, atol=2e-5)
+    assert np.allclose(gpu.arrays.get(at.address, np.float32, 6, n), wanted, atol=2e-5)
 
 
-def _card_kv(card: Setting, codec: Any, n_kv_heads: int, dim: int, capacity: int) -> CardKv:
+def _gpu_kv(gpu: Setting, codec: Any, n_kv_heads: int, dim: int, capacity: int) -> GpuKv:
     width = {"f32": 4, "f16": 2, "q8_0": 1}[codec]
     room = n_kv_heads * capacity
-    places = [card.arrays.space(room * dim * width) for _ in range(2)]
-    scales = [card.arrays.space(room * -(-dim // 32) * 2) for _ in range(2)]
-    return CardKv(codec, *places, *scales, n_kv_heads, dim, capacity)
+    places = [gpu.arrays.space(room * dim * width) for _ in range(2)]
+    scales = [gpu.arrays.space(room * -(-dim // 32) * 2) for _ in range(2)]
+    return GpuKv(codec, *places, *scales, n_kv_heads, dim, capacity)
 
 
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0"])
@@ -287,21 +287,21 @@ def _card_kv(card: Setting, codec: Any, n_kv_heads: int, dim: int, capacity: int
      (96, 4, 1, (1, 300), None, 70), (256, 2, 1, (40, 90), 50.0, 33)],
 )  # fmt: skip
 def test_attention_over_the_cache(
-    card: Setting, codec: Any, dim: int, n_heads: int, n_kv_heads: int, pieces: tuple[int, ...],
+    gpu: Setting, codec: Any, dim: int, n_heads: int, n_kv_heads: int, pieces: tuple[int, ...],
     softcap: float | None, window: int | None,
 ) -> None:  # fmt: skip
     capacity, scale = sum(pieces) + 3, dim**-0.5
     layout = KvLayout(dim, codec)
     blocks = kv_blocks.allocate(1, n_kv_heads, capacity, layout)[0]
-    kv = _card_kv(card, codec, n_kv_heads, dim, capacity)
+    kv = _gpu_kv(gpu, codec, n_kv_heads, dim, capacity)
     start = 0
     for n_tokens in pieces:
         qkv = (2 * rng.standard_normal((n_tokens, n_heads + 2 * n_kv_heads, dim))).astype(np.float32)
-        at, step = Rows(card.arrays.put(qkv), qkv[0].size), n_heads * dim
-        card.ops.place_heads(at, n_tokens, n_heads, kv, start, 0, 0, 0, "halves", None, None)
-        out = Rows(card.arrays.space(4 * n_tokens * step), step)
-        card.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window)
-        found = card.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
+        at, step = Rows(gpu.arrays.put(qkv), qkv[0].size), n_heads * dim
+        gpu.ops.place_heads(at, n_tokens, n_heads, kv, start, 0, 0, 0, "halves", None, None)
+        out = Rows(gpu.arrays.space(4 * n_tokens * step), step)
+        gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window)
+        found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
         q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
         wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, scale, softcap, window)
         of_halves = codec != "f32" and dim <= 128
@@ -312,23 +312,23 @@ def test_attention_over_the_cache(
 
 @pytest.mark.parametrize("order", ["halves", "interleaved"])
 @pytest.mark.parametrize(("dim", "n_angles"), [(64, 32), (80, 16), (256, 128)])
-def test_heads_are_normed_turned_and_stored(card: Setting, order: Any, dim: int, n_angles: int) -> None:
+def test_heads_are_normed_turned_and_stored(gpu: Setting, order: Any, dim: int, n_angles: int) -> None:
     n_tokens, n_heads, n_kv_heads, start, capacity = 7, 3, 2, 4, 12
     qkv = rng.standard_normal((n_tokens, n_heads + 2 * n_kv_heads, dim)).astype(np.float32)
     cos, sin = REFERENCE.rope_angles(np.arange(start, start + n_tokens), 2 * n_angles, 10000.0)
     q_weight, k_weight = rng.standard_normal((2, dim)).astype(np.float32)
-    kv = _card_kv(card, "f32", n_kv_heads, dim, capacity)
-    at = Rows(card.arrays.put(qkv), qkv[0].size)
-    q_norm, k_norm = (CardNorm("rms", card.arrays.put(weight), 0, 1e-6) for weight in (q_weight, k_weight))
-    card.ops.place_heads(
-        at, n_tokens, n_heads, kv, start, card.arrays.put(cos), card.arrays.put(sin), n_angles, order, q_norm, k_norm
+    kv = _gpu_kv(gpu, "f32", n_kv_heads, dim, capacity)
+    at = Rows(gpu.arrays.put(qkv), qkv[0].size)
+    q_norm, k_norm = (GpuNorm("rms", gpu.arrays.put(weight), 0, 1e-6) for weight in (q_weight, k_weight))
+    gpu.ops.place_heads(
+        at, n_tokens, n_heads, kv, start, gpu.arrays.put(cos), gpu.arrays.put(sin), n_angles, order, q_norm, k_norm
     )
     q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
     q = REFERENCE.rope(REFERENCE.rms_norm(q, q_weight, 1e-6), cos, sin, order)
     k = REFERENCE.rope(REFERENCE.rms_norm(k, k_weight, 1e-6), cos, sin, order)
-    found = card.arrays.get(at.address, np.float32, *qkv.shape)
+    found = gpu.arrays.get(at.address, np.float32, *qkv.shape)
     assert np.allclose(found[:, :n_heads], q, atol=1e-5)
-    keys, values = (card.arrays.get(one, np.float32, n_kv_heads, capacity, dim) for one in (kv.keys, kv.values))
+    keys, values = (gpu.arrays.get(one, np.float32, n_kv_heads, capacity, dim) for one in (kv.keys, kv.values))
     here = slice(start, start + n_tokens)
     assert np.allclose(keys[:, here], k.swapaxes(0, 1), atol=1e-5)
     assert np.array_equal(values[:, here], v.swapaxes(0, 1))
@@ -339,7 +339,7 @@ def test_heads_are_normed_turned_and_stored(card: Setting, order: Any, dim: int,
 @pytest.mark.parametrize("activation", ["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"])
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("n", [600, 1003, 9002])
-def test_hidden_values(card: Setting, activation: Any, gated: bool, n: int) -> None:
+def test_hidden_values(gpu: Setting, activation: Any, gated: bool, n: int) -> None:
     n_tokens, threshold, step = 5, 0.25, -(-n // 8) * 8
     first, up = rng.standard_normal((2, n_tokens, n)).astype(np.float32)
     neuron_in = np.where(rng.random(n) < 0.1, -1, np.arange(n)).astype(np.int32)
@@ -349,16 +349,16 @@ def test_hidden_values(card: Setting, activation: Any, gated: bool, n: int) -> N
     other = REFERENCE.relu(up) if activation == "drelu" else up
     wanted = opened * other if gated else opened
     fired = (opened != 0) & (other != 0) if activation == "drelu" and gated else opened != 0
-    at = Rows(card.arrays.put(first), n)
-    to = RoundedRows(card.arrays.space(2 * n_tokens * step), step, card.arrays.space(4 * n_tokens))
-    counts, tally = card.arrays.put(np.ones((n_tokens, 2), np.uint32)), card.arrays.put(np.ones(n, np.uint32))
-    others = Rows(card.arrays.put(up), n) if gated else None
-    card.ops.activate(at, others, n_tokens, n, activation, threshold, to, counts, card.arrays.put(neuron_in))
-    card.ops.tally(at, n_tokens, n, tally, card.arrays.put(neuron_in))
-    assert np.allclose(card.arrays.get(at.address, np.float32, n_tokens, n), wanted, atol=1e-5)
-    halves = card.arrays.get(to.address, np.float16, n_tokens, step)[:, :n].astype(np.float32)
-    factors = card.arrays.get(to.factors, np.float32, n_tokens)
+    at = Rows(gpu.arrays.put(first), n)
+    to = RoundedRows(gpu.arrays.space(2 * n_tokens * step), step, gpu.arrays.space(4 * n_tokens))
+    counts, tally = gpu.arrays.put(np.ones((n_tokens, 2), np.uint32)), gpu.arrays.put(np.ones(n, np.uint32))
+    others = Rows(gpu.arrays.put(up), n) if gated else None
+    gpu.ops.activate(at, others, n_tokens, n, activation, threshold, to, counts, gpu.arrays.put(neuron_in))
+    gpu.ops.tally(at, n_tokens, n, tally, gpu.arrays.put(neuron_in))
+    assert np.allclose(gpu.arrays.get(at.address, np.float32, n_tokens, n), wanted, atol=1e-5)
+    halves = gpu.arrays.get(to.address, np.float16, n_tokens, step)[:, :n].astype(np.float32)
+    factors = gpu.arrays.get(to.factors, np.float32, n_tokens)
     assert np.allclose(halves * factors[:, None], wanted, rtol=2.0**-10, atol=1e-5)
-    found = card.arrays.get(counts, np.uint32, n_tokens, 2)
+    found = gpu.arrays.get(counts, np.uint32, n_tokens, 2)
     assert found.tolist() == [[1 + int((a != 0).sum()), 1 + int(b.sum())] for a, b in zip(opened, fired, strict=True)]
-    assert np.array_equal(card.arrays.get(tally, np.uint32, n), 1 + (wanted != 0).sum(axis=0))
+    assert np.array_equal(gpu.arrays.get(tally, np.uint32, n), 1 + (wanted != 0).sum(axis=0))

@@ -1,4 +1,4 @@
-"""A card's products against the codecs in double precision, its planes byte by byte, its rounding bit by bit."""
+"""A GPU's products against the codecs in double precision, its planes byte by byte, its rounding bit by bit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_arrays import CardArrays
-from card_planes import (
+from gpu_arrays import GpuArrays
+from gpu_planes import (
     SOURCES,
     columns_for,
     decoded,
@@ -18,12 +18,12 @@ from card_planes import (
 )
 
 from native_kernels.copies import rounded_to_bytes, signs
-from native_kernels.cuda.card import CardMatrix, CardVector
-from native_kernels.cuda.layouts import CARD_CODECS, COPIES, card_codec, plane_row_bytes
-from native_kernels.cuda.products import CardProducts, split_of
+from native_kernels.cuda.gpu import GpuMatrix, GpuVector
+from native_kernels.cuda.layouts import COPIES, GPU_CODECS, gpu_codec, plane_row_bytes
+from native_kernels.cuda.products import GpuProducts, split_of
 from native_kernels.cuda.runtime.driver import Device, Stream
 
-MULTIPLIED = tuple(codec for codec in CARD_CODECS if codec not in COPIES)
+MULTIPLIED = tuple(codec for codec in GPU_CODECS if codec not in COPIES)
 TOLERANCE = 3e-6  # of the sum of the products' magnitudes: float32, added up in another order
 
 
@@ -33,10 +33,10 @@ def test_planes_hold_the_codecs_numbers(codec: str, n_cols: int) -> None:
     n_cols = columns_for(codec, n_cols)
     rows = some_rows(codec, 5, n_cols)
     planes = planes_of(codec, rows, n_cols)
-    assert [plane.shape[1] for plane in planes] == list(plane_row_bytes(card_codec(codec), n_cols))
+    assert [plane.shape[1] for plane in planes] == list(plane_row_bytes(gpu_codec(codec), n_cols))
     assert all(plane.shape[1] % 16 == 0 for plane in planes)
     wanted = decoded(codec, rows, n_cols)
-    np.testing.assert_allclose(read_planes(card_codec(codec), planes, n_cols), wanted, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(read_planes(gpu_codec(codec), planes, n_cols), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("n_rows", [1, 7, 1000, 28672, 256000])
@@ -47,26 +47,26 @@ def test_a_row_is_shared_by_as_many_warps_as_it_feeds(n_rows: int, n_units: int)
     assert split == 1 or 32 * split <= n_units
 
 
-# ------------------------------------------------------------------ on a card
+# ------------------------------------------------------------------ on a GPU
 
 
 class Bench:
-    """A card with its products, and what a test puts onto it."""
+    """A GPU with its products, and what a test puts onto it."""
 
     def __init__(self, device: Device) -> None:
         self.stream = Stream(device)
-        self.products = CardProducts(device, self.stream)
-        self.arrays = CardArrays(device, self.stream)
+        self.products = GpuProducts(device, self.stream)
+        self.arrays = GpuArrays(device, self.stream)
 
-    def matrix(self, codec: str, rows: Any, n_cols: int) -> CardMatrix:
-        """Rows of a file on the card, by way of unpack_rows."""
-        sizes = plane_row_bytes(card_codec(codec), n_cols)
+    def matrix(self, codec: str, rows: Any, n_cols: int) -> GpuMatrix:
+        """Rows of a file on the GPU, by way of unpack_rows."""
+        sizes = plane_row_bytes(gpu_codec(codec), n_cols)
         planes = tuple(self.arrays.empty(len(rows) * size) for size in sizes)
-        to = CardMatrix(len(rows), n_cols, card_codec(codec), planes)
+        to = GpuMatrix(len(rows), n_cols, gpu_codec(codec), planes)
         self.products.unpack_rows(self.arrays.put(rows), rows.shape[1], len(rows), to, codec)
         return to
 
-    def vector(self, x: Any) -> CardVector:
+    def vector(self, x: Any) -> GpuVector:
         vector = self.arrays.vector(x)
         self.products.quantise(vector)
         return vector
@@ -94,7 +94,7 @@ def some_numbers(n: int, seed: int = 1) -> Any:
 
 def products_of(codec: str, rows: Any, x: Any) -> tuple[Any, Any]:
     """(products, what they may differ by): with x rounded where the codec is multiplied so."""
-    plain = card_codec(codec) in ("f32", "f16", "bf16")
+    plain = gpu_codec(codec) in ("f32", "f16", "bf16")
     numbers = x if plain else rounded_to_bytes(x)
     weights = decoded(codec, rows, len(x)).astype(np.float64)
     return weights @ numbers, TOLERANCE * (np.abs(weights) @ np.abs(numbers)) + 1e-9
@@ -212,7 +212,7 @@ def test_several_matrices_share_a_vector(bench: Bench, codecs: tuple[str, ...]) 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codec", CARD_CODECS)
+@pytest.mark.parametrize("codec", GPU_CODECS)
 def test_bits_are_set_where_the_threshold_is_reached(bench: Bench, codec: str) -> None:
     for wide, n in ((96, 7), (1000, 1000), (1024, 2048), (4096, 333)):
         n_cols = columns_for(codec, wide)
@@ -256,7 +256,7 @@ def test_what_is_no_number_spreads_to_its_products_and_fires_nobody(bench: Bench
 def test_a_matrix_without_rows_leaves_nothing(bench: Bench) -> None:
     vector, out = bench.vector(some_numbers(64)), bench.arrays.empty(64)
     rows = some_rows("f16", 3, 64)
-    nothing = CardMatrix(0, 64, "f16", (0,))
+    nothing = GpuMatrix(0, 64, "f16", (0,))
     bench.products.multiply([nothing, bench.matrix("f16", rows, 64), nothing], vector, [out, out, out])
     bench.products.expect(nothing, vector, 0, 0.0, out + 32)
     bench.products.unpack_rows(0, 128, 0, nothing, "f16")
@@ -289,6 +289,6 @@ def test_what_does_not_fit_is_refused(bench: Bench) -> None:
     with pytest.raises(ValueError, match="64 columns was given a vector of 32"):
         bench.products.multiply([matrix], bench.vector(some_numbers(32)), [out])
     with pytest.raises(ValueError, match="without bytes"):
-        bench.products.multiply([matrix], CardVector(64, out), [out])
+        bench.products.multiply([matrix], GpuVector(64, out), [out])
     with pytest.raises(ValueError, match="q8_0"):
         bench.products.unpack_rows(0, 68, 1, matrix, "q8_0")

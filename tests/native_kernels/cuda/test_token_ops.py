@@ -1,4 +1,4 @@
-"""The stream's operators on a card against NumPy: additions, norms, rotation, what goes into the keys and values."""
+"""The stream's operators on a GPU against NumPy: additions, norms, rotation, what goes into the keys and values."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 import pytest
 
 from native_kernels import kv_blocks
-from native_kernels.cuda.card import CardKv, CardVector
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import GpuKv, GpuVector
 from native_kernels.cuda.runtime.driver import Device
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
-from tests.native_kernels.cuda.on_card import OnCard
+from tests.native_kernels.cuda.on_gpu import OnGpu
 
 pytestmark = pytest.mark.gpu
 reference = ReferenceOperators()
 
 
 @pytest.fixture(scope="module")
-def card(device: Device) -> Iterator[CudaCard]:
-    found = CudaCard(device)
+def gpu(device: Device) -> Iterator[CudaGpu]:
+    found = CudaGpu(device)
     yield found
     found.close()
 
 
 @pytest.fixture
-def on_card(card: CudaCard) -> Iterator[OnCard]:
-    found = OnCard(card)
+def on_gpu(gpu: CudaGpu) -> Iterator[OnGpu]:
+    found = OnGpu(gpu)
     yield found
-    card.synchronize()
+    gpu.synchronize()
     found.free()
 
 
@@ -55,23 +55,23 @@ SIZES = [
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize(("n", "n_parts", "n_others"), SIZES)
-def test_the_stream_goes_on_and_is_normed(on_card: OnCard, n: int, n_parts: int, n_others: int, kind: str) -> None:
+def test_the_stream_goes_on_and_is_normed(on_gpu: OnGpu, n: int, n_parts: int, n_others: int, kind: str) -> None:
     stream, parts, others = normal(n), normal(n_parts, n, seed=1), normal(n_others, n, seed=2)
     stream += 3  # a mean that a careless variance would lose digits to
     weight, bias = normal(n, seed=3), normal(n, seed=4)
-    pinned = on_card.pin(4 * n)
-    addresses = [on_card.put(other) for other in others]
+    pinned = on_gpu.pin(4 * n)
+    addresses = [on_gpu.put(other) for other in others]
     if n_others:
         pinned.as_array(np.float32, n)[:] = others[-1]
         addresses[-1] = pinned.device_address
     bias_too = kind == "layer"
-    norm = on_card.norm(kind, weight, bias if bias_too else None, 1e-5)
+    norm = on_gpu.norm(kind, weight, bias if bias_too else None, 1e-5)
     found = []
     for _ in range(2):
-        at, to = on_card.put(stream), on_card.vector(n)
-        on_card.card.advance(at, n, on_card.put(parts), n_parts, addresses, norm, to)
-        found.append((on_card.get(at, n), on_card.get(to.values, n)))
-        on_card.check_bytes(to)
+        at, to = on_gpu.put(stream), on_gpu.vector(n)
+        on_gpu.gpu.advance(at, n, on_gpu.put(parts), n_parts, addresses, norm, to)
+        found.append((on_gpu.get(at, n), on_gpu.get(to.values, n)))
+        on_gpu.check_bytes(to)
     wanted = stream.astype(np.float64) + parts.sum(axis=0, dtype=np.float64) + others.sum(axis=0, dtype=np.float64)
     np.testing.assert_allclose(found[0][0], wanted, rtol=1e-5, atol=1e-5)
     of_what_it_has = normed(kind, found[0][0], weight, bias if bias_too else None, 1e-5)
@@ -79,92 +79,92 @@ def test_the_stream_goes_on_and_is_normed(on_card: OnCard, n: int, n_parts: int,
     assert all(np.array_equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_a_large_mean_costs_the_deviation_no_digits(on_card: OnCard) -> None:
+def test_a_large_mean_costs_the_deviation_no_digits(on_gpu: OnGpu) -> None:
     n = 4100
     x = (1000 + normal(n)).astype(np.float32)
-    to = on_card.vector(n, in_bytes=False)
-    on_card.card.norm(on_card.put(x), on_card.norm("layer", np.ones(n, np.float32), None, 1e-5), to)
-    np.testing.assert_allclose(on_card.get(to.values, n), normed("layer", x, 1.0, None, 1e-5), rtol=0, atol=5e-4)
+    to = on_gpu.vector(n, in_bytes=False)
+    on_gpu.gpu.norm(on_gpu.put(x), on_gpu.norm("layer", np.ones(n, np.float32), None, 1e-5), to)
+    np.testing.assert_allclose(on_gpu.get(to.values, n), normed("layer", x, 1.0, None, 1e-5), rtol=0, atol=5e-4)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])
 @pytest.mark.parametrize("n", [64, 200, 4096])
-def test_a_norm_may_write_where_it_reads(on_card: OnCard, n: int, kind: str) -> None:
+def test_a_norm_may_write_where_it_reads(on_gpu: OnGpu, n: int, kind: str) -> None:
     x, weight, bias = normal(n), normal(n, seed=1), normal(n, seed=2)
-    at = on_card.put(x)
-    rounded = on_card.vector(n)
-    on_card.card.norm(at, on_card.norm(kind, weight, bias, 1e-6), CardVector(n, at, rounded.bytes, rounded.scales))
+    at = on_gpu.put(x)
+    rounded = on_gpu.vector(n)
+    on_gpu.gpu.norm(at, on_gpu.norm(kind, weight, bias, 1e-6), GpuVector(n, at, rounded.bytes, rounded.scales))
     wanted = normed(kind, x, weight, bias, 1e-6)
-    np.testing.assert_allclose(on_card.get(at, n), wanted, rtol=1e-5, atol=1e-5)
-    on_card.check_bytes(CardVector(n, at, rounded.bytes, rounded.scales))
+    np.testing.assert_allclose(on_gpu.get(at, n), wanted, rtol=1e-5, atol=1e-5)
+    on_gpu.check_bytes(GpuVector(n, at, rounded.bytes, rounded.scales))
 
 
-def test_what_is_no_number_spoils_its_group_alone(on_card: OnCard) -> None:
+def test_what_is_no_number_spoils_its_group_alone(on_gpu: OnGpu) -> None:
     n = 96
     x = normal(n)
     x[40] = np.inf
-    at, to = on_card.put(np.zeros(n, np.float32)), on_card.vector(n)
-    norm = on_card.norm("rms", np.ones(n, np.float32), x, 1e-5)
-    on_card.card.norm(at, norm, to)
-    scales = on_card.get(to.scales, (3, 2))
+    at, to = on_gpu.put(np.zeros(n, np.float32)), on_gpu.vector(n)
+    norm = on_gpu.norm("rms", np.ones(n, np.float32), x, 1e-5)
+    on_gpu.gpu.norm(at, norm, to)
+    scales = on_gpu.get(to.scales, (3, 2))
     assert np.isnan(scales[1]).all()
     assert np.isfinite(scales[[0, 2]]).all()
-    assert not on_card.get(to.bytes, 96, np.int8)[32:64].any()
+    assert not on_gpu.get(to.bytes, 96, np.int8)[32:64].any()
 
 
 @pytest.mark.parametrize("n", [1, 7, 4096, 100_003])
 @pytest.mark.parametrize("offset", [0, 4])
-def test_words_are_copied_to_and_from_pinned_memory(on_card: OnCard, n: int, offset: int) -> None:
+def test_words_are_copied_to_and_from_pinned_memory(on_gpu: OnGpu, n: int, offset: int) -> None:
     words = np.random.default_rng(n).integers(0, 1 << 32, n, np.uint32)
-    there, back = on_card.pin(4 * n + 4), on_card.pin(4 * n + 4)
+    there, back = on_gpu.pin(4 * n + 4), on_gpu.pin(4 * n + 4)
     there.as_array(np.uint32, n, offset)[:] = words
-    memory = on_card.room(4 * n + 4)
-    on_card.card.copy(there.device_address + offset, memory + offset, n)
-    on_card.card.copy(memory + offset, back.device_address + offset, n)
-    on_card.card.synchronize()
+    memory = on_gpu.room(4 * n + 4)
+    on_gpu.gpu.copy(there.device_address + offset, memory + offset, n)
+    on_gpu.gpu.copy(memory + offset, back.device_address + offset, n)
+    on_gpu.gpu.synchronize()
     assert np.array_equal(back.as_array(np.uint32, n, offset), words)
-    assert on_card.get(memory + offset, n, np.uint32).tolist() == words.tolist()
+    assert on_gpu.get(memory + offset, n, np.uint32).tolist() == words.tolist()
 
 
 @pytest.mark.parametrize("position", [0, 1, 4095, 131_071, 1_000_000])
-def test_angles_are_exact_far_out(on_card: OnCard, position: int) -> None:
+def test_angles_are_exact_far_out(on_gpu: OnGpu, position: int) -> None:
     frequencies = 10000.0 ** (-np.arange(0, 128, 2) / 128)
-    to = on_card.room(8 * 64)
-    on_card.card.angles(on_card.put(np.array([position, 9], np.int32)), on_card.put(frequencies), 1.25, 64, to)
+    to = on_gpu.room(8 * 64)
+    on_gpu.gpu.angles(on_gpu.put(np.array([position, 9], np.int32)), on_gpu.put(frequencies), 1.25, 64, to)
     angles = position * frequencies
     wanted = np.float32(1.25) * np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    np.testing.assert_allclose(on_card.get(to, (64, 2)), wanted, rtol=0, atol=2.5e-7)
+    np.testing.assert_allclose(on_gpu.get(to, (64, 2)), wanted, rtol=0, atol=2.5e-7)
 
 
 @pytest.mark.parametrize("n", [1, 255, 50_001])
-def test_a_softcap_is_a_tangent(on_card: OnCard, n: int) -> None:
+def test_a_softcap_is_a_tangent(on_gpu: OnGpu, n: int) -> None:
     x = 40 * normal(n)
-    at = on_card.put(x)
-    on_card.card.softcap(at, n, 30.0)
-    np.testing.assert_allclose(on_card.get(at, n), reference.softcap(x, 30.0), rtol=1e-5, atol=1e-5)
+    at = on_gpu.put(x)
+    on_gpu.gpu.softcap(at, n, 30.0)
+    np.testing.assert_allclose(on_gpu.get(at, n), reference.softcap(x, 30.0), rtol=1e-5, atol=1e-5)
 
 
 KV_CODECS: list[Any] = ["f32", "f16", "q8_0"]
 DTYPES = {"f32": np.float32, "f16": np.float16, "q8_0": np.int8}
 
 
-def kv_of(on_card: OnCard, codec: Any, n_kv_heads: int, head_dim: int, capacity: int) -> CardKv:
+def kv_of(on_gpu: OnGpu, codec: Any, n_kv_heads: int, head_dim: int, capacity: int) -> GpuKv:
     size, groups = n_kv_heads * capacity * head_dim * np.dtype(DTYPES[codec]).itemsize, -(-head_dim // 32)
     scale_bytes = 2 * n_kv_heads * capacity * groups if codec == "q8_0" else 0
-    return CardKv(
-        codec, on_card.room(size), on_card.room(size), scale_bytes and on_card.room(scale_bytes),
-        scale_bytes and on_card.room(scale_bytes), n_kv_heads, head_dim, capacity,
+    return GpuKv(
+        codec, on_gpu.room(size), on_gpu.room(size), scale_bytes and on_gpu.room(scale_bytes),
+        scale_bytes and on_gpu.room(scale_bytes), n_kv_heads, head_dim, capacity,
     )  # fmt: skip
 
 
-def stored(on_card: OnCard, kv: CardKv, position: int) -> tuple[Any, Any]:
+def stored(on_gpu: OnGpu, kv: GpuKv, position: int) -> tuple[Any, Any]:
     """The keys and values of one position as floats, [H_kv, head_dim] each."""
     shape, groups = (kv.n_kv_heads, kv.capacity, kv.head_dim), -(-kv.head_dim // 32)
     found = []
     for at, scales_at in ((kv.keys, kv.key_scales), (kv.values, kv.value_scales)):
-        values = on_card.get(at, shape, DTYPES[kv.codec])[:, position].astype(np.float32)
+        values = on_gpu.get(at, shape, DTYPES[kv.codec])[:, position].astype(np.float32)
         if kv.codec == "q8_0":
-            scales = on_card.get(scales_at, (*shape[:2], groups), np.float16)[:, position]
+            scales = on_gpu.get(scales_at, (*shape[:2], groups), np.float16)[:, position]
             values *= scales.astype(np.float32)[:, np.arange(kv.head_dim) // 32]
         found.append(values)
     return found[0], found[1]
@@ -180,20 +180,20 @@ ROTATIONS: list[Any] = [
 @pytest.mark.parametrize("codec", KV_CODECS)
 @pytest.mark.parametrize(("n_heads", "n_kv_heads", "head_dim", "n_angles", "order", "norms"), ROTATIONS)
 def test_heads_are_rotated_and_stored(
-    on_card: OnCard, n_heads: int, n_kv_heads: int, head_dim: int, n_angles: int, order: Any, norms: Any, codec: Any
+    on_gpu: OnGpu, n_heads: int, n_kv_heads: int, head_dim: int, n_angles: int, order: Any, norms: Any, codec: Any
 ) -> None:
     position, capacity = 37, 41
     qkv = normal(n_heads + 2 * n_kv_heads, head_dim)
     weights = normal(2, head_dim, seed=1)
     angles = np.float32(2 * np.pi) * np.random.default_rng(2).random((1, n_angles), np.float32)
     cos, sin = np.cos(angles), np.sin(angles)
-    kv = kv_of(on_card, codec, n_kv_heads, head_dim, capacity)
-    at = on_card.put(qkv)
-    on_card.card.rotate_and_store(
-        at, n_heads, kv, on_card.put(np.array([position], np.int32)),
-        on_card.put(np.stack([cos[0], sin[0]], axis=1)), n_angles, order,
-        on_card.norm("rms", weights[0], None, 1e-6) if norms in ("q", "both") else None,
-        on_card.norm("rms", weights[1], None, 1e-6) if norms in ("k", "both") else None,
+    kv = kv_of(on_gpu, codec, n_kv_heads, head_dim, capacity)
+    at = on_gpu.put(qkv)
+    on_gpu.gpu.rotate_and_store(
+        at, n_heads, kv, on_gpu.put(np.array([position], np.int32)),
+        on_gpu.put(np.stack([cos[0], sin[0]], axis=1)), n_angles, order,
+        on_gpu.norm("rms", weights[0], None, 1e-6) if norms in ("q", "both") else None,
+        on_gpu.norm("rms", weights[1], None, 1e-6) if norms in ("k", "both") else None,
     )  # fmt: skip
     q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads])
     if norms in ("q", "both"):
@@ -201,23 +201,23 @@ def test_heads_are_rotated_and_stored(
     if norms in ("k", "both"):
         k = reference.rms_norm(k, weights[1], 1e-6)
     q, k = (reference.rope(one[None], cos, sin, order)[0] for one in (q, k))
-    found = on_card.get(at, qkv.shape)
+    found = on_gpu.get(at, qkv.shape)
     np.testing.assert_allclose(found, np.concatenate([q, k, v]), rtol=1e-5, atol=1e-5)
     layout = KvLayout(head_dim, codec)
     blocks = kv_blocks.allocate(1, n_kv_heads, 32, layout)[0]
     kept_k, kept_v = found[None, n_heads : n_heads + n_kv_heads], found[None, n_heads + n_kv_heads :]
     kv_blocks.write(blocks, layout, 0, kept_k, kept_v)
     wanted_keys, wanted_values = kv_blocks.read(blocks, layout, 1)
-    keys, values = stored(on_card, kv, position)
+    keys, values = stored(on_gpu, kv, position)
     assert np.array_equal(keys, wanted_keys[0])
     assert np.array_equal(values, wanted_values[0])
 
 
-def test_a_position_behind_the_capacity_is_not_stored(on_card: OnCard) -> None:
-    kv = kv_of(on_card, "f32", 1, 64, 4)
-    at = on_card.put(normal(3, 64))
-    on_card.card.rotate_and_store(at, 1, kv, on_card.put(np.array([4], np.int32)), 0, 0, "halves", None, None)
-    assert (on_card.get(kv.keys, 256, np.uint32) == 0xFFFFFFFF).all()
+def test_a_position_behind_the_capacity_is_not_stored(on_gpu: OnGpu) -> None:
+    kv = kv_of(on_gpu, "f32", 1, 64, 4)
+    at = on_gpu.put(normal(3, 64))
+    on_gpu.gpu.rotate_and_store(at, 1, kv, on_gpu.put(np.array([4], np.int32)), 0, 0, "halves", None, None)
+    assert (on_gpu.get(kv.keys, 256, np.uint32) == 0xFFFFFFFF).all()
 
 
 ATTENTIONS: list[Any] = [  # heads, heads of keys, head_dim, capacity, positions, window, softcap
@@ -242,24 +242,24 @@ ATTENTIONS: list[Any] = [  # heads, heads of keys, head_dim, capacity, positions
 @pytest.mark.parametrize("codec", KV_CODECS)
 @pytest.mark.parametrize(("n_heads", "n_kv_heads", "head_dim", "capacity", "positions", "window", "cap"), ATTENTIONS)
 def test_attention_sees_what_it_may(
-    on_card: OnCard, n_heads: int, n_kv_heads: int, head_dim: int, capacity: int, positions: list[int], window: Any,
+    on_gpu: OnGpu, n_heads: int, n_kv_heads: int, head_dim: int, capacity: int, positions: list[int], window: Any,
     cap: Any, codec: Any,
 ) -> None:  # fmt: skip
     q, scale = normal(n_heads, head_dim), 1.3 / np.sqrt(head_dim)
-    kv, keys, values = filled_kv(on_card, codec, n_kv_heads, head_dim, capacity)
-    to, at = on_card.vector(n_heads * head_dim), on_card.put(q)
+    kv, keys, values = filled_kv(on_gpu, codec, n_kv_heads, head_dim, capacity)
+    to, at = on_gpu.vector(n_heads * head_dim), on_gpu.put(q)
     for position in positions:
         found = []
         for _ in range(2):
-            state = on_card.put(np.array([position, 123456], np.int32))
-            on_card.card.attend(at, n_heads, kv, state, to, float(scale), cap, window)
-            found.append(on_card.get(to.values, to.n))
+            state = on_gpu.put(np.array([position, 123456], np.int32))
+            on_gpu.gpu.attend(at, n_heads, kv, state, to, float(scale), cap, window)
+            found.append(on_gpu.get(to.values, to.n))
         wanted = reference.attention(
             q[None], keys[: position + 1], values[: position + 1], float(scale), cap, window
         ).ravel()
         np.testing.assert_allclose(found[0], wanted, rtol=2e-5, atol=2e-5)
         assert np.array_equal(*found)
-        on_card.check_bytes(to)
+        on_gpu.check_bytes(to)
 
 
 @pytest.mark.parametrize("codec", KV_CODECS)
@@ -267,33 +267,33 @@ def test_attention_sees_what_it_may(
     (8, 2, 128, None, None), (71, 1, 64, None, None), (4, 4, 80, 20, 30.0),
 ])  # fmt: skip
 def test_attention_of_several_sequences_at_once(
-    on_card: OnCard, n_heads: int, n_kv_heads: int, head_dim: int, window: Any, cap: Any, codec: Any
+    on_gpu: OnGpu, n_heads: int, n_kv_heads: int, head_dim: int, window: Any, cap: Any, codec: Any
 ) -> None:
     positions, slot, n, step = [0, 7, 130, 63, 200], 208, n_heads * head_dim, n_heads * head_dim + 8
     capacity = slot * len(positions) + 24
     q, scale = normal(len(positions), n_heads, head_dim), 1.3 / np.sqrt(head_dim)
     rows = np.full((len(positions), step), np.nan, np.float32)
     rows[:, :n] = q.reshape(len(positions), -1)
-    kv, keys, values = filled_kv(on_card, codec, n_kv_heads, head_dim, capacity)
-    at, states = on_card.put(rows), on_card.put(np.array(positions, np.int32))
-    to = on_card.room(4 * len(positions) * step)
+    kv, keys, values = filled_kv(on_gpu, codec, n_kv_heads, head_dim, capacity)
+    at, states = on_gpu.put(rows), on_gpu.put(np.array(positions, np.int32))
+    to = on_gpu.room(4 * len(positions) * step)
     found = []
     for _ in range(2):
-        on_card.card.attend_each(
+        on_gpu.gpu.attend_each(
             at, step, len(positions), n_heads, kv, slot, states, to, step, float(scale), cap, window
         )  # fmt: skip
-        found.append(on_card.get(to, (len(positions), step))[:, :n])
+        found.append(on_gpu.get(to, (len(positions), step))[:, :n])
     assert np.array_equal(*found)
     for t, position in enumerate(positions):
         own = slice(slot * t, slot * t + position + 1)
         wanted = reference.attention(q[t][None], keys[own], values[own], float(scale), cap, window).ravel()
         np.testing.assert_allclose(found[0][t], wanted, rtol=2e-5, atol=2e-5)
     # What lies between the rows is nobody's.
-    assert np.isnan(on_card.get(to, (len(positions), step))[:, n:]).all()
+    assert np.isnan(on_gpu.get(to, (len(positions), step))[:, n:]).all()
 
 
-def filled_kv(on_card: OnCard, codec: Any, n_kv_heads: int, head_dim: int, capacity: int) -> tuple[CardKv, Any, Any]:
-    """Keys and values in the codec on the card, and as floats [N, H_kv, head_dim]."""
+def filled_kv(on_gpu: OnGpu, codec: Any, n_kv_heads: int, head_dim: int, capacity: int) -> tuple[GpuKv, Any, Any]:
+    """Keys and values in the codec on the GPU, and as floats [N, H_kv, head_dim]."""
     groups = -(-head_dim // 32)
     floats, addresses, scale_addresses = [], [], []
     for seed in (1, 2):
@@ -302,34 +302,34 @@ def filled_kv(on_card: OnCard, codec: Any, n_kv_heads: int, head_dim: int, capac
             quants = np.random.default_rng(seed).integers(-127, 128, x.shape, np.int8)
             scales = np.random.default_rng(seed + 9).random((n_kv_heads, capacity, groups)).astype(np.float16)
             scales *= np.float16(0.02)
-            addresses.append(on_card.put(quants))
-            scale_addresses.append(on_card.put(scales))
+            addresses.append(on_gpu.put(quants))
+            scale_addresses.append(on_gpu.put(scales))
             x = quants * scales.astype(np.float32)[:, :, np.arange(head_dim) // 32]
         else:
-            addresses.append(on_card.put(x.astype(DTYPES[codec])))
+            addresses.append(on_gpu.put(x.astype(DTYPES[codec])))
             scale_addresses.append(0)
             x = x.astype(DTYPES[codec]).astype(np.float32)
         floats.append(np.ascontiguousarray(x.transpose(1, 0, 2)))
-    return CardKv(codec, *addresses, *scale_addresses, n_kv_heads, head_dim, capacity), floats[0], floats[1]
+    return GpuKv(codec, *addresses, *scale_addresses, n_kv_heads, head_dim, capacity), floats[0], floats[1]
 
 
-def test_great_scores_do_not_overflow(on_card: OnCard) -> None:
-    kv, keys, values = filled_kv(on_card, "f32", 1, 64, 500)
-    q, to = 100 * normal(2, 64), on_card.vector(128, in_bytes=False)
-    on_card.card.attend(on_card.put(q), 2, kv, on_card.put(np.array([499], np.int32)), to, 1.0, None, None)
+def test_great_scores_do_not_overflow(on_gpu: OnGpu) -> None:
+    kv, keys, values = filled_kv(on_gpu, "f32", 1, 64, 500)
+    q, to = 100 * normal(2, 64), on_gpu.vector(128, in_bytes=False)
+    on_gpu.gpu.attend(on_gpu.put(q), 2, kv, on_gpu.put(np.array([499], np.int32)), to, 1.0, None, None)
     wanted = reference.attention(q[None], keys, values, 1.0).ravel()
-    np.testing.assert_allclose(on_card.get(to.values, 128), wanted, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(on_gpu.get(to.values, 128), wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_captured_work_reads_the_position_when_it_runs(on_card: OnCard) -> None:
-    kv, keys, values = filled_kv(on_card, "f16", 2, 64, 300)
-    q, to = normal(4, 64), on_card.vector(256)
-    state, at = on_card.put(np.array([0], np.int32)), on_card.put(q)
-    work = on_card.card.captured(lambda: on_card.card.attend(at, 4, kv, state, to, 0.125, None, None))
+def test_captured_work_reads_the_position_when_it_runs(on_gpu: OnGpu) -> None:
+    kv, keys, values = filled_kv(on_gpu, "f16", 2, 64, 300)
+    q, to = normal(4, 64), on_gpu.vector(256)
+    state, at = on_gpu.put(np.array([0], np.int32)), on_gpu.put(q)
+    work = on_gpu.gpu.captured(lambda: on_gpu.gpu.attend(at, 4, kv, state, to, 0.125, None, None))
     for position in (0, 40, 299):
         now = np.array([position], np.int32)
-        on_card.card.upload(state, now.ctypes.data, 4)
-        on_card.card.launch(work)
+        on_gpu.gpu.upload(state, now.ctypes.data, 4)
+        on_gpu.gpu.launch(work)
         wanted = reference.attention(q[None], keys[: position + 1], values[: position + 1], 0.125).ravel()
-        np.testing.assert_allclose(on_card.get(to.values, 256), wanted, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(on_gpu.get(to.values, 256), wanted, rtol=2e-5, atol=2e-5)
     work.close()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from prefill_on_card import PrefillOnCard
+from prefill_on_gpu import PrefillOnGpu
 
 from native_kernels.cuda.runtime.driver import Stream
 from native_kernels.cuda.runtime.launch_config import LaunchConfig
@@ -114,13 +114,13 @@ def test_a_launch_in_clusters_is_described_as_the_driver_reads_it() -> None:
     assert (ctypes.sizeof(config), ctypes.sizeof(attribute)) == (56, 72)
 
 
-class Setting(PrefillOnCard):
+class Setting(PrefillOnGpu):
     """With the products by warpgroups."""
 
     @property
     def products(self) -> WgmmaProducts:
         if self.ops.wgmma is None:
-            pytest.skip("the card has no warpgroup products")
+            pytest.skip("the GPU has no warpgroup products")
         return self.ops.wgmma
 
     def operand(self, values: F16, step: int) -> Operand:
@@ -132,7 +132,7 @@ class Setting(PrefillOnCard):
 
 
 @pytest.fixture(scope="module")
-def card() -> Iterator[Setting]:
+def gpu() -> Iterator[Setting]:
     made = Setting()
     yield made
     made.close()
@@ -143,10 +143,10 @@ def _step(n: int) -> int:
 
 
 def _product(
-    card: Setting, kind: Any, x: F16, weights: list[F16], tiling: Tiling, biases: Any = None, before: Any = None,
+    gpu: Setting, kind: Any, x: F16, weights: list[F16], tiling: Tiling, biases: Any = None, before: Any = None,
     factors: Any = None, odd: bool = False,
 ) -> list[F32]:  # fmt: skip
-    products, n_tokens, depth = card.products, *x.shape
+    products, n_tokens, depth = gpu.products, *x.shape
     n_out = weights[0].shape[0]
     step = n_out + (1 if odd else 2 - n_out % 2)
     places = []
@@ -154,21 +154,21 @@ def _product(
         rows = np.full((n_tokens, step), np.nan, np.float32)
         if before is not None:
             rows[:, :n_out] = before[i]
-        places.append(card.arrays.put(rows))
+        places.append(gpu.arrays.put(rows))
     laid = [w if kind == "rows" else np.ascontiguousarray(w.T) for w in weights]
-    operands = [card.operand(w, _step(w.shape[1])) for w in laid]
-    shifts = [0 if biases is None else card.arrays.put(biases[i]) for i in range(len(weights))]
+    operands = [gpu.operand(w, _step(w.shape[1])) for w in laid]
+    shifts = [0 if biases is None else gpu.arrays.put(biases[i]) for i in range(len(weights))]
     results = [Result(at, step, bias) for at, bias in zip(places, shifts, strict=True)]
     other = (operands[1], results[1]) if len(weights) > 1 else None
     usual, products.tiling_for = products.tiling_for, lambda *_: tiling
     try:
         products.launch(
-            kind, card.arrays.stream, card.operand(x, _step(depth)),
-            0 if factors is None else card.arrays.put(factors), operands[0], results[0], before is not None, other,
+            kind, gpu.arrays.stream, gpu.operand(x, _step(depth)),
+            0 if factors is None else gpu.arrays.put(factors), operands[0], results[0], before is not None, other,
         )  # fmt: skip
     finally:
         products.tiling_for = usual
-    found = [card.arrays.get(at, np.float32, n_tokens, step) for at in places]
+    found = [gpu.arrays.get(at, np.float32, n_tokens, step) for at in places]
     assert all(np.isnan(one[:, n_out:]).all() for one in found)  # nothing behind a row is touched
     return [one[:, :n_out] for one in found]
 
@@ -181,20 +181,20 @@ def _product(
     [(1, 8, 8), (5, 77, 77), (64, 128, 64), (129, 300, 200), (257, 520, 1000), (600, 129, 72), (512, 1024, 4096)],
 )
 def test_every_way_to_cut_a_product_makes_the_same_bits(
-    card: Setting, kind: str, n_tokens: int, n_out: int, depth: int, cluster: tuple[int, int]
+    gpu: Setting, kind: str, n_tokens: int, n_out: int, depth: int, cluster: tuple[int, int]
 ) -> None:
     n_weights = 2 if kind == "rows" else 1
     x = rng.standard_normal((n_tokens, depth)).astype(np.float16)
     weights = [rng.standard_normal((n_out, depth)).astype(np.float16) for _ in range(n_weights)]
     wanted = [x.astype(np.float32) @ w.T.astype(np.float32) for w in weights]
-    first = _product(card, kind, x, weights, Tiling(64, (1, 1), 4))
+    first = _product(gpu, kind, x, weights, Tiling(64, (1, 1), 4))
     for one, right in zip(first, wanted, strict=True):
         assert np.abs(one - right).max() <= 2e-6 * depth + 1e-5
     for width, stages in WAYS:
         cut = Tiling(width, cluster, stages)
-        for one, other in zip(first, _product(card, kind, x, weights, cut), strict=True):
+        for one, other in zip(first, _product(gpu, kind, x, weights, cut), strict=True):
             assert np.array_equal(one, other), cut
-    alone = _product(card, kind, x[-1:], weights, Tiling(128, (1, 1), 4))
+    alone = _product(gpu, kind, x[-1:], weights, Tiling(128, (1, 1), 4))
     for one, other in zip(first, alone, strict=True):
         assert np.array_equal(one[-1:], other)  # whoever is beside a position
 
@@ -204,14 +204,14 @@ def test_every_way_to_cut_a_product_makes_the_same_bits(
 @pytest.mark.parametrize(("n_tokens", "n_out", "depth"), [(130, 330, 260), (300, 63, 96)])
 @pytest.mark.parametrize("kind", ["rows", "columns"])
 def test_factors_biases_and_what_is_added_to(
-    card: Setting, kind: str, n_tokens: int, n_out: int, depth: int, odd: bool
+    gpu: Setting, kind: str, n_tokens: int, n_out: int, depth: int, odd: bool
 ) -> None:
     x = rng.standard_normal((n_tokens, depth)).astype(np.float16)
     weights = [rng.standard_normal((n_out, depth)).astype(np.float16) for _ in range(2 if kind == "rows" else 1)]
     factors = (2.0 ** rng.integers(-3, 4, n_tokens)).astype(np.float32)
     biases, before = (rng.standard_normal((2, *shape)).astype(np.float32) for shape in ((n_out,), (n_tokens, n_out)))
     for tiling in (Tiling(64, (2, 2), 4), Tiling(128, (2, 1), 3), Tiling(192, (1, 1), 3)):
-        found = _product(card, kind, x, weights, tiling, biases, before, factors, odd)
+        found = _product(gpu, kind, x, weights, tiling, biases, before, factors, odd)
         for i, w in enumerate(weights):
             right = x.astype(np.float64) @ w.T.astype(np.float64) * factors[:, None] + biases[i] + before[i]
             assert np.abs(found[i] - right).max() <= 1e-4 * factors.max()

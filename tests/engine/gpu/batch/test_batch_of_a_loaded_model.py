@@ -1,4 +1,4 @@
-"""Batches of a model that was loaded onto a card: room for all sequences, and the same tokens as one by one."""
+"""Batches of a model that was loaded onto a GPU: room for all sequences, and the same tokens as one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from stand_in_batch import StandInBatchOps
 from tiny_model import make_tiny_model
 
@@ -28,9 +28,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
     return StandInMachine(tmp_path, monkeypatch)
 
 
-def test_sequences_share_the_card(machine: StandInMachine, tmp_path: Path) -> None:
+def test_sequences_share_the_gpu(machine: StandInMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_model(tmp_path / "model"), sequences=3, context=16)
-    assert model.card is not None
+    assert model.gpu is not None
     together, alone = open_batch(model, 3), model.transformer()
     assert open_batch(model, 3) is together
     wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8, 9)]
@@ -62,8 +62,8 @@ def test_what_is_read_over_the_bus_counts_as_read_in_the_ram(
 
     monkeypatch.setattr(placed_part, "solve_model", solved)
     model = machine.load(make_tiny_model(tmp_path / "model"), sequences=2, context=16, mode="exact")
-    assert model.card is not None
-    reached = sum(map(len, model.card.placement.reached))
+    assert model.gpu is not None
+    reached = sum(map(len, model.gpu.placement.reached))
     ffn = model.weights.layers[0].ffns[0]
     each = sum(one.n_bytes for one in (ffn.gate, ffn.up, ffn.down_t) if one is not None) / model.opened.config.d_ff
     found = run_batch(model, 2, 5, 4, 1)
@@ -77,6 +77,6 @@ def test_what_is_read_over_the_bus_counts_as_read_in_the_ram(
     wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8)]
     np.testing.assert_allclose(decode_batch(together, [7, 8], caches), np.stack(wanted), atol=0.03)
     sizes = ModelBytes.of(model.opened, model.weights)
-    assert model.card.batch("exact", 2).n_bytes <= memory_plan.batch_bytes(sizes, 2)
-    assert model.card.batch("exact", 32).n_bytes <= memory_plan.batch_bytes(sizes, 32)
+    assert model.gpu.batch("exact", 2).n_bytes <= memory_plan.batch_bytes(sizes, 2)
+    assert model.gpu.batch("exact", 32).n_bytes <= memory_plan.batch_bytes(sizes, 32)
     model.close()

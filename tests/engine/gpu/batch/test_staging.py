@@ -8,13 +8,13 @@ import pytest
 
 from engine.gpu.batch.staging import half_bytes, pieces_of
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS
-from native_kernels.cuda.card import CardBlock, CardMatrix
+from native_kernels.cuda.gpu import GpuBlock, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 
 BASE = 1 << 32
 
 
-def a_block(n_slots: int, n_cols: int, codecs: tuple[str, str, str], gated: bool = True) -> CardBlock:
+def a_block(n_slots: int, n_cols: int, codecs: tuple[str, str, str], gated: bool = True) -> GpuBlock:
     at = BASE
     matrices = []
     for codec in codecs:
@@ -22,12 +22,12 @@ def a_block(n_slots: int, n_cols: int, codecs: tuple[str, str, str], gated: bool
         for width in plane_row_bytes(codec, n_cols):
             planes.append(at)
             at += -(-n_slots * width // 256) * 256
-        matrices.append(CardMatrix(n_slots, n_cols, codec, tuple(planes)))
+        matrices.append(GpuMatrix(n_slots, n_cols, codec, tuple(planes)))
     gate = matrices[0] if gated else None
-    return CardBlock(gate, matrices[1], matrices[2], 4096 if gated else 0, 0, 8192, 16384)
+    return GpuBlock(gate, matrices[1], matrices[2], 4096 if gated else 0, 0, 8192, 16384)
 
 
-def matrices(block: CardBlock) -> list[CardMatrix]:
+def matrices(block: GpuBlock) -> list[GpuMatrix]:
     return [one for one in (block.gate, block.up, block.down_t) if one is not None]
 
 

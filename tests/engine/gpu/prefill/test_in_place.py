@@ -1,4 +1,4 @@
-"""What of a model's weights the card reads where they lie: which pages, when they are pinned, when they are let go."""
+"""What of a model's weights the GPU reads where they lie: which pages, when they are pinned, when they are let go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays
+from arrays_on_gpu import GpuArrays
 from placement_cases import a_profile
 from prompt_checks import CAPACITY, Setting
 from split_model import BASE, in_a_file, random_weights
@@ -34,7 +34,7 @@ PATIENCE_S = 60
 
 
 class RegisteringDriver(HostDriver):
-    """Writes down what is pinned: from, bytes, flags; let_go: what was. The card's names are the host's plus a shift
+    """Writes down what is pinned: from, bytes, flags; let_go: what was. The GPU's names are the host's plus a shift
     for each piece, 0 where none is given."""
 
     def __init__(self, shifts: tuple[int, ...] = (), fails_at: int = -1) -> None:
@@ -176,7 +176,7 @@ def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevic
     assert sorted(device.driver.let_go) == [one[0] for one in pinned]  # type: ignore[attr-defined]
 
 
-def test_where_the_card_has_other_names_a_matrix_does_not_run_over_two_pieces() -> None:
+def test_where_the_gpu_has_other_names_a_matrix_does_not_run_over_two_pieces() -> None:
     device = RegisteringDevice((PAGE, PAGE, 7 * PAGE))
     place = InPlace(device, in_ram, PAGE)
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)])
@@ -199,7 +199,7 @@ def test_what_the_driver_refuses_is_left_to_the_ring() -> None:
     assert device.driver.let_go == [100 * PAGE]  # type: ignore[attr-defined]
 
 
-def test_a_card_that_refuses_memory_which_cannot_be_written(
+def test_a_gpu_that_refuses_memory_which_cannot_be_written(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HostDevice, "registers_read_only", False)
@@ -318,23 +318,23 @@ def test_the_mapping_stays_as_long_as_pages_of_it_are_pinned(device: Registering
 @pytest.fixture
 def two_sides() -> Iterator[Setting]:
     ops = NumpyPrefillOps()
-    arrays = CardArrays(ops.device)
+    arrays = GpuArrays(ops.device)
     setting = Setting(BASE, arrays, ops)
     yield setting
     setting.close()
     arrays.close()
 
 
-def test_prompts_pay_sooner_once_the_card_gathers_itself(two_sides: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting, ops = two_sides, NumpyPrefillOps()
     monkeypatch.setattr(in_place, "OWN_PAGES_BYTES", 0)
-    monkeypatch.setattr(prompts, "CardPrefillOps", lambda device, stream, copies: ops)
+    monkeypatch.setattr(prompts, "GpuPrefillOps", lambda device, stream, copies: ops)
     config, weights, operators = setting.config, setting.weights, ReferenceOperators()
     executor = DenseExecutor(config, weights, operators)
-    card: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
+    gpu: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
     place = InPlace(ops.device, in_ram)
     made = Prompts(
-        card, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
+        gpu, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
         StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), place,
     )  # fmt: skip
     of_mode, tokens, cache = PromptsOfMode(made, executor), np.arange(12), setting.cache
@@ -371,21 +371,21 @@ def test_prompts_ask_for_the_library_of_products(
         return is_used, "That is why."
 
     setting, ops = two_sides, NumpyPrefillOps()
-    monkeypatch.setattr(prompts, "CardPrefillOps", lambda device, stream, copies: ops)
+    monkeypatch.setattr(prompts, "GpuPrefillOps", lambda device, stream, copies: ops)
     monkeypatch.setattr(prompts, "use_library", use)
     operators = ReferenceOperators()
     executor = DenseExecutor(setting.config, setting.weights, operators)
-    card: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
-    gpu, taken = a_profile().gpus[0], []
+    gpu: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
+    info, taken = a_profile().gpus[0], []
     for library_bytes in (0, 1000, 1000):
         made = Prompts(
-            card, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
-            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes, gpu,
+            gpu, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
+            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes, info,
         )  # fmt: skip
         assert made.products == ("That is why." if library_bytes else "")
         taken.append(made.n_bytes)
         made.close()
     assert asked == [(ops, {}), (ops, {"cuBLAS": 0.8})]
-    assert recall_library(gpu) == {"cuBLAS": 0.8}
-    assert recall_library(replace(gpu, driver="600.1")) == {}
+    assert recall_library(info) == {"cuBLAS": 0.8}
+    assert recall_library(replace(info, driver="600.1")) == {}
     assert taken[1] - taken[0] == (1000 if is_used else 0)

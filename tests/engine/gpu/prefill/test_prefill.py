@@ -1,4 +1,4 @@
-"""Prompts on a card, or on a stand-in of it, against the processor: families, codecs, what is hot and what is cold."""
+"""Prompts on a GPU, or on a stand-in of it, against the processor: families, codecs, what is hot and what is cold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays, entered_device
+from arrays_on_gpu import GpuArrays, entered_device
 from prompt_checks import Setting
 from split_model import BASE, FAMILIES, in_a_file, random_weights
 from stand_in_prefill import NumpyPrefillOps
@@ -21,17 +21,17 @@ from engine.gpu.prefill.prefill_memory import sizes_for
 from engine.model.weights import FfnWeights
 from native_kernels.backend import PackedMatrix
 from native_kernels.cuda.cublas_trial import use_library
-from native_kernels.cuda.prefill_ops import CardPrefillOps
+from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import CudaError, Stream
 
 Make = Callable[..., Setting]
 
 
 @pytest.fixture(scope="module")
-def card() -> Iterator[tuple[Any, Any]]:
+def gpu() -> Iterator[tuple[Any, Any]]:
     device = entered_device()
-    arrays, copy = CardArrays(device), Stream(device)
-    ops = CardPrefillOps(device, arrays.stream, copy)
+    arrays, copy = GpuArrays(device), Stream(device)
+    ops = GpuPrefillOps(device, arrays.stream, copy)
     yield arrays, ops
     for thing in (ops, arrays, copy, device):
         thing.close()
@@ -40,12 +40,12 @@ def card() -> Iterator[tuple[Any, Any]]:
 @pytest.fixture(scope="module")
 def stand_in() -> Iterator[tuple[Any, Any]]:
     ops = NumpyPrefillOps()
-    arrays = CardArrays(ops.device)
+    arrays = GpuArrays(ops.device)
     yield arrays, ops
     arrays.close()
 
 
-@pytest.fixture(params=["stand_in", pytest.param("card", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["stand_in", pytest.param("gpu", marks=pytest.mark.gpu)])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     arrays, ops = request.getfixturevalue(request.param)
     made: list[Setting] = []
@@ -66,8 +66,8 @@ def test_every_family_says_what_the_processor_says(make: Make, family: str) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_by_the_library_of_products(card: tuple[Any, Any], family: str) -> None:
-    arrays, ops = card
+def test_every_family_by_the_library_of_products(gpu: tuple[Any, Any], family: str) -> None:
+    arrays, ops = gpu
     is_used, why = use_library(ops, is_forced=True)
     if not is_used:
         pytest.skip(why)
@@ -100,7 +100,7 @@ def test_nothing_is_hot_or_all_is(make: Make, hot: Any) -> None:
     make(hot=hot).check(33)
 
 
-def test_neurons_that_the_card_reaches_for_are_streamed_too(make: Make) -> None:
+def test_neurons_that_the_gpu_reaches_for_are_streamed_too(make: Make) -> None:
     setting = make()
     layers = tuple(
         replace(layer, has_cold=False, reached=layer.block) if layer else None for layer in setting.model.layers
@@ -166,7 +166,7 @@ def test_buffers_are_filled_and_sent_while_nobody_asks_for_them(make: Make) -> N
 
 @pytest.mark.parametrize("first", [0, 6])
 @pytest.mark.parametrize("codec", ["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"])
-def test_what_the_card_gathers_in_place_is_what_the_ring_brings(
+def test_what_the_gpu_gathers_in_place_is_what_the_ring_brings(
     make: Make, tmp_path: Path, codec: str, first: int
 ) -> None:
     """A file's rows begin wherever they do, and their lengths are any."""
@@ -247,7 +247,7 @@ def test_neurons_that_fire_are_counted(make: Make) -> None:
         hot = setting.prefill._memory.download_slots([layer.block])[0]
         hot = hot[hot >= 0]
         cold = np.setdiff1d(np.arange(setting.config.d_ff), hot)
-        assert (found.per_neuron[i, hot] == 0).all()  # the card keeps those
+        assert (found.per_neuron[i, hot] == 0).all()  # the GPU keeps those
         assert np.abs(found.per_neuron[i, cold] - wanted.per_neuron[i, cold]).max() <= 1
 
 
@@ -271,7 +271,7 @@ def test_a_stop_between_layers_leaves_the_cache_as_it_was(make: Make) -> None:
 
 def test_what_fails_is_told_and_nothing_is_left() -> None:
     ops = NumpyPrefillOps()
-    arrays = CardArrays(ops.device)
+    arrays = GpuArrays(ops.device)
     for failing, in_place in (("multiply", False), ("gather", True)):
         setting = Setting(BASE, arrays, ops, in_place=in_place)
         ops.failing = failing
@@ -294,13 +294,13 @@ def test_sizes_keep_to_a_budget() -> None:
     assert free.tile_bytes == 64 << 20
     assert free.n_buffers == 6
     tight = sizes_for(large, layers, 4096, budget_bytes=200 << 20)
-    assert tight.card_bytes <= 200 << 20
+    assert tight.gpu_bytes <= 200 << 20
     assert tight.positions == 512
     assert tight.buffer_bytes < 32 << 20
     assert 3 < tight.n_buffers < 6
-    assert replace(tight, n_buffers=tight.n_buffers + 1).card_bytes > 200 << 20
+    assert replace(tight, n_buffers=tight.n_buffers + 1).gpu_bytes > 200 << 20
     tiny = sizes_for(large, layers, 4096, budget_bytes=100 << 20)
-    assert tiny.card_bytes <= 100 << 20
+    assert tiny.gpu_bytes <= 100 << 20
     assert tiny.positions < 512
     least = sizes_for(large, layers, 4096, budget_bytes=1 << 20)
     assert least.n_buffers == 3
@@ -320,6 +320,6 @@ def test_the_threshold_is_where_a_pass_costs_as_much_as_tokens(speed: StreamingS
     assert threshold(speed) == tokens
 
 
-def test_where_the_card_gathers_itself_the_bus_alone_counts() -> None:
+def test_where_the_gpu_gathers_itself_the_bus_alone_counts() -> None:
     speed = StreamingSpeed(20 << 30, 50e9, 20e9, 0.1)
     assert (threshold(speed), threshold(speed, in_place=True)) == (11, 5)

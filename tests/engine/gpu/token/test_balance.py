@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_stand_in import GIB, StandInMachine
+from on_a_fake_gpu import GIB, StandInMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -22,7 +22,7 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu import placed_part, room
 from engine.gpu.token import balance
-from engine.gpu.token.decode_program import CardDecodeProgram
+from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.token.processor_calls import COLD, LISTING
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
@@ -35,7 +35,7 @@ from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
 from engine.sparsity.stats import NeuronStats
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
 REAL_TIMES = machine_figures.processor_times
@@ -48,8 +48,8 @@ PROMPT = [1, 5, 9, 40, 7]
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
     made = StandInMachine(tmp_path, monkeypatch)
     yield made
-    for card in made.cards:
-        card.close()
+    for gpu in made.gpus:
+        gpu.close()
 
 
 @pytest.fixture
@@ -120,18 +120,18 @@ def test_tokens_are_timed_and_leave_nothing_behind(
     assert model.steps.seconds["balancing"] > 0
     assert model.generation == 1
     counters = model.transformer().executor.counters
-    assert (counters.tokens, counters.computed, counters.on_card) == (0, 0, None)
+    assert (counters.tokens, counters.computed, counters.on_gpu) == (0, 0, None)
     assert model.hot_blocks is not None
     assert not any(model.hot_blocks.hot.take_fired(layer).any() for layer in range(2))
     decoder = model.transformer().decoder
     assert decoder is not None
     assert sum(decoder.stage_seconds().values()) == 0
-    assert not decoder.card_seconds()
-    assert len(machine.cards[0].works) == len(decoder.card_steps())  # type: ignore[attr-defined]
+    assert not decoder.gpu_seconds()
+    assert len(machine.gpus[0].works) == len(decoder.gpu_steps())  # type: ignore[attr-defined]
     assert answer(model) == answer(LoadedModel.load(tiny, EngineConfig(device="cpu", threads=1)))
     assert not {COLD, LISTING} & set(decoder.stage_seconds())
     model.close()
-    assert machine.cards[0].used_bytes == 0
+    assert machine.gpus[0].used_bytes == 0
 
 
 def test_what_its_predictors_expect_is_learned_from_the_tokens(
@@ -170,7 +170,7 @@ def test_what_its_predictors_expect_is_learned_from_the_tokens(
 def test_nothing_is_timed_where_no_side_could_take_from_the_other(
     machine: StandInMachine, tiny: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine.load(tiny).close()  # all of it is on the card
+    machine.load(tiny).close()  # all of it is on the GPU
     assert not watched
 
 
@@ -183,13 +183,13 @@ def test_tokens_that_tell_nothing(
     watched: list[LaneTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The files are being read, be it quickly or slowly, the card has no marks, the text is too short."""
+    """The files are being read, be it quickly or slowly, the GPU has no marks, the text is too short."""
     if why in ("files", "a disk"):
         pages = iter(range(0, 1 << 20, 100))
         monkeypatch.setattr(balance, "_pages_read", lambda: next(pages))
         monkeypatch.setattr(balance, "_VERY_LONG_S", 60.0 if why == "files" else 0.0)
     elif why == "marks":
-        monkeypatch.setattr("stand_in_card.StandInCard.mark", no_marks)
+        monkeypatch.setattr("fake_gpu.FakeGpu.mark", no_marks)
     else:
         monkeypatch.setattr(loaded_model, "SAMPLE_TEXT", "")
     model = machine.load(tiny)
@@ -216,8 +216,8 @@ def test_fewer_tokens_where_they_take_long(
     monkeypatch.setattr(balance, "_VERY_LONG_S", very_long)
     monkeypatch.setattr(balance, "_pages_read", lambda: 0)
     steps: list[int] = []
-    step = CardDecodeProgram.timed_step
-    monkeypatch.setattr(CardDecodeProgram, "timed_step", lambda self, *of: steps.append(of[0]) or step(self, *of))
+    step = GpuDecodeProgram.timed_step
+    monkeypatch.setattr(GpuDecodeProgram, "timed_step", lambda self, *of: steps.append(of[0]) or step(self, *of))
     machine.load(tiny).close()
     assert len(steps) == n
     assert steps[: n // 2] == steps[n // 2 :]
@@ -235,49 +235,49 @@ def test_who_cancels_is_heard(
     machine: StandInMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted: list[bool] = []
-    step = CardDecodeProgram.timed_step
+    step = GpuDecodeProgram.timed_step
 
-    def stepping(self: CardDecodeProgram, *of: Any) -> Any:
+    def stepping(self: GpuDecodeProgram, *of: Any) -> Any:
         assert not wanted, "nobody wants any more tokens"
         found = step(self, *of)
         wanted.append(True)
         return found
 
-    monkeypatch.setattr(CardDecodeProgram, "timed_step", stepping)
+    monkeypatch.setattr(GpuDecodeProgram, "timed_step", stepping)
     config = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     with pytest.raises(Cancelled):
         LoadedModel.load(tiny, config, cancelled=lambda: bool(wanted))
     assert wanted
-    assert machine.cards[0].used_bytes == 0
-    assert machine.cards[0].closed
+    assert machine.gpus[0].used_bytes == 0
+    assert machine.gpus[0].closed
 
 
 @pytest.mark.parametrize("cause", ["fails", "is late", "memory"])
-def test_a_card_that_fails_meanwhile_is_one_that_fails_while_loading(
+def test_a_gpu_that_fails_meanwhile_is_one_that_fails_while_loading(
     cause: str, machine: StandInMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(self: CardDecodeProgram, *of: Any) -> Any:
+    def fails(self: GpuDecodeProgram, *of: Any) -> Any:
         error: CudaError | None = CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED")
         if cause == "memory":
             error = CudaOutOfMemoryError("cuGraphLaunch", 2, "CUDA_ERROR_OUT_OF_MEMORY")
         raise DeviceFailedError("It failed.") from (None if cause == "is late" else error)
 
-    monkeypatch.setattr(CardDecodeProgram, "timed_step", fails)
+    monkeypatch.setattr(GpuDecodeProgram, "timed_step", fails)
     monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
-    words = "ran out 3 times" if cause == "memory" else "A card failed while it was loaded"
+    words = "ran out 3 times" if cause == "memory" else "A GPU failed while it was loaded"
     assert words in model.device_reason
     assert len(by_hand) == (3 if cause == "memory" else 1)
-    assert machine.cards[0].used_bytes == 0
-    assert machine.cards[0].closed
+    assert machine.gpus[0].used_bytes == 0
+    assert machine.gpus[0].closed
 
 
 # ------------------------------------------------------------------ placed anew
 
 
 class Truth:
-    """What tokens take, by what is on the card and by rates that are no other's guess; how often they were timed."""
+    """What tokens take, by what is on the GPU and by rates that are no other's guess; how often they were timed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.reach, self.beside, self.quiet, self.n_timed = 2e6, 3e6, True, 0
@@ -296,11 +296,11 @@ class Truth:
 
 @pytest.fixture
 def here(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LoadedModel]:
-    """Loads the model as on a machine that is asked what it is, with room for some of its neurons on the card."""
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    """Loads the model as on a machine that is asked what it is, with room for some of its neurons on the GPU."""
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     whole = machine.load(tiny)
-    assert whole.card is not None
-    budget = (whole.card.placement.vram_bytes - whole.card.placement.hot_bytes // 2) / GIB
+    assert whole.gpu is not None
+    budget = (whole.gpu.placement.vram_bytes - whole.gpu.placement.hot_bytes // 2) / GIB
     whole.close()
     profile = HardwareProfile.load(tiny.parent / "slow.json")
     profile = replace(profile, cpu=replace(profile.cpu, bytes_per_s=6e6))
@@ -315,8 +315,8 @@ def here(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def placed(model: LoadedModel) -> tuple[list[int], list[int]]:
-    assert model.card is not None
-    placement = model.card.placement
+    assert model.gpu is not None
+    placement = model.gpu.placement
     reached = placement.reached or [()] * placement.n_layers
     return list(placement.hot_counts), [len(ids) for ids in reached]
 
@@ -332,9 +332,9 @@ def test_a_model_is_placed_anew_once_and_the_next_load_knows(
     assert truth.n_timed == 2
     hot, reached = placed(model)
     assert all(0 < n < D_FF for n in reached)
-    card = model.card
-    assert card is not None
-    assert card.placement.vram_bytes <= card.placement.origins.vram_budget_bytes
+    gpu = model.gpu
+    assert gpu is not None
+    assert gpu.placement.vram_bytes <= gpu.placement.origins.vram_budget_bytes
     text = answer(model)
     assert text == answer(LoadedModel.load(model.opened.files.path, EngineConfig(device="cpu", threads=1)))
     model.close()
@@ -403,22 +403,22 @@ def test_placing_it_anew_between_answers_goes_by_what_was_found(
 ) -> None:
     truth = Truth(monkeypatch)
     model = here()
-    card, found, n_timed = model.card, placed(model), truth.n_timed
-    assert card is not None
-    card.load(model.mode, balancing=False)
+    gpu, found, n_timed = model.gpu, placed(model), truth.n_timed
+    assert gpu is not None
+    gpu.load(model.mode, balancing=False)
     assert placed(model) == found
     assert truth.n_timed == n_timed
     model.close()
 
 
-# ------------------------------------------------------------------ on a card
+# ------------------------------------------------------------------ on a GPU
 
 
 @pytest.mark.gpu
 def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
-    own_card: Card, tmp_path: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
+    own_gpu: Gpu, tmp_path: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The card is said to read ten times as fast over the bus as it does. On a machine that others keep busy nothing
+    """The GPU is said to read ten times as fast over the bus as it does. On a machine that others keep busy nothing
     can be said of it."""
     monkeypatch.setattr(balance, "_VERY_LONG_S", 60.0)
     monkeypatch.setattr(balance, "_FEW_PAGES", 1 << 30)
@@ -433,11 +433,11 @@ def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
     threads = max(1, min(8, (profile.cpu.cores or 2) - 1))
     engine = EngineConfig(device="cuda", threads=threads, mode="exact")
     whole = LoadedModel.load(path, engine)
-    assert whole.card is not None
-    budget = (whole.card.placement.vram_bytes - 0.8 * whole.card.placement.hot_bytes) / GIB
+    assert whole.gpu is not None
+    budget = (whole.gpu.placement.vram_bytes - 0.8 * whole.gpu.placement.hot_bytes) / GIB
     sizes = ModelBytes.of(whole.opened, whole.weights)
     whole.close()
-    true = with_figures(profile, threads, working_set(sizes), cards=True)
+    true = with_figures(profile, threads, working_set(sizes), gpus=True)
     gpus = tuple(
         replace(one, reach_bytes_per_s=10 * (one.pcie_bytes_per_s or 1e10), beside_share=0.3) for one in true.gpus
     )

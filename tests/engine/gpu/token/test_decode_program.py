@@ -1,4 +1,4 @@
-"""A token on card and processor equals the processor's own program, wherever the model's parts are."""
+"""A token on GPU and processor equals the processor's own program, wherever the model's parts are."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_tokens import CONTEXT, by_processor, logits_of, put_on_card, recoded, some_hot
+from fake_gpu import FakeGpu
+from gpu_tokens import CONTEXT, by_processor, logits_of, put_on_gpu, recoded, some_hot
 from predictors_of_kinds import predictor_of
-from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import ModelConfig
@@ -20,7 +20,7 @@ from engine.executor.exact import ExactExecutor
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import LayerWeights, ModelWeights, load_weights, open_model
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
@@ -50,12 +50,12 @@ def with_activation(loaded: Loaded, activation: str) -> Loaded:
     return config, replace(loaded[1], layers=[block(layer) for layer in loaded[1].layers])
 
 
-def check(card: Card, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE, **how: Any) -> None:
+def check(gpu: Gpu, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE, **how: Any) -> None:
     """Logits and counts as the processor has them."""
     config, weights = loaded
     predictor = how.pop("predictor", None)
     wanted, counted = by_processor(config, weights, mode, TOKENS, predictor, how.get("kv_codec", "f32"))
-    ours = put_on_card(card, config, weights, mode, hot, predictor, **how)
+    ours = put_on_gpu(gpu, config, weights, mode, hot, predictor, **how)
     try:
         found = logits_of(ours.decoder.step, ours.cache(), TOKENS)
         np.testing.assert_allclose(found, wanted, atol=close)
@@ -68,12 +68,12 @@ def check(card: Card, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE,
 
 @pytest.mark.parametrize("execution", ["segments", "eager"])
 @pytest.mark.parametrize("kind", ["empty", "full", "random", "uneven"])
-def test_wherever_the_neurons_are(any_card: Card, tiny: Loaded, kind: str, execution: str) -> None:
-    check(any_card, tiny, "exact", some_hot(tiny[0], kind), execution=execution)
+def test_wherever_the_neurons_are(any_gpu: Gpu, tiny: Loaded, kind: str, execution: str) -> None:
+    check(any_gpu, tiny, "exact", some_hot(tiny[0], kind), execution=execution)
 
 
 @pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
-def test_neurons_that_the_card_reaches_for_in_the_host_s_memory(any_card: Card, tiny: Loaded, mode: str) -> None:
+def test_neurons_that_the_gpu_reaches_for_in_the_host_s_memory(any_gpu: Gpu, tiny: Loaded, mode: str) -> None:
     config = tiny[0]
     rng = np.random.default_rng(5)
     hot, reached = [], []
@@ -81,53 +81,53 @@ def test_neurons_that_the_card_reaches_for_in_the_host_s_memory(any_card: Card, 
         ids = rng.permutation(config.d_ff).astype(np.int32)
         hot.append(np.sort(ids[:n_hot]))
         reached.append(np.sort(ids[n_hot : n_hot + n_reached]))
-    check(any_card, tiny, mode, hot, reached=reached, predictor=predictor_of(*tiny, "low_rank"))
+    check(any_gpu, tiny, mode, hot, reached=reached, predictor=predictor_of(*tiny, "low_rank"))
     codec = recoded(tiny[1], "q4_0", "q4_0")
-    check(any_card, (config, codec), mode, hot, 0.15, reached=reached, predictor=predictor_of(*tiny, "low_rank"))
+    check(any_gpu, (config, codec), mode, hot, 0.15, reached=reached, predictor=predictor_of(*tiny, "low_rank"))
 
 
 @pytest.mark.parametrize(("homes", "head"), [
     *((homes, head) for homes in ("gcg", "cgc", "ggc", "cgg") for head in ("gpu", "cpu")), ("ccc", "gpu"),
 ])  # fmt: skip
-def test_wherever_layers_and_head_are(any_card: Card, tiny: Loaded, homes: str, head: str) -> None:
+def test_wherever_layers_and_head_are(any_gpu: Gpu, tiny: Loaded, homes: str, head: str) -> None:
     attention = ["gpu" if home == "g" else "cpu" for home in homes]
     hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
-    check(any_card, tiny, "exact", hot, attention=attention, head=head)
-    check(any_card, tiny, "dense", hot, attention=attention, head=head)
+    check(any_gpu, tiny, "exact", hot, attention=attention, head=head)
+    check(any_gpu, tiny, "dense", hot, attention=attention, head=head)
 
 
 @pytest.mark.parametrize(
     "activation", ["relu", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu", "gelu-tanh-glu"]
 )
-def test_activations_and_biases(any_card: Card, tiny: Loaded, activation: str) -> None:
+def test_activations_and_biases(any_gpu: Gpu, tiny: Loaded, activation: str) -> None:
     loaded = with_activation(tiny, activation)
     predictor = predictor_of(*loaded, "low_rank", "cascade", "true_gate")
     for mode in ("dense", "exact", "sparse") if loaded[0].has_zeros else ("dense", "sparse"):
         close = CLOSE if mode != "sparse" else 2e-3  # copies round what they are multiplied with
-        check(any_card, loaded, mode, some_hot(tiny[0], "uneven"), close, predictor=predictor)
+        check(any_gpu, loaded, mode, some_hot(tiny[0], "uneven"), close, predictor=predictor)
 
 
 @pytest.mark.parametrize("kind", ["low_rank", "gate_copy", "cascade", "sign", "true_gate"])
 @pytest.mark.parametrize("reads", ["normed", "residual"])
-def test_every_kind_of_predictor(any_card: Card, tiny: Loaded, kind: Any, reads: Any) -> None:
+def test_every_kind_of_predictor(any_gpu: Gpu, tiny: Loaded, kind: Any, reads: Any) -> None:
     predictor = predictor_of(*tiny, kind, reads=reads)
-    check(any_card, tiny, "sparse", some_hot(tiny[0], "random"), predictor=predictor)
+    check(any_gpu, tiny, "sparse", some_hot(tiny[0], "random"), predictor=predictor)
     mixed = predictor_of(*tiny, kind, "low_rank", reads=reads)
     hot = [some_hot(tiny[0], "random")[0], np.zeros(0, np.int32), np.arange(tiny[0].d_ff, dtype=np.int32)]
-    check(any_card, tiny, "sparse", hot, predictor=mixed, attention=["gpu", "cpu", "gpu"])
+    check(any_gpu, tiny, "sparse", hot, predictor=mixed, attention=["gpu", "cpu", "gpu"])
 
 
 @pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes"])
-def test_codecs_neuron_by_neuron(any_card: Card, tiny: Loaded, codec: str) -> None:
+def test_codecs_neuron_by_neuron(any_gpu: Gpu, tiny: Loaded, codec: str) -> None:
     config, weights = tiny
     close = CLOSE if codec in ("f16", "bf16") else 0.15  # both sides round what is multiplied, each in its own way
     again = recoded(weights, codec.partition(".")[0], codec)
     for mode in ("exact", "dense"):
-        check(any_card, (config, again), mode, some_hot(config, "random"), close)
+        check(any_gpu, (config, again), mode, some_hot(config, "random"), close)
 
 
 @pytest.mark.parametrize("mode", ["dense", "exact", "sparse"])
-def test_down_that_lies_row_by_row_is_whole_on_either_side(any_card: Card, tmp_path: Path, mode: str) -> None:
+def test_down_that_lies_row_by_row_is_whole_on_either_side(any_gpu: Gpu, tmp_path: Path, mode: str) -> None:
     opened = open_model(make_tiny_gguf(tmp_path / "m.gguf", n_layers=4, tied=False))
     config, weights = opened.config, load_weights(opened, hold="mapped")
     assert weights.down_is_row_wise
@@ -135,20 +135,20 @@ def test_down_that_lies_row_by_row_is_whole_on_either_side(any_card: Card, tmp_p
     hot = [every, every[:0], every, every[:0]]
     predictor = predictor_of(config, weights, "true_gate", "low_rank", reads="residual")
     for head in ("gpu", "cpu"):
-        check(any_card, (config, weights), mode, hot, predictor=predictor, head=head,
+        check(any_gpu, (config, weights), mode, hot, predictor=predictor, head=head,
               attention=["gpu", "gpu", "gpu", "cpu"])  # fmt: skip
 
 
 @pytest.mark.parametrize("kv_codec", ["f16", "q8_0"])
-def test_keys_and_values_in_fewer_bits(any_card: Card, tiny: Loaded, kv_codec: Any) -> None:
-    check(any_card, tiny, "exact", some_hot(tiny[0], "random"), 0.02, kv_codec=kv_codec,
+def test_keys_and_values_in_fewer_bits(any_gpu: Gpu, tiny: Loaded, kv_codec: Any) -> None:
+    check(any_gpu, tiny, "exact", some_hot(tiny[0], "random"), 0.02, kv_codec=kv_codec,
           attention=["gpu", "gpu", "gpu"])  # fmt: skip
 
 
-def test_any_number_of_threads_gives_the_same_bits(any_card: Card, tiny: Loaded) -> None:
+def test_any_number_of_threads_gives_the_same_bits(any_gpu: Gpu, tiny: Loaded) -> None:
     predictor, found = predictor_of(*tiny, "low_rank"), []
     for threads in (1, 2, 3):
-        ours = put_on_card(any_card, *tiny, "sparse", some_hot(tiny[0], "random"), predictor, threads=threads)
+        ours = put_on_gpu(any_gpu, *tiny, "sparse", some_hot(tiny[0], "random"), predictor, threads=threads)
         found.append(logits_of(ours.decoder.step, ours.cache(), TOKENS))
         ours.close()
     assert (found[0] == found[1]).all()
@@ -156,19 +156,19 @@ def test_any_number_of_threads_gives_the_same_bits(any_card: Card, tiny: Loaded)
 
 
 @pytest.fixture
-def ours(any_card: Card, tiny: Loaded) -> Any:
-    found = put_on_card(any_card, *tiny, "exact", some_hot(tiny[0], "random"))
+def ours(any_gpu: Gpu, tiny: Loaded) -> Any:
+    found = put_on_gpu(any_gpu, *tiny, "exact", some_hot(tiny[0], "random"))
     yield found
     found.close()
 
 
 @pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_a_stop_within_a_token_leaves_the_cache_as_it_was(
-    any_card: Card, tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
+    any_gpu: Gpu, tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
     wanted, _ = by_processor(*tiny, "exact", TOKENS)
-    ours = put_on_card(any_card, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
+    ours = put_on_gpu(any_gpu, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
     cache = ours.cache()
     ours.decoder.step(TOKENS[0], cache)
     for patience in (0, 1, 3):
@@ -183,9 +183,9 @@ def test_a_stop_within_a_token_leaves_the_cache_as_it_was(
     ours.close()
 
 
-def test_a_card_that_is_late_ends_the_token_with_an_error(tiny: Loaded) -> None:
-    card = StandInCard()
-    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"), patience_s=1.5)
+def test_a_gpu_that_is_late_ends_the_token_with_an_error(tiny: Loaded) -> None:
+    gpu = FakeGpu()
+    ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"), patience_s=1.5)
     cache, gate = ours.cache(), threading.Event()
     wanted = logits_of(ours.decoder.step, cache, TOKENS)
     cache.truncate(2)
@@ -197,7 +197,7 @@ def test_a_card_that_is_late_ends_the_token_with_an_error(tiny: Loaded) -> None:
         recover()  # waits until what was on its way has ended
 
     runner.recover = it_moves_again  # type: ignore[method-assign]
-    card.between(lambda: gate.wait() and None)
+    gpu.between(lambda: gate.wait() and None)
     with pytest.raises(DeviceFailedError, match=r"did not answer within 1\.5 seconds"):
         ours.decoder.step(TOKENS[2], cache)
     runner.recover = recover  # type: ignore[method-assign]
@@ -205,31 +205,31 @@ def test_a_card_that_is_late_ends_the_token_with_an_error(tiny: Loaded) -> None:
     again = logits_of(ours.decoder.step, cache, TOKENS[2:])
     assert (again == wanted[2:]).all()
     ours.close()
-    card.close()
+    gpu.close()
 
 
-def test_what_goes_wrong_on_the_card_is_said(tiny: Loaded) -> None:
-    card = StandInCard()
-    ours = put_on_card(card, *tiny, "exact", some_hot(tiny[0], "random"))
+def test_what_goes_wrong_on_the_gpu_is_said(tiny: Loaded) -> None:
+    gpu = FakeGpu()
+    ours = put_on_gpu(gpu, *tiny, "exact", some_hot(tiny[0], "random"))
     cache = ours.cache()
 
     def fail() -> None:
         raise ArithmeticError("a wire came loose")
 
-    card.between(fail)
+    gpu.between(fail)
     with pytest.raises(DeviceFailedError, match="a wire came loose"):
         ours.decoder.step(TOKENS[0], cache)
     assert cache.length == 0
     ours.decoder.step(TOKENS[0], cache)
     ours.close()
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize("kv_codec", ["f32", "f16", "q8_0"])
-def test_two_conversations_in_turn_are_those_alone(any_card: Card, tiny: Loaded, kv_codec: Any) -> None:
+def test_two_conversations_in_turn_are_those_alone(any_gpu: Gpu, tiny: Loaded, kv_codec: Any) -> None:
     hot = some_hot(tiny[0], "random")
     hot[1] = hot[1][:0]
-    ours = put_on_card(any_card, *tiny, "exact", hot, attention=["gpu", "cpu", "gpu"], kv_codec=kv_codec)
+    ours = put_on_gpu(any_gpu, *tiny, "exact", hot, attention=["gpu", "cpu", "gpu"], kv_codec=kv_codec)
     first, second = TOKENS, TOKENS[::-1]
     alone = [logits_of(ours.decoder.step, ours.cache(), tokens) for tokens in (first, second)]
     caches = ours.cache(), ours.cache()
@@ -243,10 +243,10 @@ def test_two_conversations_in_turn_are_those_alone(any_card: Card, tiny: Loaded,
     ours.close()
 
 
-def test_neurons_change_places_between_two_tokens(any_card: Card, tiny: Loaded) -> None:
+def test_neurons_change_places_between_two_tokens(any_gpu: Gpu, tiny: Loaded) -> None:
     config, weights = tiny
     hot = some_hot(config, "random")
-    ours = put_on_card(any_card, config, weights, "sparse", hot, predictor := predictor_of(*tiny, "low_rank"))
+    ours = put_on_gpu(any_gpu, config, weights, "sparse", hot, predictor := predictor_of(*tiny, "low_rank"))
     wanted, _ = by_processor(config, weights, "sparse", TOKENS, predictor)
     cache = ours.cache()
     found = [ours.decoder.step(token, cache) for token in TOKENS[:3]]
@@ -260,23 +260,23 @@ def test_neurons_change_places_between_two_tokens(any_card: Card, tiny: Loaded) 
     ours.close()
 
 
-def test_what_was_counted(any_card: Card, tiny: Loaded) -> None:
+def test_what_was_counted(any_gpu: Gpu, tiny: Loaded) -> None:
     config, weights = tiny
     for kind, load in (("empty", 0.0), ("full", 1.0)):
-        ours = put_on_card(any_card, config, weights, "exact", some_hot(config, kind))
+        ours = put_on_gpu(any_gpu, config, weights, "exact", some_hot(config, kind))
         assert ours.counters.gpu_neuron_load is None
         logits_of(ours.decoder.step, ours.cache(), TOKENS)
         assert ours.counters.gpu_neuron_load == load
         ours.counters.reset_sums()
         assert ours.counters.gpu_neuron_load is None
         ours.close()
-    ours = put_on_card(any_card, config, weights, "dense", some_hot(config, "random"))
+    ours = put_on_gpu(any_gpu, config, weights, "dense", some_hot(config, "random"))
     logits_of(ours.decoder.step, ours.cache(), TOKENS)
     assert ours.counters.gpu_neuron_load == round(0.4 * config.d_ff) / config.d_ff
     ours.close()
 
 
-def test_single_neurons_are_counted_on_both_sides(any_card: Card, tiny: Loaded) -> None:
+def test_single_neurons_are_counted_on_both_sides(any_gpu: Gpu, tiny: Loaded) -> None:
     config, weights = tiny
     oracle = ExactExecutor(config, weights, ReferenceOperators())
     oracle.counters.record_per_neuron()
@@ -284,7 +284,7 @@ def test_single_neurons_are_counted_on_both_sides(any_card: Card, tiny: Loaded) 
     cache = KVCache(config, CONTEXT)
     for token in TOKENS:
         model.forward(np.array([token]), cache)
-    ours = put_on_card(any_card, config, weights, "exact", some_hot(config, "random"))
+    ours = put_on_gpu(any_gpu, config, weights, "exact", some_hot(config, "random"))
     ours.counters.record_per_neuron()
     logits_of(ours.decoder.step, ours.cache(), TOKENS)
     found = ours.counters.per_neuron
@@ -296,10 +296,10 @@ def test_single_neurons_are_counted_on_both_sides(any_card: Card, tiny: Loaded) 
     ours.close()
 
 
-def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
+def test_stages_and_room(any_gpu: Gpu, tiny: Loaded) -> None:
     config, weights = tiny
-    for execution, stage in (("segments", "exchange"), ("eager", "card: attend")):
-        ours = put_on_card(any_card, config, weights, "exact", some_hot(config, "random"), execution=execution)
+    for execution, stage in (("segments", "exchange"), ("eager", "GPU: attend")):
+        ours = put_on_gpu(any_gpu, config, weights, "exact", some_hot(config, "random"), execution=execution)
         cache = ours.cache()
         ours.decoder.measure_stages()
         logits_of(ours.decoder.step, cache, TOKENS)
@@ -308,7 +308,7 @@ def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
         assert seconds["ffn"] > 0
         ours.decoder.measure_stages()
         assert sum(ours.decoder.stage_seconds().values()) == 0
-        assert ours.decoder.n_bytes == ours.decoder.bytes_for(any_card, config, ours.loaded.model, weights.head.n_rows)
+        assert ours.decoder.n_bytes == ours.decoder.bytes_for(any_gpu, config, ours.loaded.model, weights.head.n_rows)
         with pytest.raises(ContextOverflowError):
             logits_of(ours.decoder.step, cache, TOKENS * CONTEXT)
         assert not ours.decoder.accepts(KVCache(config, CONTEXT))
@@ -317,65 +317,65 @@ def test_stages_and_room(any_card: Card, tiny: Loaded) -> None:
 
 
 @pytest.mark.parametrize("execution", ["segments", "eager"])
-def test_the_card_s_stages_are_measured_now_and_then_and_change_nothing(
+def test_the_gpu_s_stages_are_measured_now_and_then_and_change_nothing(
     tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.gpu.token.decode_program.MARK_EVERY_S", 0.0)
-    card, (config, weights) = StandInCard(), tiny
-    ours = put_on_card(card, config, weights, "exact", some_hot(config, "random"), execution=execution)
+    gpu, (config, weights) = FakeGpu(), tiny
+    ours = put_on_gpu(gpu, config, weights, "exact", some_hot(config, "random"), execution=execution)
     wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
-    works = len(card.works)
+    works = len(gpu.works)
     ours.decoder.measure_stages()
     logits_of(ours.decoder.step, ours.cache(), TOKENS)
-    assert not ours.decoder.card_seconds()
-    assert len(card.works) == works
-    ours.decoder.measure_stages(on_card=True)
+    assert not ours.decoder.gpu_seconds()
+    assert len(gpu.works) == works
+    ours.decoder.measure_stages(on_gpu=True)
     found = logits_of(ours.decoder.step, ours.cache(), TOKENS)
     assert (found == wanted).all()
-    seconds = ours.decoder.card_seconds()
+    seconds = ours.decoder.gpu_seconds()
     if execution == "eager":
         assert not seconds
     else:
         assert {"attention", "ffn", "wait", "head"} <= set(seconds)
         assert all(took >= 0 for took in seconds.values())
-    assert ours.decoder.card_seconds() == seconds
+    assert ours.decoder.gpu_seconds() == seconds
     ours.close()
     ours.decoder.close()
-    assert not card.works
-    card.close()
+    assert not gpu.works
+    gpu.close()
 
 
 @pytest.mark.parametrize("execution", ["segments", "eager"])
 def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
-    any_card: Card, tiny: Loaded, execution: Any
+    any_gpu: Gpu, tiny: Loaded, execution: Any
 ) -> None:
     config, weights = tiny
     hot = some_hot(config, "random")
     reached = [np.setdiff1d(np.arange(config.d_ff, dtype=np.int32), ids)[:20] for ids in hot]
-    ours = put_on_card(any_card, config, weights, "exact", hot, reached=reached, execution=execution)
+    ours = put_on_gpu(any_gpu, config, weights, "exact", hot, reached=reached, execution=execution)
     wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
     counted = ours.counters.layers.copy()
     ours.counters.reset()
     cache = ours.cache()
     for _ in range(2):
         found = [ours.decoder.timed_step(token, cache) for token in TOKENS]
-        assert (ours.counters.tokens, ours.counters.on_card) == (0, None)
+        assert (ours.counters.tokens, ours.counters.on_gpu) == (0, None)
         assert not ours.counters.layers.any()
         assert sum(ours.decoder.stage_seconds().values()) == 0
         if execution == "eager":
             assert found == [None] * len(TOKENS)
         else:
-            both = [one.by_card + one.by_processor for one in found if one is not None]
+            both = [one.by_gpu + one.by_processor for one in found if one is not None]
             np.testing.assert_array_equal(np.sum(both, axis=0)[:, 1:], counted[:, 1:3])
             for one in found:
                 assert one is not None
-                assert {"ffn", "reached", "attention"} <= set(one.card_s)
+                assert {"ffn", "reached", "attention"} <= set(one.gpu_s)
                 assert {"cold", "exchange"} <= set(one.processor_s)
                 assert sum(one.processor_s.values()) <= one.seconds
-            assert {"ffn", "attention"} <= set(ours.decoder.card_seconds())
-            assert "reached" not in ours.decoder.card_seconds()
+            assert {"ffn", "attention"} <= set(ours.decoder.gpu_seconds())
+            assert "reached" not in ours.decoder.gpu_seconds()
         ours.decoder.forget_marks()
-        assert not ours.decoder.card_seconds()
+        assert not ours.decoder.gpu_seconds()
         cache.truncate(0)
     assert (logits_of(ours.decoder.step, cache, TOKENS) == wanted).all()
     np.testing.assert_array_equal(ours.counters.layers, counted)
@@ -384,16 +384,16 @@ def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
 
 
 def test_where_marks_cannot_be_had_tokens_run_without(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(card: StandInCard) -> Any:
+    def refuse(gpu: FakeGpu) -> Any:
         raise CudaError("cuEventRecordWithFlags", 801, "CUDA_ERROR_NOT_SUPPORTED")
 
-    monkeypatch.setattr(StandInCard, "mark", refuse)
-    card, (config, weights) = StandInCard(), tiny
-    ours = put_on_card(card, config, weights, "exact", some_hot(config, "random"))
+    monkeypatch.setattr(FakeGpu, "mark", refuse)
+    gpu, (config, weights) = FakeGpu(), tiny
+    ours = put_on_gpu(gpu, config, weights, "exact", some_hot(config, "random"))
     wanted = logits_of(ours.decoder.step, ours.cache(), TOKENS)
-    ours.decoder.measure_stages(on_card=True)
+    ours.decoder.measure_stages(on_gpu=True)
     assert (logits_of(ours.decoder.step, ours.cache(), TOKENS) == wanted).all()
-    assert not ours.decoder.card_seconds()
+    assert not ours.decoder.gpu_seconds()
     ours.close()
     ours.decoder.close()
-    card.close()
+    gpu.close()

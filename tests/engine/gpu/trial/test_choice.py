@@ -1,4 +1,4 @@
-"""Whether a card is used: what it is asked for, what it holds, which parts of a model have kernels there."""
+"""Whether a GPU is used: what it is asked for, what it holds, which parts of a model have kernels there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pynvml
 import pytest
-from on_a_stand_in import StandInMachine
+from fake_gpu import FakeGpu
+from on_a_fake_gpu import StandInMachine
 from placement_cases import MIB, a_profile
 from recoded_gguf import recode
-from stand_in_card import StandInCard
 from tiny_model import make_tiny_gguf
 
 from engine.conversion.convert import convert
 from engine.gpu.trial import budget, choice, self_test
-from engine.gpu.trial.choice import CardUnusableError, missing_codecs, open_card, open_tried
+from engine.gpu.trial.choice import GpuUnusableError, missing_codecs, open_gpu, open_tried
 from engine.machine.graphics import GpuInfo
 from engine.model.model_files import open_model
 from engine.placement.model_bytes import ModelBytes
@@ -73,64 +73,64 @@ def test_what_this_process_holds_and_what_nobody_does() -> None:
 def test_what_a_context_takes_is_what_the_process_holds_when_it_is_there(own: int, context: int | None) -> None:
     import os
 
-    gpu = a_profile().gpus[0]
-    card, found = budget.opened_and_measured(gpu, lambda gpu: StandInCard(), Nvml(os.getpid(), own))
+    info = a_profile().gpus[0]
+    gpu, found = budget.opened_and_measured(info, lambda info: FakeGpu(), Nvml(os.getpid(), own))
     assert found == context
-    card.close()
+    gpu.close()
 
 
-def test_a_card_is_known_with_its_context_once_it_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_known_with_its_context_once_it_was_open(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
     profile = a_profile()
-    monkeypatch.setattr(budget, "opened_and_measured", lambda gpu, opens: (StandInCard(), 300 * MIB))
-    monkeypatch.setattr(self_test, "tried", lambda *card: self_test.Findings(captures=False))
-    monkeypatch.setattr(choice, "remember_context", lambda profile, gpu: kept.append(gpu.context_bytes))
+    monkeypatch.setattr(budget, "opened_and_measured", lambda info, opens: (FakeGpu(), 300 * MIB))
+    monkeypatch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(captures=False))
+    monkeypatch.setattr(choice, "remember_context", lambda profile, info: kept.append(info.context_bytes))
     opened = open_tried(profile.gpus[0], profile, 1)
-    assert (opened.gpu.context_bytes, opened.execution, kept) == (300 * MIB, "eager", [300 * MIB])
-    again = open_tried(opened.gpu, profile, 1)  # nothing new
+    assert (opened.info.context_bytes, opened.execution, kept) == (300 * MIB, "eager", [300 * MIB])
+    again = open_tried(opened.info, profile, 1)  # nothing new
     assert len(kept) == 1
-    smaller = open_tried(replace(opened.gpu, context_bytes=400 * MIB), profile, 1, is_this_machine=False)
-    assert smaller.gpu.context_bytes == 400 * MIB
+    smaller = open_tried(replace(opened.info, context_bytes=400 * MIB), profile, 1, is_this_machine=False)
+    assert smaller.info.context_bytes == 400 * MIB
     assert len(kept) == 1
     for one in (opened, again, smaller):
-        one.card.close()
+        one.gpu.close()
 
 
 def test_drivers_that_are_too_old_are_told_which_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu = a_profile().gpus[0]
+    info = a_profile().gpus[0]
     monkeypatch.setattr(driving, "driver", lambda: SimpleNamespace(version=(11, 8), n_devices=1))
     with pytest.raises(CudaUnavailableError, match=r"it runs CUDA 11\.8, and driver 525 or newer is needed"):
-        open_card(gpu)
+        open_gpu(info)
     monkeypatch.setattr(driving, "driver", lambda: SimpleNamespace(version=(12, 4), n_devices=0))
-    with pytest.raises(CudaUnavailableError, match="CUDA does not see A card"):
-        open_card(gpu)
+    with pytest.raises(CudaUnavailableError, match="CUDA does not see A GPU"):
+        open_gpu(info)
 
 
-def test_a_trial_that_fails_gives_the_card_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = StandInCard()
+def test_a_trial_that_fails_gives_the_gpu_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu()
 
-    def opens(gpu: GpuInfo, how: Any) -> tuple[StandInCard, None]:
-        return card, None
+    def opens(info: GpuInfo, how: Any) -> tuple[FakeGpu, None]:
+        return gpu, None
 
     monkeypatch.setattr(budget, "opened_and_measured", opens)
-    monkeypatch.setattr(self_test, "tried", lambda *card: self_test.Findings(("attend in f16 is wrong",)))
+    monkeypatch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(("attend in f16 is wrong",)))
     profile = a_profile()
-    with pytest.raises(CardUnusableError, match="attend in f16 is wrong"):
+    with pytest.raises(GpuUnusableError, match="attend in f16 is wrong"):
         open_tried(profile.gpus[0], profile, 1)
-    assert card.closed
+    assert gpu.closed
 
 
 # ------------------------------------------------------------------ codecs
 
 
-def test_codecs_that_cards_have_no_kernels_for(tmp_path: Path) -> None:
+def test_codecs_that_gpus_have_no_kernels_for(tmp_path: Path) -> None:
     wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=512, n_heads=4, n_kv_heads=2)
     known = open_model(wide)
     assert missing_codecs(known) == ()
-    assert ModelBytes.of(known).card_bytes.possible.all()
+    assert ModelBytes.of(known).gpu_bytes.possible.all()
     strange = open_model(recode(wide, tmp_path / "q5_k.gguf", "q5_k"))
     assert missing_codecs(strange) == ("q5_k",)
-    sizes = ModelBytes.of(strange).card_bytes
+    sizes = ModelBytes.of(strange).gpu_bytes
     assert not sizes.possible.any()
     assert not sizes.head_possible
     lanes = open_model(convert(wide, tmp_path / "b", "q8_0").bundle)
@@ -143,14 +143,14 @@ def test_a_model_in_such_a_codec_is_the_processors(tmp_path: Path, monkeypatch: 
     model = machine.load(recode(wide, tmp_path / "q5_k.gguf", "q5_k"), device="auto")
     assert model.device == "cpu"
     assert "there are no kernels for Q5_K" in model.device_reason
-    assert not machine.cards
+    assert not machine.gpus
 
 
-def test_what_is_held_in_another_width_takes_that_on_a_card(tmp_path: Path) -> None:
+def test_what_is_held_in_another_width_takes_that_on_a_gpu(tmp_path: Path) -> None:
     from engine.model.weights import load_weights
 
     opened = open_model(make_tiny_gguf(tmp_path / "m.gguf"))
-    stored = ModelBytes.of(opened).card_bytes
-    held = ModelBytes.of(opened, load_weights(opened, hold="f32")).card_bytes
+    stored = ModelBytes.of(opened).gpu_bytes
+    held = ModelBytes.of(opened, load_weights(opened, hold="f32")).gpu_bytes
     assert (held.neuron > 2 * stored.neuron).all()
     assert np.all(held.attention > 2 * stored.attention)

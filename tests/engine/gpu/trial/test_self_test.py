@@ -1,4 +1,4 @@
-"""The trial of a card: what it finds wrong, what follows from it, and what is remembered."""
+"""The trial of a GPU: what it finds wrong, what follows from it, and what is remembered."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_in_card import StandInCard
+from fake_gpu import FakeGpu
 
 import native_kernels.cuda
 from engine.gpu.trial import self_test, trial
 from engine.gpu.trial.kernel_checks import CHECKS, failures_of
 from engine.gpu.trial.self_test import Findings, decide, find, tried
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device
 
 GOOD = Findings((), True, 12e-6, 20e-6, 50e9)
@@ -24,30 +24,30 @@ GOOD = Findings((), True, 12e-6, 20e-6, 50e9)
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow machine fails no card."""
+    """A slow machine fails no GPU."""
     monkeypatch.setattr(trial, "PATIENCE_S", 60.0)
     monkeypatch.setattr(self_test, "_PATIENCE_S", 60.0)
 
 
 @pytest.fixture
-def card() -> Iterator[StandInCard]:
-    made = StandInCard()
+def gpu() -> Iterator[FakeGpu]:
+    made = FakeGpu()
     yield made
     made.close()
 
 
-def wrong_in(operator: str) -> type[StandInCard]:
-    """A card that leaves something out of one operator."""
+def wrong_in(operator: str) -> type[FakeGpu]:
+    """A GPU that leaves something out of one operator."""
 
-    def missing(self: StandInCard, *arguments: Any, **named: Any) -> None:
+    def missing(self: FakeGpu, *arguments: Any, **named: Any) -> None:
         self.do(operator, lambda: None)
 
-    return type("Wrong", (StandInCard,), {operator: missing})
+    return type("Wrong", (FakeGpu,), {operator: missing})
 
 
-def test_a_card_that_computes_right_has_no_failures(card: StandInCard) -> None:
-    assert failures_of(card) == ()
-    assert card.used_bytes == 0
+def test_a_gpu_that_computes_right_has_no_failures(gpu: FakeGpu) -> None:
+    assert failures_of(gpu) == ()
+    assert gpu.used_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -65,27 +65,27 @@ def test_a_card_that_computes_right_has_no_failures(card: StandInCard) -> None:
         ("angles", "attention over 1 positions is wrong"),
     ],
 )
-def test_what_a_card_leaves_out_is_told(operator: str, words: str) -> None:
-    card = wrong_in(operator)()
+def test_what_a_gpu_leaves_out_is_told(operator: str, words: str) -> None:
+    gpu = wrong_in(operator)()
     try:
-        assert words in failures_of(card)
-        assert card.used_bytes == 0
+        assert words in failures_of(gpu)
+        assert gpu.used_bytes == 0
     finally:
-        card.close()
+        gpu.close()
 
 
-def test_exchanges_are_made_and_measured(card: StandInCard) -> None:
-    found = find(card, lambda _: ())
+def test_exchanges_are_made_and_measured(gpu: FakeGpu) -> None:
+    found = find(gpu, lambda _: ())
     assert found.failures == ()
     assert found.captures
     assert 0 < found.exchange_s <= found.slow_exchange_s
     assert found.host_bytes_per_s > 0
-    assert card.n_launches >= self_test.N_EXCHANGES
-    assert (card.used_bytes, card.works) == (0, {})
+    assert gpu.n_launches >= self_test.N_EXCHANGES
+    assert (gpu.used_bytes, gpu.works) == (0, {})
 
 
 def test_a_wrong_number_in_an_exchange_is_seen() -> None:
-    class Late(StandInCard):
+    class Late(FakeGpu):
         """Forgets once what the processor left."""
 
         adds = 0
@@ -101,64 +101,64 @@ def test_a_wrong_number_in_an_exchange_is_seen() -> None:
 
             self.do("spoil", spoil)
 
-    card = Late()
+    gpu = Late()
     try:
-        assert find(card, lambda _: ()).failures == ("exchange 100 brought wrong numbers",)
-        assert card.used_bytes == 0
+        assert find(gpu, lambda _: ()).failures == ("exchange 100 brought wrong numbers",)
+        assert gpu.used_bytes == 0
     finally:
-        card.close()
+        gpu.close()
 
 
 def test_a_driver_that_captures_nothing_is_worked_with_operator_by_operator() -> None:
-    class Plain(StandInCard):
+    class Plain(FakeGpu):
         def captured(self, work: Any) -> Any:
             raise CudaError("cuStreamBeginCapture_v2", 801, "CUDA_ERROR_NOT_SUPPORTED")
 
-    card = Plain()
+    gpu = Plain()
     try:
-        found = find(card, lambda _: ())
+        found = find(gpu, lambda _: ())
         assert found.failures == ()
         assert not found.captures
         assert decide(found, 8).execution == "eager"
     finally:
-        card.close()
+        gpu.close()
 
 
-def test_a_card_that_does_not_answer_is_given_up(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_does_not_answer_is_given_up(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(card, "publish", lambda *arguments, **named: None)
-    found = find(card)
+    monkeypatch.setattr(gpu, "publish", lambda *arguments, **named: None)
+    found = find(gpu)
     assert len(found.failures) == 1
     assert "did not answer" in found.failures[0]
 
 
-def test_a_flag_that_never_comes_is_a_failure(card: StandInCard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_that_never_comes_is_a_failure(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "_PATIENCE_S", 0.05)
-    publish = card.publish
+    publish = gpu.publish
 
     def only_to_settle(flag: int, epoch: int, *arguments: int) -> None:
         if not arguments:
             publish(flag, epoch)
 
-    monkeypatch.setattr(card, "publish", only_to_settle)
-    assert find(card, lambda _: ()).failures == ("an exchange came too late",)
+    monkeypatch.setattr(gpu, "publish", only_to_settle)
+    assert find(gpu, lambda _: ()).failures == ("an exchange came too late",)
 
 
-def test_a_full_card_is_a_failure() -> None:
-    card = StandInCard(memory_bytes=1 << 16)
+def test_a_full_gpu_is_a_failure() -> None:
+    gpu = FakeGpu(memory_bytes=1 << 16)
     try:
-        found = find(card)
+        found = find(gpu)
         assert "OUT_OF_MEMORY" in found.failures[0]
-        assert card.used_bytes == 0
+        assert gpu.used_bytes == 0
     finally:
-        card.close()
+        gpu.close()
 
 
-def test_a_card_that_failed_is_not_used_and_says_why() -> None:
+def test_a_gpu_that_failed_is_not_used_and_says_why() -> None:
     use = decide(Findings(("norms are wrong", "exchange 3 brought wrong numbers")), 8)
     assert not use.usable
     assert use.reasons == (
-        "The card failed its test, so the processor computes: norms are wrong; exchange 3 brought wrong numbers.",
+        "The GPU failed its test, so the processor computes: norms are wrong; exchange 3 brought wrong numbers.",
     )
 
 
@@ -169,29 +169,29 @@ def test_a_processor_is_left_for_the_driver(processors: int, most: int) -> None:
     assert any("12 us" in reason for reason in use.reasons)
 
 
-def test_a_card_that_others_use_is_told() -> None:
+def test_a_gpu_that_others_use_is_told() -> None:
     assert not any("screen" in reason for reason in decide(GOOD, 8).reasons)
     shared = Findings((), True, 12e-6, 17e-3, 50e9)
     assert any("screen" in reason for reason in decide(shared, 8).reasons)
 
 
-def test_a_card_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+def test_a_gpu_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> None:
     answers = [GOOD]
     monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
-    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
-    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+    assert tried(gpu, "GPU-1", "580.1", tmp_path) == GOOD
+    assert tried(gpu, "GPU-1", "580.1", tmp_path) == GOOD
     answers = [GOOD, GOOD]
-    tried(card, "GPU-2", "580.1", tmp_path)
-    tried(card, "GPU-1", "581.0", tmp_path)
+    tried(gpu, "GPU-2", "580.1", tmp_path)
+    tried(gpu, "GPU-1", "581.0", tmp_path)
     assert answers == []
 
 
-def test_other_kernels_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+def test_other_kernels_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> None:
     answers = [GOOD, GOOD]
     monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
-    tried(card, "GPU-1", "580.1", tmp_path)
+    tried(gpu, "GPU-1", "580.1", tmp_path)
     monkeypatch.setattr(self_test, "sources_digest", lambda: "others")
-    tried(card, "GPU-1", "580.1", tmp_path)
+    tried(gpu, "GPU-1", "580.1", tmp_path)
     assert answers == []
 
 
@@ -204,42 +204,42 @@ def test_every_kernel_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert self_test.sources_digest() != before
 
 
-def test_failures_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+def test_failures_are_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> None:
     answers = [GOOD, Findings(("norms are wrong",))]
     monkeypatch.setattr(self_test, "find", lambda _: answers.pop())
-    assert tried(card, "GPU-1", "580.1", tmp_path).failures
-    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+    assert tried(gpu, "GPU-1", "580.1", tmp_path).failures
+    assert tried(gpu, "GPU-1", "580.1", tmp_path) == GOOD
 
 
 @pytest.mark.parametrize("damage", ["", "[]", "{", '{"exchange_s": "x"}', '{"captures": true}'])
 def test_a_damaged_memory_is_no_memory(
-    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu
 ) -> None:
     monkeypatch.setattr(self_test, "find", lambda _: GOOD)
-    tried(card, "GPU-1", "580.1", tmp_path)
+    tried(gpu, "GPU-1", "580.1", tmp_path)
     file = next(tmp_path.iterdir())
     key = next(iter(json.loads(file.read_text("utf-8"))))
     file.write_text(damage if not damage.startswith('{"') else json.dumps({key: json.loads(damage)}), "utf-8")
-    assert tried(card, "GPU-1", "580.1", tmp_path) == GOOD
+    assert tried(gpu, "GPU-1", "580.1", tmp_path) == GOOD
 
 
-def test_only_some_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, card: StandInCard) -> None:
+def test_only_some_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> None:
     monkeypatch.setattr(self_test, "find", lambda _: GOOD)
     for number in range(20):
-        tried(card, f"GPU-{number}", "580.1", tmp_path)
+        tried(gpu, f"GPU-{number}", "580.1", tmp_path)
     assert len(json.loads(next(tmp_path.iterdir()).read_text("utf-8"))) == 8
 
 
-def test_the_checks_are_the_same_every_time(card: StandInCard) -> None:
-    with trial.CardTrial(card) as first, trial.CardTrial(card) as second:
+def test_the_checks_are_the_same_every_time(gpu: FakeGpu) -> None:
+    with trial.GpuTrial(gpu) as first, trial.GpuTrial(gpu) as second:
         assert np.array_equal(first.numbers(8), second.numbers(8))
     assert len(CHECKS) == 4
 
 
 @pytest.mark.gpu
-def test_this_machines_card_passes() -> None:
+def test_this_machines_gpu_passes() -> None:
     try:
-        real = CudaCard(Device(0))
+        real = CudaGpu(Device(0))
     except (CudaUnavailableError, CudaError) as error:
         pytest.skip(f"no GPU: {error}")
     try:

@@ -294,7 +294,7 @@ def test_the_whole_catalogue_is_estimated_in_time_and_once() -> None:
     assert all(one.estimate.vram_bytes <= 4 << 30 for one in other)
 
 
-def test_a_budget_beyond_the_card_is_refused() -> None:
+def test_a_budget_beyond_the_gpu_is_refused() -> None:
     with pytest.raises(DeviceMemoryError):
         Estimates(load_catalogue()).all(known_machine(load_profile("pc-low")), 64.0)
 

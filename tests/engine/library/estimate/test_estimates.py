@@ -52,7 +52,7 @@ WIDTH = {"f16": 2.0, "q4_0": 18 / 32}
 
 
 def machine(name: str) -> KnownMachine:
-    if name != "laptop with two cards":
+    if name != "laptop with two GPUs":
         return known_machine(load_profile(name))
     laptop = load_profile("laptop-4060-8gb")
     integrated = GpuInfo(
@@ -66,7 +66,7 @@ MACHINES = {
     "pc-high": "GeForce RTX 4090",
     "pc-low": "GeForce RTX 2080 Ti",
     "rtx-3060-12gb": "GeForce RTX 3060",
-    "laptop with two cards": "GeForce RTX 4060 Laptop GPU",
+    "laptop with two GPUs": "GeForce RTX 4060 Laptop GPU",
     "no-gpu": "",
 }
 
@@ -94,8 +94,8 @@ def test_what_is_said_to_fit_stays_within_the_machine(name: str, shape: str, cod
         assert estimate.predicted_tok_s is None
         assert estimate.ram_bytes > estimate.ram_budget_bytes
         return
-    on_card, in_ram = added_up(found, SHAPES[shape], codec)
-    assert on_card <= estimate.vram_bytes <= estimate.vram_budget_bytes
+    on_gpu, in_ram = added_up(found, SHAPES[shape], codec)
+    assert on_gpu <= estimate.vram_bytes <= estimate.vram_budget_bytes
     assert in_ram <= estimate.ram_bytes <= estimate.ram_budget_bytes
     assert estimate.ram_bytes + memory_plan.RAM_MARGIN_BYTES <= here.profile.ram.free_bytes
     if estimate.fits == "cpu":
@@ -105,14 +105,14 @@ def test_what_is_said_to_fit_stays_within_the_machine(name: str, shape: str, cod
         assert here.gpu.free_bytes is not None
         assert estimate.vram_bytes + MARGIN <= here.gpu.free_bytes
         # what is counted beyond weights, predictors and caches: the context, buffers (of prompts a 48th), padding
-        assert estimate.vram_bytes - on_card <= 0.05 * on_card + estimate.vram_budget_bytes / 48 + GIB
+        assert estimate.vram_bytes - on_gpu <= 0.05 * on_gpu + estimate.vram_budget_bytes / 48 + GIB
     assert estimate.predicted_tok_s is not None
     assert estimate.predicted_tok_s > 0
     assert estimate.short_bytes == 0
 
 
 def added_up(found: Foretold, shape: ModelShape, codec: str) -> tuple[int, int]:
-    """Bytes of weights, predictors, keys and values on the card and in the RAM, by the shape alone."""
+    """Bytes of weights, predictors, keys and values on the GPU and in the RAM, by the shape alone."""
     width, d, f, context = WIDTH[codec], shape.d_model, shape.d_ff, found.estimate.context
     assert found.choice is not None
     matrices = 3 if shape.family in ("llama", "bamboo") else 2
@@ -126,20 +126,20 @@ def added_up(found: Foretold, shape: ModelShape, codec: str) -> tuple[int, int]:
         predictor = 0.999 * 0.08 * (attention + f * neuron + ends / shape.n_layers)
     head, embedding = width * shape.vocab_size * d, width * shape.vocab_size * d
     problem = found.problem
-    on_card = in_ram = 0.0
+    on_gpu = in_ram = 0.0
     for way in found.choice.ways:
         at_home = bool(problem.attention_on_gpu[way])
         hot = min(int(problem.blocks[way]) * problem.block, f)
-        on_card += at_home * (attention + cache + predictor) + hot * neuron
+        on_gpu += at_home * (attention + cache + predictor) + hot * neuron
         in_ram += (not at_home) * (attention + cache + predictor) + (f - hot) * neuron
     if found.choice.head_on_gpu:
-        on_card += head
+        on_gpu += head
         in_ram += embedding
     else:
         in_ram += embedding + head * (not shape.tied_embeddings)
     total = shape.n_layers * (attention + cache + predictor + f * neuron) + embedding + head
-    assert on_card + in_ram == pytest.approx(total, rel=1e-6) or shape.tied_embeddings
-    return int(on_card), int(in_ram)
+    assert on_gpu + in_ram == pytest.approx(total, rel=1e-6) or shape.tied_embeddings
+    return int(on_gpu), int(in_ram)
 
 
 def test_there_are_enough_pairs_and_every_verdict_among_them() -> None:
@@ -217,7 +217,7 @@ def test_what_is_known_of_the_files_counts() -> None:
     sizes = bytes_of(SHAPES["llama-7b"], "q4_0", "gguf")
     larger = scaled(sizes, int(1.2 * sizes.model.total)).model
     assert larger.total == pytest.approx(1.2 * sizes.model.total, rel=0.001)
-    assert larger.card_bytes.neuron[0] > sizes.model.card_bytes.neuron[0]
+    assert larger.gpu_bytes.neuron[0] > sizes.model.gpu_bytes.neuron[0]
     assert scaled(sizes, 10 * sizes.model.total) is sizes  # a senseless figure is not believed
 
 
@@ -356,13 +356,13 @@ def test_rates_that_nobody_measured_are_the_usual_ones() -> None:
     assert any("Not measured" in note for note in estimate_shape(SHAPES["llama-7b"], "q4_0", "gguf", here).notes)
 
 
-def test_an_unknown_card_and_two_cores_have_rates_too() -> None:
+def test_an_unknown_gpu_and_two_cores_have_rates_too() -> None:
     plain = load_profile("pc-low")
-    card = replace(
+    gpu = replace(
         plain.gpus[0], name="GeForce RTX 9999", compute_capability="13.0", bytes_per_s=None, pcie_bytes_per_s=None
     )
     small = replace(plain.cpu, cores=2, threads=2, performance_cores=None, bytes_per_s=None)
-    here = known_machine(replace(plain, cpu=small, gpus=(card,)))
+    here = known_machine(replace(plain, cpu=small, gpus=(gpu,)))
     assert here.profile.cpu.bytes_per_s == pytest.approx(15e9)
     found = estimate_shape(SHAPES["llama-7b"], "q4_0", "gguf", here)
     assert found.predicted_tok_s is not None

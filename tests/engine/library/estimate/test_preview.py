@@ -72,7 +72,7 @@ def test_it_is_what_the_solver_says_at_loading(name: str, budget: float | None) 
         assert found.gpu_neuron_load == pytest.approx(placement.gpu_neuron_load, abs=0.05)
 
 
-def test_more_of_the_card_is_never_slower() -> None:
+def test_more_of_the_gpu_is_never_slower() -> None:
     previews, known = Previews(), machine("pc-low")
     found = [previews.preview(starter_model(), known, 0.47 + 0.005 * i) for i in range(12)]
     rates = [one.predicted_tok_s or 0 for one in found]
@@ -95,7 +95,7 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
     known, previews = known_machine(a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6)), Previews()
     assert known.gpu is not None
     monkeypatch.setattr(solving, "probe", lambda: known.profile)
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     opened = open_model(path)
     everything = solve_model(opened, EngineConfig(context=64, threads=known.threads)).placement.vram_bytes
     budget = (everything - 20_000) / GIB  # some neurons stay in the RAM

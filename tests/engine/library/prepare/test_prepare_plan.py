@@ -78,7 +78,7 @@ def predict(path: Path, signed: bool) -> None:
 # ------------------------------------------------------------------ which steps
 
 
-def test_without_a_card_counting_pays_nothing(gguf: Path, tmp_path: Path) -> None:
+def test_without_a_gpu_counting_pays_nothing(gguf: Path, tmp_path: Path) -> None:
     plan = seen(gguf, reference(slow_machine(tmp_path / "hw.json"))).plan
     assert stages(plan) == ["convert", "train", "solve"]
     assert plan.now_tok_s is not None and plan.then_tok_s is not None  # noqa: PT018 - for the type checker
@@ -91,12 +91,12 @@ def test_without_a_card_counting_pays_nothing(gguf: Path, tmp_path: Path) -> Non
     assert from_json(PreparePlan, json.loads(json.dumps(to_json(plan))), "plan") == plan
 
 
-def test_with_a_card_that_holds_a_part_all_pay(gguf: Path, tmp_path: Path) -> None:
-    hardware = slow_machine(tmp_path / "hw.json", card=True)
+def test_with_a_gpu_that_holds_a_part_all_pay(gguf: Path, tmp_path: Path) -> None:
+    hardware = slow_machine(tmp_path / "hw.json", gpu=True)
     half = seen(gguf, reference(hardware)).gains.needed_vram(0.5)
     found = seen(gguf, reference(hardware, vram_budget_gib=half))
     assert stages(found.plan) == ["convert", "profile", "train", "solve"]
-    assert found.plan.steps[-1].why == "Decides what lies on the graphics card."
+    assert found.plan.steps[-1].why == "Decides what lies on the GPU."
     rates = [found.gains.tok_s(ways) for ways in (Ways(), Ways(True), Ways(True, True), Ways(True, True, True))]
     assert rates == sorted(rates)  # type: ignore[type-var]  # it fits in all of them
 
@@ -128,7 +128,7 @@ def test_predictors_of_signs_serve_until_others_are_trained(own_bundle: Path, tm
 @pytest.mark.parametrize("activation", ["silu", "gelu"])
 def test_of_a_dense_model_nothing_but_the_placement(activation: str, tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "m", activation=activation)
-    found = outlook(installed(model), engine=reference(slow_machine(tmp_path / "hw.json", card=True)))
+    found = outlook(installed(model), engine=reference(slow_machine(tmp_path / "hw.json", gpu=True)))
     assert stages(found.plan) == ["solve"]
     assert found.plan.now_tok_s == found.plan.then_tok_s
     assert what_is_missing(found.opened) == ""
@@ -190,8 +190,8 @@ def test_the_codec_of_a_bundle_keeps_what_the_source_has(tmp_path: Path, gguf: P
     assert kept_codec(open_model(gguf)) == "q8_0"
 
 
-def test_a_card_counts_as_though_no_chat_were_on_it(gguf: Path, tmp_path: Path) -> None:
-    hardware = Path(slow_machine(tmp_path / "hw.json", card=True))
+def test_a_gpu_counts_as_though_no_chat_were_on_it(gguf: Path, tmp_path: Path) -> None:
+    hardware = Path(slow_machine(tmp_path / "hw.json", gpu=True))
     empty = seen(gguf, reference(str(hardware))).plan
     text = hardware.read_text("utf-8")
     hardware.write_text(text.replace('"free_bytes": 11339300864', '"free_bytes": 300000000'), "utf-8")
@@ -249,10 +249,10 @@ def test_experts_need_no_predictors(tmp_path: Path) -> None:
     assert not Gains(opened, reference(slow_machine(tmp_path / "hw.json"))).missing.train
 
 
-def test_the_processor_counts_while_a_chat_fills_the_card(tmp_path: Path) -> None:
+def test_the_processor_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:
     from engine.machine.measured_hardware import load_profile
 
-    machine = load_profile(slow_machine(tmp_path / "hw.json", card=True))
+    machine = load_profile(slow_machine(tmp_path / "hw.json", gpu=True))
     full = replace(machine, gpus=(replace(machine.gpus[0], free_bytes=1 << 30),))
     assert prepare_plan.offline_device(machine, EngineConfig()) == "auto"
     assert prepare_plan.offline_device(full, EngineConfig()) == "cpu"

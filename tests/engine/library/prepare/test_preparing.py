@@ -91,8 +91,8 @@ def shelf(gguf: Path, tmp_path: Path) -> OneModel:
 
 @pytest.fixture
 def everything(gguf: Path, tmp_path: Path) -> EngineConfig:
-    """A machine on which every stage pays: its card holds half of the model."""
-    hardware = slow_machine(tmp_path / "hw.json", card=True)
+    """A machine on which every stage pays: its GPU holds half of the model."""
+    hardware = slow_machine(tmp_path / "hw.json", gpu=True)
     half = Gains(open_model(gguf, "relu"), reference(hardware), RARELY).needed_vram(0.5)
     return reference(hardware, vram_budget_gib=half)
 

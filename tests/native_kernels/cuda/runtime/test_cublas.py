@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_card import CardArrays, entered_device
+from arrays_on_gpu import GpuArrays, entered_device
 from numpy.typing import NDArray
 from stand_in_library import NOT_SUPPORTED, Library, LibraryOps, opened
 
 from native_kernels.cuda import cublas_trial
-from native_kernels.cuda.card import CardMatrix
 from native_kernels.cuda.cublas_trial import use_library
-from native_kernels.cuda.prefill_ops import CardPrefillOps, HostRows, RoundedRows, Rows, Tile
+from native_kernels.cuda.gpu import GpuMatrix
+from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime import cublas
 from native_kernels.cuda.runtime.cublas import Cublas, LibraryUnavailableError, Shape, alignment, find, torch_has_begun
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Stream
@@ -110,8 +110,8 @@ def test_what_it_takes_is_given_back(ops: LibraryOps) -> None:
     made = opened(ops, library)
     assert made.version == 130002
     ((address, taken),) = ops.device.driver.memory.items()  # type: ignore[attr-defined]
-    assert cublas.CARD_BYTES > taken.nbytes >= cublas.WORKSPACE_BYTES
-    arrays = CardArrays(ops.device)
+    assert cublas.GPU_BYTES > taken.nbytes >= cublas.WORKSPACE_BYTES
+    arrays = GpuArrays(ops.device)
     out = arrays.put(np.zeros(64 * 8, np.float32))
     shape = Shape(64, 8, 16, False, False, 16, 16, 8, (16, 16, 4))
     x, w = (arrays.put(np.ones((n, 16), np.float16)) for n in (64, 8))
@@ -171,7 +171,7 @@ def test_one_that_is_not_faster_is_not_used(ops: LibraryOps, monkeypatch: pytest
     assert use_library(ops, lambda ops: opened(ops, Library()), is_forced=True)[0]
 
 
-def test_whether_torch_computes_on_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_torch_computes_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert not torch_has_begun()
     for begun in (True, False):
@@ -199,7 +199,7 @@ def test_what_was_timed_before_counts(ops: LibraryOps, monkeypatch: pytest.Monke
 
 
 def test_one_for_which_there_is_no_room_is_not_used(ops: LibraryOps) -> None:
-    def full(ops: CardPrefillOps) -> Cublas:
+    def full(ops: GpuPrefillOps) -> Cublas:
         raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
 
     is_used, words = use_library(ops, full)
@@ -207,8 +207,8 @@ def test_one_for_which_there_is_no_room_is_not_used(ops: LibraryOps) -> None:
     assert "CUDA_ERROR_OUT_OF_MEMORY" in words
 
 
-def test_other_failures_of_the_card_are_the_cards(ops: LibraryOps) -> None:
-    def broken(ops: CardPrefillOps) -> Cublas:
+def test_other_failures_of_the_gpu_are_the_gpus(ops: LibraryOps) -> None:
+    def broken(ops: GpuPrefillOps) -> Cublas:
         raise CudaError("cuMemAlloc_v2", 700, "CUDA_ERROR_ILLEGAL_ADDRESS")
 
     with pytest.raises(CudaError):
@@ -221,7 +221,7 @@ def test_one_that_multiplies_wrongly_is_not_used(ops: LibraryOps) -> None:
     library.wrong = True
     is_used, words = use_library(ops, lambda ops: opened(ops, library))
     assert not is_used
-    assert words.endswith(": it multiplies wrongly on this card.")
+    assert words.endswith(": it multiplies wrongly on this GPU.")
     assert not library.made
 
 
@@ -248,7 +248,7 @@ def test_the_trial_asks_for_all_kinds_of_products(ops: LibraryOps) -> None:
         "Prompts are multiplied by cuBLAS 13.0.2, which came with PyTorch: it takes 83% of our own kernels' time."
     )
     assert [one[1:] for one in library.products] == [(n, left) for n in (1, 2, 1) for left in (0, 124)]
-    arrays = CardArrays(ops.device)
+    arrays = GpuArrays(ops.device)
     for prepare in (ops.gather_nothing, lambda: ops.gather([HostRows(0, 16, 16, 0, 16)], 0, 1), ops.gather_nothing):
         prepare()
         _products(ops, arrays, 64, 24, 40, seed=1)
@@ -258,7 +258,7 @@ def test_the_trial_asks_for_all_kinds_of_products(ops: LibraryOps) -> None:
 
 def test_one_that_fails_later_leaves_the_products_right(ops: LibraryOps) -> None:
     """What was prepared for it in the rows that are added to is taken back."""
-    arrays, library = CardArrays(ops.device), Library()
+    arrays, library = GpuArrays(ops.device), Library()
     assert use_library(ops, lambda ops: opened(ops, library))[0]
     library.answers["cublasLtMatmul"] = NOT_SUPPORTED
     wanted, found = (_products(ops, arrays, 70, 24, 40, seed=5)[2] for _ in range(2))
@@ -271,7 +271,7 @@ def test_one_that_fails_later_leaves_the_products_right(ops: LibraryOps) -> None
 
 
 def test_few_positions_are_not_its_business(ops: LibraryOps) -> None:
-    arrays, library = CardArrays(ops.device), Library()
+    arrays, library = GpuArrays(ops.device), Library()
     assert use_library(ops, lambda ops: opened(ops, library))[0]
     asked = len(library.calls)
     _products(ops, arrays, cublas.LEAST_POSITIONS - 1, 24, 40, seed=1)
@@ -283,7 +283,7 @@ def test_few_positions_are_not_its_business(ops: LibraryOps) -> None:
 
 
 def _products(
-    ops: CardPrefillOps, arrays: CardArrays, n_tokens: int, n_out: int, depth: int, seed: int, backwards: bool = False
+    ops: GpuPrefillOps, arrays: GpuArrays, n_tokens: int, n_out: int, depth: int, seed: int, backwards: bool = False
 ) -> list[NDArray[Any]]:
     """What all operators leave: plain with a bias, two, added to by rows, by columns and turned."""
     rng = np.random.default_rng(seed)
@@ -298,7 +298,7 @@ def _products(
     hidden = RoundedRows(halves(n_tokens, hidden_step), hidden_step, x.factors)
     bias = arrays.put(rng.standard_normal(2 * n_out).astype(np.float32))
     both = halves(2, n_out, half_step)
-    first, second = (CardMatrix(n_out, depth, "f16", (both + 2 * i * n_out * half_step,)) for i in (0, 1))
+    first, second = (GpuMatrix(n_out, depth, "f16", (both + 2 * i * n_out * half_step,)) for i in (0, 1))
     pair = (second, first) if backwards else (first, second)
     tile = Tile(0, 0)
 
@@ -340,7 +340,7 @@ def _alike(found: list[NDArray[Any]], wanted: list[NDArray[Any]], depth: int) ->
 def test_products_are_those_of_the_kernels_here(
     ops: LibraryOps, n_tokens: int, n_out: int, depth: int, backwards: bool
 ) -> None:
-    arrays, library = CardArrays(ops.device), Library()
+    arrays, library = GpuArrays(ops.device), Library()
     wanted = _products(ops, arrays, n_tokens, n_out, depth, 3, backwards)
     ops.library = ops.by_library(opened(ops, library))
     ops.launched.clear()
@@ -354,14 +354,14 @@ def test_products_are_those_of_the_kernels_here(
     arrays.close()
 
 
-# ------------------------------------------------------------------ on a card
+# ------------------------------------------------------------------ on a GPU
 
 
 @pytest.fixture(scope="module")
-def card() -> Iterator[tuple[CardPrefillOps, CardArrays]]:
+def gpu() -> Iterator[tuple[GpuPrefillOps, GpuArrays]]:
     device = entered_device()
-    arrays, copies = CardArrays(device), Stream(device)
-    ops = CardPrefillOps(device, arrays.stream, copies)
+    arrays, copies = GpuArrays(device), Stream(device)
+    ops = GpuPrefillOps(device, arrays.stream, copies)
     is_used, why = use_library(ops, is_forced=True)
     if not is_used:
         pytest.skip(why)
@@ -377,10 +377,10 @@ def card() -> Iterator[tuple[CardPrefillOps, CardArrays]]:
     ("n_tokens", "n_out", "depth"),
     [(64, 8, 24), (65, 129, 77), (100, 1025, 333), (512, 640, 1000), (300, 2048, 4096), (512, 4096, 2048)],
 )
-def test_a_cards_products_are_those_of_the_kernels_here(
-    card: tuple[CardPrefillOps, CardArrays], n_tokens: int, n_out: int, depth: int, backwards: bool
+def test_a_gpus_products_are_those_of_the_kernels_here(
+    gpu: tuple[GpuPrefillOps, GpuArrays], n_tokens: int, n_out: int, depth: int, backwards: bool
 ) -> None:
-    ops, arrays = card
+    ops, arrays = gpu
     library, ops.library = ops.library, None
     wanted = _products(ops, arrays, n_tokens, n_out, depth, 3, backwards)
     ops.library = library
@@ -393,8 +393,8 @@ def test_a_cards_products_are_those_of_the_kernels_here(
 
 
 @pytest.mark.gpu
-def test_a_card_leaves_multiprocessors_to_others(card: tuple[CardPrefillOps, CardArrays]) -> None:
-    ops, arrays = card
+def test_a_gpu_leaves_multiprocessors_to_others(gpu: tuple[GpuPrefillOps, GpuArrays]) -> None:
+    ops, arrays = gpu
     assert ops.library is not None
     wanted = _products(ops, arrays, 512, 1024, 512, 4)
     ops.library.spare(8)

@@ -1,4 +1,4 @@
-"""The driver's calls against a stand-in: checked, given back, in order. On a card: memory, graphs and events."""
+"""The driver's calls against a stand-in: checked, given back, in order. On a GPU: memory, graphs and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from native_kernels.cuda.runtime import driver as cuda
-from native_kernels.cuda.runtime import memory as card_memory
+from native_kernels.cuda.runtime import memory as gpu_memory
 from native_kernels.cuda.runtime.driver import (
     CudaError,
     CudaOutOfMemoryError,
@@ -90,7 +90,7 @@ def test_a_code_without_a_name_is_still_told(library: StandIn) -> None:
         Driver(library)
 
 
-def test_a_full_card_has_an_error_of_its_own(library: StandIn, stand_in: Device) -> None:
+def test_a_full_gpu_has_an_error_of_its_own(library: StandIn, stand_in: Device) -> None:
     library.answers["cuMemAlloc_v2"] = cuda.OUT_OF_MEMORY
     with pytest.raises(CudaOutOfMemoryError, match="cuMemAlloc_v2"):
         DeviceMemory(stand_in, 1 << 40)
@@ -141,7 +141,7 @@ def device_pointer(out: Any, host: Any, flags: int) -> int:
 def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
     library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_memory, "MANY_BYTES", 1 << 20)
+    monkeypatch.setattr(gpu_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
     memory = PinnedMemory(stand_in, (5 << 20) + 12)
     assert library.calls == ["cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"]
@@ -160,7 +160,7 @@ def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
 def test_where_memory_cannot_be_pinned_afterwards_the_driver_gives_it(
     library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(card_memory, "MANY_BYTES", 1 << 20)
+    monkeypatch.setattr(gpu_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostRegister_v2"] = 999
     library.answers["cuMemHostAlloc"] = lambda out, *_: setattr(out._obj, "value", 7 << 20) or 0
     PinnedMemory(stand_in, 1 << 20).free()
@@ -208,9 +208,7 @@ def test_an_urgent_stream_asks_for_the_highest_priority(library: StandIn, stand_
     assert asked[0] < -5  # the driver takes the nearest of its own
 
 
-def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_card_last(
-    library: StandIn, stand_in: Device
-) -> None:
+def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_gpu_last(library: StandIn, stand_in: Device) -> None:
     other = Device(0, stand_in.driver)
     other.enter()
     other.hold()
@@ -276,12 +274,12 @@ def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Devic
     assert stand_in.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-# ------------------------------------------------------------------ on a card
+# ------------------------------------------------------------------ on a GPU
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("n_bytes", [1 << 20, card_memory.MANY_BYTES + 4096])
-def test_bytes_come_back_from_the_card(device: Device, n_bytes: int) -> None:
+@pytest.mark.parametrize("n_bytes", [1 << 20, gpu_memory.MANY_BYTES + 4096])
+def test_bytes_come_back_from_the_gpu(device: Device, n_bytes: int) -> None:
     host, memory, stream = PinnedMemory(device, n_bytes), DeviceMemory(device, n_bytes), Stream(device)
     values = host.as_array(np.uint8, n_bytes)
     values[:] = np.arange(n_bytes) % 251
@@ -322,7 +320,7 @@ def test_a_graph_does_again_what_was_captured(device: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_more_than_the_card_has_is_out_of_memory(device: Device) -> None:
+def test_more_than_the_gpu_has_is_out_of_memory(device: Device) -> None:
     with pytest.raises(CudaOutOfMemoryError):
         DeviceMemory(device, 1 << 46)
     DeviceMemory(device, 1 << 20).free()

@@ -54,14 +54,14 @@ def test_each_waits_only_for_the_one_before_it() -> None:
         ring.send(buffer, 100)
         assert told[1:] == [
             ("cuStreamWaitEvent", (copy.handle, buffer.used.handle)),
-            ("cuMemcpyHtoDAsync_v2", buffer.card.address),
+            ("cuMemcpyHtoDAsync_v2", buffer.gpu.address),
             ("cuEventRecord", buffer.copied.handle),
         ]
         ring.use(buffer)
         assert told[4:] == [("cuStreamWaitEvent", (compute.handle, buffer.copied.handle))]
         ring.release(buffer)
         assert told[5:] == [("cuEventRecord", buffer.used.handle)]
-        assert (at(buffer.card.address, np.uint8, 100) == i).all()
+        assert (at(buffer.gpu.address, np.uint8, 100) == i).all()
         used.append(buffer)
     assert used[0] is used[2] is used[4]
     assert used[1] is used[3]
@@ -82,11 +82,11 @@ def test_what_else_fills_a_buffer_comes_between_its_bytes_and_their_mark() -> No
     ring.send(buffer, 100, 60, lambda: told.append(("rows", None)))
     assert told == [
         ("cuStreamWaitEvent", (copy.handle, buffer.used.handle)),
-        ("cuMemcpyHtoDAsync_v2", buffer.card.address + 60),
+        ("cuMemcpyHtoDAsync_v2", buffer.gpu.address + 60),
         ("rows", None),
         ("cuEventRecord", buffer.copied.handle),
     ]
-    assert at(buffer.card.address, np.uint8, 101).tolist() == 60 * [0xFF] + 40 * [7] + [0xFF]
+    assert at(buffer.gpu.address, np.uint8, 101).tolist() == 60 * [0xFF] + 40 * [7] + [0xFF]
     ring.close()
 
 
@@ -106,7 +106,7 @@ def test_where_nothing_can_be_pinned_nothing_is_kept() -> None:
 
 
 @pytest.mark.gpu
-def test_bytes_arrive_in_order_on_a_card(device: Device) -> None:
+def test_bytes_arrive_in_order_on_a_gpu(device: Device) -> None:
     assert driver().n_devices
     compute, copy = Stream(device), Stream(device)
     ring = UploadRing(device, compute, copy, 1 << 20)
@@ -117,7 +117,7 @@ def test_bytes_arrive_in_order_on_a_card(device: Device) -> None:
         buffer.host.as_array(np.int64, 1 << 17)[:] = i
         ring.send(buffer, 1 << 20)
         ring.use(buffer)
-        compute.download(out[i:].ctypes.data, buffer.card.address + (1 << 20) - 8, 8)
+        compute.download(out[i:].ctypes.data, buffer.gpu.address + (1 << 20) - 8, 8)
         ring.release(buffer)
     compute.synchronize()
     assert out.tolist() == list(range(40))

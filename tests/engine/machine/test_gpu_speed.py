@@ -1,4 +1,4 @@
-"""Measuring cards: the figures land in the profile, and a card that fails keeps the reason. The card is a stand-in."""
+"""Measuring GPUs: the figures land in the profile, and a GPU that fails keeps the reason. The GPU is a stand-in."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from recorded_machine import RecordedMachine
 
-from engine.machine.card_speed import measure_cards
+from engine.machine.gpu_speed import measure_gpus
 from engine.machine.hardware import HardwareProfile, probe
 from native_kernels.cuda import measure
-from native_kernels.cuda.measure import CardSpeed
+from native_kernels.cuda.measure import GpuSpeed
 from native_kernels.cuda.runtime import driver
 
 
-class Card:
-    """Stands for Device: has the recorded card's UUID and counts how often its context was entered and left."""
+class Gpu:
+    """Stands for Device: has the recorded GPU's UUID and counts how often its context was entered and left."""
 
     uuid = ""
     entered = closed = 0
@@ -27,45 +27,45 @@ class Card:
         self.number = number
 
     def enter(self) -> None:
-        Card.entered += 1
+        Gpu.entered += 1
 
     def close(self) -> None:
-        Card.closed += 1
+        Gpu.closed += 1
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedMachine:
     recorded = RecordedMachine("rtx_4090", tmp_path / "root")
-    Card.uuid = probe(**recorded.keywords()).gpus[0].uuid or ""
-    Card.entered = Card.closed = 0
+    Gpu.uuid = probe(**recorded.keywords()).gpus[0].uuid or ""
+    Gpu.entered = Gpu.closed = 0
     monkeypatch.setattr(driver, "driver", lambda: SimpleNamespace(n_devices=1))
-    monkeypatch.setattr(driver, "Device", Card)
-    monkeypatch.setattr(measure, "measure_card", lambda card, **asked: CardSpeed(9e11, 25e9, 2e-5, 2e10, 0.8))
+    monkeypatch.setattr(driver, "Device", Gpu)
+    monkeypatch.setattr(measure, "measure_gpu", lambda gpu, **asked: GpuSpeed(9e11, 25e9, 2e-5, 2e10, 0.8))
     return recorded
 
 
 def measured(machine: RecordedMachine) -> HardwareProfile:
-    return measure_cards(probe(**machine.keywords()), nvml=machine.nvml)
+    return measure_gpus(probe(**machine.keywords()), nvml=machine.nvml)
 
 
 def test_figures_land_in_the_profile(machine: RecordedMachine) -> None:
     profile = measured(machine)
-    card, integrated = profile.gpus
-    assert (card.bytes_per_s, card.pcie_bytes_per_s, card.context_bytes) == (9e11, 25e9, 0)
-    assert (card.reach_bytes_per_s, card.beside_share) == (2e10, 0.8)
+    gpu, integrated = profile.gpus
+    assert (gpu.bytes_per_s, gpu.pcie_bytes_per_s, gpu.context_bytes) == (9e11, 25e9, 0)
+    assert (gpu.reach_bytes_per_s, gpu.beside_share) == (2e10, 0.8)
     assert (profile.sync_s, profile.gpu_reasons) == (2e-5, ())
     assert integrated.bytes_per_s is None
-    assert (Card.entered, Card.closed) == (1, 1)
+    assert (Gpu.entered, Gpu.closed) == (1, 1)
     assert machine.nvml.open == 0
 
 
 def test_what_the_context_takes_is_seen_by_nvml(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = machine.nvml.answers["devices"][0]["nvmlDeviceGetMemoryInfo"]
 
-    def enter(card: Card) -> None:
+    def enter(gpu: Gpu) -> None:
         memory["used"] += 300 << 20
 
-    monkeypatch.setattr(Card, "enter", enter)
+    monkeypatch.setattr(Gpu, "enter", enter)
     assert measured(machine).gpus[0].context_bytes == 300 << 20
 
 
@@ -74,35 +74,35 @@ def test_what_the_context_takes_is_seen_by_nvml(machine: RecordedMachine, monkey
     [
         (driver.CudaError("cuInit", 803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), "SYSTEM_DRIVER_MISMATCH"),
         (driver.CudaUnavailableError("no NVIDIA driver is installed"), "no NVIDIA driver"),
-        (measure.ExchangeError("an exchange with the card failed"), "an exchange with the card failed"),
+        (measure.ExchangeError("an exchange with the GPU failed"), "an exchange with the GPU failed"),
     ],
 )
-def test_a_card_that_fails_is_not_usable_and_says_why(
+def test_a_gpu_that_fails_is_not_usable_and_says_why(
     machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch, failure: Exception, words: str
 ) -> None:
-    def fail(card: Any, **asked: int) -> CardSpeed:
+    def fail(gpu: Any, **asked: int) -> GpuSpeed:
         raise failure
 
-    monkeypatch.setattr(measure, "measure_card", fail)
+    monkeypatch.setattr(measure, "measure_gpu", fail)
     profile = measured(machine)
     assert not profile.gpus[0].usable
     assert words in profile.gpus[0].reasons[-1]
     assert any(words in reason for reason in profile.gpu_reasons)
-    assert Card.closed == Card.entered
+    assert Gpu.closed == Gpu.entered
 
 
-def test_a_card_that_cuda_does_not_see_is_told(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Card, "uuid", "GPU-another")
-    assert "CUDA does not see this card" in measured(machine).gpus[0].reasons
+def test_a_gpu_that_cuda_does_not_see_is_told(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gpu, "uuid", "GPU-another")
+    assert "CUDA does not see this GPU" in measured(machine).gpus[0].reasons
 
 
-def test_without_a_usable_card_nothing_is_loaded(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "driver", lambda: pytest.fail("there is no card to measure"))
+def test_without_a_usable_gpu_nothing_is_loaded(machine: RecordedMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "driver", lambda: pytest.fail("there is no GPU to measure"))
     profile = probe(**machine.keywords())
     without = replace(profile, gpus=tuple(replace(gpu, usable=False) for gpu in profile.gpus))
-    assert measure_cards(without, nvml=machine.nvml) == without
+    assert measure_gpus(without, nvml=machine.nvml) == without
 
 
-def test_a_machine_without_cards_stays_as_it_is(machine: RecordedMachine) -> None:
+def test_a_machine_without_gpus_stays_as_it_is(machine: RecordedMachine) -> None:
     profile = replace(probe(**machine.keywords()), gpus=(), gpu_reasons=("no NVIDIA driver is installed",))
-    assert measure_cards(profile, nvml=machine.nvml) == profile
+    assert measure_gpus(profile, nvml=machine.nvml) == profile

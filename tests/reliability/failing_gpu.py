@@ -1,18 +1,18 @@
-"""A stand-in card that fails at a call that is chosen by its number, as cards do: full, full for a moment, or lost."""
+"""A stand-in GPU that fails at a call that is chosen by its number, as GPUs do: full, full for a moment, or lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-from stand_in_card import StandInCard, StandInMemory, StandInWork
+from fake_gpu import FakeGpu, StandInMemory, StandInWork
 
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
 Failure = Literal["full", "full once", "lost", "late loss"]
 
 
-class FailingCard(StandInCard):
+class FailingGpu(FakeGpu):
     """Works until so many calls were made. n_calls: so far.
 
     full: from then on there is no memory, once: for one call; lost: every call fails from then on. late loss: what was

@@ -1,4 +1,4 @@
-"""Rows as files hold them, of every codec that cards read, and in NumPy what a card makes of them: its planes, and the
+"""Rows as files hold them, of every codec that GPUs read, and in NumPy what a GPU makes of them: its planes, and the
 numbers that it reads from those planes, unit by unit as weights.cuh does."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from native_kernels import lane_packing
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.codecs.copies import copy_groups
 from native_kernels.copies import pack_copy
-from native_kernels.cuda.layouts import COPIES, card_codec, plane_row_bytes
+from native_kernels.cuda.layouts import COPIES, gpu_codec, plane_row_bytes
 
 U8 = NDArray[np.uint8]
 F32 = NDArray[np.float32]
@@ -42,7 +42,7 @@ def some_rows(codec: str, n_rows: int, n_cols: int, seed: int = 0) -> U8:
         scales = rng.uniform(0.1, 0.3, (n_rows, copy_groups(n_cols))).astype(np.float16)
         return pack_copy(codes, scales, bits).data
     if codec.endswith(".lanes"):
-        plain = card_codec(codec)
+        plain = gpu_codec(codec)
         blocks = some_rows(plain, n_rows, columns_for(plain, n_cols), seed)
         return lane_packing.pack_rows(plain, blocks.reshape(n_rows, -1, _HALVES[plain][0]))
     if codec in _HALVES:
@@ -61,8 +61,8 @@ def decoded(codec: str, rows: U8, n_cols: int) -> F32:
 
 
 def planes_of(codec: str, rows: U8, n_cols: int) -> list[U8]:
-    """What a card keeps of such rows: of each plane u8 [n_rows, row bytes], filled up with 0."""
-    target = card_codec(codec)
+    """What a GPU keeps of such rows: of each plane u8 [n_rows, row bytes], filled up with 0."""
+    target = gpu_codec(codec)
     if target != codec:
         rows = lane_packing.unpack_rows(target, rows).reshape(len(rows), -1)
     parts = [rows]

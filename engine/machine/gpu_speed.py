@@ -1,6 +1,6 @@
-"""Measures the graphics cards of this machine with CUDA: memory, bus, exchange, and what a context takes.
+"""Measures the GPUs of this machine with CUDA: memory, bus, exchange, and what a context takes.
 
-What cards there are is engine/machine/graphics.py's to know. A card that cannot be measured keeps its reason.
+What GPUs there are is engine/machine/graphics.py's to know. A GPU that cannot be measured keeps its reason.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, default_threads
 log = logging.getLogger(__name__)
 
 
-def measure_cards(profile: HardwareProfile, threads: int | None = None, nvml: Any = None) -> HardwareProfile:
-    """The profile with the figures of every usable card; `sync_s` is that of the card that would be chosen.
+def measure_gpus(profile: HardwareProfile, threads: int | None = None, nvml: Any = None) -> HardwareProfile:
+    """The profile with the figures of every usable GPU; `sync_s` is that of the GPU that would be chosen.
 
-    threads: of the processor that read memory beside a card; None: as many as default_threads says.
+    threads: of the processor that read memory beside a GPU; None: as many as default_threads says.
 
-    A card that fails at it is no longer usable, and the failure is its reason.
-    Cost: about 3 s a card, the context and the first compilation included; all of it is given back.
+    A GPU that fails at it is no longer usable, and the failure is its reason.
+    Cost: about 3 s a GPU, the context and the first compilation included; all of it is given back.
     """
     chosen, _ = choose_gpu(profile)
     gpus, sync_s = [], profile.sync_s
@@ -41,19 +41,19 @@ def measure_cards(profile: HardwareProfile, threads: int | None = None, nvml: An
 
 
 def _measure(gpu: GpuInfo, threads: int, ram_bytes: int, nvml: Any) -> tuple[GpuInfo, float | None]:
-    from native_kernels.cuda.measure import ExchangeError, measure_card
+    from native_kernels.cuda.measure import ExchangeError, measure_gpu
     from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
     from native_kernels.cuda.runtime.modules import NoMachineCodeError
 
     try:
         device = next((one for one in map(Device, range(driver().n_devices)) if one.uuid == gpu.uuid), None)
         if device is None:
-            return _unusable(gpu, "CUDA does not see this card"), None
+            return _unusable(gpu, "CUDA does not see this GPU"), None
         before = used_bytes(gpu.index, nvml)
         device.enter()
         try:
             after = used_bytes(gpu.index, nvml)
-            speed = measure_card(device, threads=threads, ram_bytes=ram_bytes)
+            speed = measure_gpu(device, threads=threads, ram_bytes=ram_bytes)
         finally:
             device.close()
     except (CudaError, CudaUnavailableError, NoMachineCodeError, ExchangeError) as error:

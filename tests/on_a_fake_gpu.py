@@ -1,4 +1,4 @@
-"""Models loaded onto the tests' card of NumPy, as LoadedModel.load does it on a machine with a card."""
+"""Models loaded onto the tests' GPU of NumPy, as LoadedModel.load does it on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_gpu import FakeGpu
 from placement_cases import a_profile
-from stand_in_card import StandInCard
 
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test
@@ -19,20 +19,20 @@ GIB = 1 << 30
 
 
 class StandInMachine:
-    """A machine whose processor is so slow that everything belongs on the card. cards: those that were opened."""
+    """A machine whose processor is so slow that everything belongs on the GPU. GPUs: those that were opened."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.cards: list[StandInCard] = []
-        self.make: Callable[[], StandInCard] = StandInCard
+        self.gpus: list[FakeGpu] = []
+        self.make: Callable[[], FakeGpu] = FakeGpu
         self._file = folder / "slow.json"
         a_profile(vram=4 * GIB, cpu_gb_s=1e-3, exchange_s=1e-6).save(self._file)
-        patch.setattr(choice, "open_card", self._open)
-        patch.setattr(self_test, "tried", lambda *card: self_test.Findings(captures=True))
+        patch.setattr(choice, "open_gpu", self._open)
+        patch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(captures=True))
 
     def load(self, model: Path, **changes: Any) -> LoadedModel:
         values: dict[str, Any] = {"device": "cuda", "threads": 1, "hardware_file": str(self._file), **changes}
         return LoadedModel.load(model, EngineConfig(**values))
 
-    def _open(self, gpu: GpuInfo) -> StandInCard:
-        self.cards.append(self.make())
-        return self.cards[-1]
+    def _open(self, info: GpuInfo) -> FakeGpu:
+        self.gpus.append(self.make())
+        return self.gpus[-1]

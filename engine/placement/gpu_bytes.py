@@ -1,4 +1,4 @@
-"""What a model's parts take on a graphics card, where rows are padded and everything begins on 256 bytes.
+"""What a model's parts take on a GPU, where rows are padded and everything begins on 256 bytes.
 
 It counts from shapes and codecs; engine/gpu/weights/loading.py lays the same out in the same sizes.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from engine.config import KvCodec, ModelConfig
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
-from native_kernels.cuda.layouts import CARD_CODECS, card_codec, n_card_bytes, plane_row_bytes
+from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
 
 I64 = NDArray[np.int64]
 
@@ -27,11 +27,11 @@ _SLOT_BYTES = 8  # which neuron lies in it, and how often it fired
 
 
 @dataclass(frozen=True, eq=False)
-class CardBytes:
-    """Bytes of a model's parts on a card.
+class GpuBytes:
+    """Bytes of a model's parts on a GPU.
 
     attention, neuron, block: i64 [L], of a layer beside its neurons, of one neuron in a slot, and of a layer's hot
-    neurons beside their slots. possible: [L], whether cards have kernels for all of the layer; head_possible likewise.
+    neurons beside their slots. possible: [L], whether GPUs have kernels for all of the layer; head_possible likewise.
     """
 
     attention: I64
@@ -42,7 +42,7 @@ class CardBytes:
     head_possible: bool
 
     @classmethod
-    def of(cls, opened: OpenedModel, hold: Literal["f32", "f16", "mapped"], down_is_row_wise: bool) -> CardBytes:
+    def of(cls, opened: OpenedModel, hold: Literal["f32", "f16", "mapped"], down_is_row_wise: bool) -> GpuBytes:
         """Those of a model whose matrices are held so: in their files' codecs, or in one of two widths."""
         config = opened.config
         attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
@@ -51,14 +51,14 @@ class CardBytes:
         for tensor in opened.plan:
             layer, dot, name = tensor.name.partition(".")
             tiled = TiledTensor.of(opened, tensor)
-            codec = "f32" if tensor.is_vector else hold if hold != "mapped" else card_codec(tiled.codec)
+            codec = "f32" if tensor.is_vector else hold if hold != "mapped" else gpu_codec(tiled.codec)
             if not dot:
                 if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
-                    head_possible &= codec in CARD_CODECS
+                    head_possible &= codec in GPU_CODECS
                     head += _bytes(codec, tiled.n_rows, tiled.n_cols)
                 continue
             index = int(layer)
-            possible[index] &= codec in CARD_CODECS and ".experts." not in tensor.name
+            possible[index] &= codec in GPU_CODECS and ".experts." not in tensor.name
             if not possible[index]:
                 continue
             if name not in _OF_NEURONS:
@@ -66,7 +66,7 @@ class CardBytes:
             elif tensor.is_vector:
                 neuron[index] += 4
             elif name == "down_t" and down_is_row_wise:
-                neuron[index] += -(-n_card_bytes(codec, tiled.n_cols, tiled.n_rows) // config.d_ff)
+                neuron[index] += -(-n_gpu_bytes(codec, tiled.n_cols, tiled.n_rows) // config.d_ff)
             else:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
         neuron += 0 if down_is_row_wise else _SLOT_BYTES
@@ -81,15 +81,15 @@ def aligned(n_bytes: int) -> int:
 
 
 def matrix_bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    """What a matrix takes, each of its planes aligned. Raises: KeyError for a codec that cards have no kernels for."""
+    """What a matrix takes, each of its planes aligned. Raises: KeyError for a codec that GPUs have no kernels for."""
     return sum(aligned(n_rows * width) for width in plane_row_bytes(codec, n_cols))
 
 
 def predictor_bytes(shapes: Iterable[tuple[str, int, int]], biases: Iterable[int]) -> int | None:
-    """Of a predictor with matrices (codec, rows, columns) and biases of so many numbers; None where cards have no
+    """Of a predictor with matrices (codec, rows, columns) and biases of so many numbers; None where GPUs have no
     kernels for it."""
-    matrices = [(card_codec(codec), n_rows, n_cols) for codec, n_rows, n_cols in shapes]
-    if any(codec not in CARD_CODECS for codec, _, _ in matrices):
+    matrices = [(gpu_codec(codec), n_rows, n_cols) for codec, n_rows, n_cols in shapes]
+    if any(codec not in GPU_CODECS for codec, _, _ in matrices):
         return None
     return sum(matrix_bytes(*one) for one in matrices) + sum(aligned(4 * n) for n in biases)
 
@@ -103,4 +103,4 @@ def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
 
 
 def _bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    return matrix_bytes(codec, n_rows, n_cols) if codec in CARD_CODECS else 0
+    return matrix_bytes(codec, n_rows, n_cols) if codec in GPU_CODECS else 0

@@ -1,4 +1,4 @@
-"""What generation and evaluation ask of a model that card and processor compute together."""
+"""What generation and evaluation ask of a model that GPU and processor compute together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from card_tokens import CONTEXT, OnCard, put_on_card, some_hot
+from gpu_tokens import CONTEXT, OnGpu, put_on_gpu, some_hot
 from predictors_of_kinds import predictor_of
 from tiny_model import make_tiny_model
 
@@ -15,14 +15,14 @@ from engine.config import SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_one_token, generate, prefill
-from engine.gpu.token.transformer import CardTransformer
-from engine.gpu.weights.cache import CardCache
+from engine.gpu.token.transformer import GpuTransformer
+from engine.gpu.weights.cache import GpuCache
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.sampling import make_sampler
 from native_kernels.backend import F32, I64
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.cuda.runtime.driver import CudaError
 from native_kernels.reference import ReferenceOperators
 
@@ -32,26 +32,26 @@ OPS = ReferenceOperators()
 
 
 @pytest.fixture(params=["gpu", "cpu"])
-def both(any_card: Card, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[CardTransformer, OnCard]]:
+def both(any_gpu: Gpu, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[GpuTransformer, OnGpu]]:
     """With the head on either side, in sparse mode."""
     opened = open_model(make_tiny_model(tmp_path / "m", tied=False))
     config, weights = opened.config, load_weights(opened, hold="f32")
     predictor = predictor_of(config, weights, "low_rank")
-    ours = put_on_card(any_card, config, weights, "sparse", some_hot(config, "random"), predictor, head=request.param)
+    ours = put_on_gpu(any_gpu, config, weights, "sparse", some_hot(config, "random"), predictor, head=request.param)
     executor = SparseExecutor(config, weights, predictor, OPS)
     executor.counters = ours.counters
-    yield CardTransformer(config, weights, executor, OPS, ours.decoder), ours
+    yield GpuTransformer(config, weights, executor, OPS, ours.decoder), ours
     ours.close()
 
 
-def processors(model: CardTransformer) -> Transformer:
+def processors(model: GpuTransformer) -> Transformer:
     executor = model.executor
     assert isinstance(executor, SparseExecutor)
     own = SparseExecutor(model.config, model.weights, executor.predictor, OPS)
     return Transformer(model.config, model.weights, own, OPS)
 
 
-def test_hidden_states_and_logits_of_every_position(both: tuple[CardTransformer, OnCard]) -> None:
+def test_hidden_states_and_logits_of_every_position(both: tuple[GpuTransformer, OnGpu]) -> None:
     model, ours = both
     reference = processors(model)
     cache, theirs = ours.cache(), KVCache(model.config, CONTEXT)
@@ -66,7 +66,7 @@ def test_hidden_states_and_logits_of_every_position(both: tuple[CardTransformer,
     np.testing.assert_array_equal(model.executor.counters.layers, reference.executor.counters.layers)
 
 
-def test_a_prompt_and_what_is_decoded_behind_it(both: tuple[CardTransformer, OnCard]) -> None:
+def test_a_prompt_and_what_is_decoded_behind_it(both: tuple[GpuTransformer, OnGpu]) -> None:
     model, ours = both
     reference, theirs, cache = processors(model), KVCache(model.config, CONTEXT), ours.cache()
     found, wanted = prefill(model, TOKENS.tolist(), cache), prefill(reference, TOKENS.tolist(), theirs)
@@ -77,7 +77,7 @@ def test_a_prompt_and_what_is_decoded_behind_it(both: tuple[CardTransformer, OnC
     assert cache.length == len(TOKENS) + 5
 
 
-def test_an_answer_says_what_the_card_computed(both: tuple[CardTransformer, OnCard]) -> None:
+def test_an_answer_says_what_the_gpu_computed(both: tuple[GpuTransformer, OnGpu]) -> None:
     model, ours = both
 
     class Stream:
@@ -94,7 +94,7 @@ def test_an_answer_says_what_the_card_computed(both: tuple[CardTransformer, OnCa
     assert last.stats.tokens == 6
 
 
-def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[CardTransformer, OnCard]) -> None:
+def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[GpuTransformer, OnGpu]) -> None:
     model, ours = both
     cache = ours.cache()
     model.forward(TOKENS[:3], cache)
@@ -111,7 +111,7 @@ def test_a_stop_between_two_positions_leaves_the_cache_as_it_was(both: tuple[Car
 
 
 class ManyAtOnce:
-    """A CardPrefill that notes what it is asked, and fails when told to."""
+    """A GpuPrefill that notes what it is asked, and fails when told to."""
 
     least_tokens = 4
 
@@ -119,17 +119,17 @@ class ManyAtOnce:
         self.asked: list[tuple[list[int], int, int]] = []
         self.error: Exception | None = None
 
-    def run(self, tokens: I64, cache: CardCache, length: int, look: Callable[[float], None]) -> F32:
+    def run(self, tokens: I64, cache: GpuCache, length: int, look: Callable[[float], None]) -> F32:
         self.asked.append((tokens.tolist(), cache.length, length))
         if self.error is not None:
             raise self.error
         return np.ones((len(tokens), 32), np.float32)
 
 
-def test_a_long_prompt_goes_another_way(both: tuple[CardTransformer, OnCard]) -> None:
+def test_a_long_prompt_goes_another_way(both: tuple[GpuTransformer, OnGpu]) -> None:
     _, ours = both
     many = ManyAtOnce()
-    model = CardTransformer(ours.config, both[0].weights, both[0].executor, OPS, ours.decoder, many)
+    model = GpuTransformer(ours.config, both[0].weights, both[0].executor, OPS, ours.decoder, many)
     cache = ours.cache()
     assert model.prefill(TOKENS[:4], cache, ahead=3).shape == (4, 32)
     assert many.asked == [(TOKENS[:4].tolist(), 0, 7)]

@@ -1,11 +1,11 @@
-"""Models on a card for tests of what decodes several sequences there, beside the program of one sequence."""
+"""Models on a GPU for tests of what decodes several sequences there, beside the program of one sequence."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from card_tokens import put_on_card
+from gpu_tokens import put_on_gpu
 from stand_in_batch import StandInBatchOps
 
 from engine.config import ModelConfig
@@ -13,64 +13,64 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.sparse import SparseExecutor
 from engine.generate import decode_batch, decode_one_token
-from engine.gpu.batch.batch import open_card_batch
-from engine.gpu.token.transformer import CardTransformer
+from engine.gpu.batch.batch import open_gpu_batch
+from engine.gpu.token.transformer import GpuTransformer
 from engine.model.weights import ModelWeights
 from native_kernels.cpu.operators import CpuOperators
-from native_kernels.cuda.batch_ops import CardBatchOps
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.batch_ops import GpuBatchOps
+from native_kernels.cuda.cuda_gpu import CudaGpu
 
 CLOSE = 0.004  # of the largest logit: products of halves are off by 0.0005 of their terms, in every layer
 Loaded = tuple[ModelConfig, ModelWeights]
 
 
 class Batched:
-    """A model on a card, for one sequence and for several."""
+    """A model on a GPU, for one sequence and for several."""
 
-    def __init__(self, card: Any, loaded: Loaded, mode: Any, hot: Any, batch: int, predictor: Any = None, **how: Any):
+    def __init__(self, gpu: Any, loaded: Loaded, mode: Any, hot: Any, batch: int, predictor: Any = None, **how: Any):
         config, weights = loaded
         predictor = predictor if mode == "sparse" else None
-        self.on_card = on_card = put_on_card(card, config, weights, mode, hot, predictor, **how)
-        operators = CpuOperators(on_card.pool)
+        self.on_gpu = on_gpu = put_on_gpu(gpu, config, weights, mode, hot, predictor, **how)
+        operators = CpuOperators(on_gpu.pool)
         executor: Any = DenseExecutor(config, weights, operators)
         if mode == "exact":
             executor = ExactExecutor(config, weights, operators)
         elif mode == "sparse":
             executor = SparseExecutor(config, weights, predictor, operators)
-        executor.counters = on_card.counters
-        self.alone = CardTransformer(config, weights, executor, operators, on_card.decoder)
-        ops: Any = CardBatchOps(card) if isinstance(card, CudaCard) else StandInBatchOps(card)
-        self.together = open_card_batch(
-            card, weights, on_card.loaded.model, self.alone, operators, on_card.region, on_card.tables, predictor, ops,
+        executor.counters = on_gpu.counters
+        self.alone = GpuTransformer(config, weights, executor, operators, on_gpu.decoder)
+        ops: Any = GpuBatchOps(gpu) if isinstance(gpu, CudaGpu) else StandInBatchOps(gpu)
+        self.together = open_gpu_batch(
+            gpu, weights, on_gpu.loaded.model, self.alone, operators, on_gpu.region, on_gpu.tables, predictor, ops,
             batch,
         )  # fmt: skip
 
     def close(self) -> None:
         self.together.close()
-        self.on_card.close()
+        self.on_gpu.close()
 
 
 def check(
-    card: Any, loaded: Loaded, mode: Any, hot: Any, batch: int = 3, close: float = CLOSE, least: float = 1.0, **how: Any
+    gpu: Any, loaded: Loaded, mode: Any, hot: Any, batch: int = 3, close: float = CLOSE, least: float = 1.0, **how: Any
 ) -> None:  # fmt: skip
     """close: by how much of the largest logit others may be off. least: of the logits [V], the share that is to be
     right: a predictor's logit at its very threshold falls to one side or the other."""
-    model = Batched(card, loaded, mode, hot, batch, **how)
+    model = Batched(gpu, loaded, mode, hot, batch, **how)
     try:
         rng = np.random.default_rng(1)
         prompts = [rng.integers(3, loaded[0].vocab_size, 1 + 2 * b).tolist() for b in range(batch)]
         steps = rng.integers(3, loaded[0].vocab_size, (3, batch)).tolist()
-        wanted, counted = [], 0 * model.on_card.counters.layers
+        wanted, counted = [], 0 * model.on_gpu.counters.layers
         for prompt, column in zip(prompts, zip(*steps, strict=True), strict=True):
-            cache = model.on_card.cache()
+            cache = model.on_gpu.cache()
             for token in prompt:
                 decode_one_token(model.alone, token, cache)
-            before = model.on_card.counters.layers.copy()
+            before = model.on_gpu.counters.layers.copy()
             wanted.append([decode_one_token(model.alone, token, cache) for token in column])
-            counted += model.on_card.counters.layers - before
+            counted += model.on_gpu.counters.layers - before
         caches = []
         for prompt in prompts:
-            caches.append(model.on_card.cache())
+            caches.append(model.on_gpu.cache())
             for token in prompt:
                 decode_one_token(model.alone, token, caches[-1])
         model.together.reset()

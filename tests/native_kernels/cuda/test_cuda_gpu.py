@@ -1,4 +1,4 @@
-"""The card itself: what it holds is given back, also where its making fails; what is wrong stays CudaError."""
+"""The GPU itself: what it holds is given back, also where its making fails; what is wrong stays CudaError."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from native_kernels.cuda.card import CardKv, CardVector
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import GpuKv, GpuVector
 from native_kernels.cuda.runtime import modules
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Device, Driver
-from tests.native_kernels.cuda.on_card import OnCard
+from tests.native_kernels.cuda.on_gpu import OnGpu
 from tests.native_kernels.cuda.runtime.test_driver import StandIn
 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A driver whose handles and addresses count up, with a card of 100 multiprocessors that runs any code."""
+    """A driver whose handles and addresses count up, with a GPU of 100 multiprocessors that runs any code."""
     monkeypatch.setattr(modules, "machine_code", lambda *_: b"code")
     monkeypatch.setattr(Driver, "address_of", lambda *_: 7)
     found, handles = StandIn(), itertools.count(1 << 20, 1 << 16)
@@ -51,9 +51,9 @@ def grids(library: StandIn) -> list[tuple[int, ...]]:
 
 
 def test_what_was_made_is_given_back_once(library: StandIn) -> None:
-    card = CudaCard(Device(0, Driver(library)))
-    card.close()
-    card.close()
+    gpu = CudaGpu(Device(0, Driver(library)))
+    gpu.close()
+    gpu.close()
     for made, back in (
         ("cuMemAlloc_v2", "cuMemFree_v2"), ("cuStreamCreate", "cuStreamDestroy_v2"),
         ("cuModuleLoadData", "cuModuleUnload"), ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),
@@ -62,21 +62,21 @@ def test_what_was_made_is_given_back_once(library: StandIn) -> None:
     assert library.calls[-1] == "cuDevicePrimaryCtxRelease_v2"
 
 
-def test_a_card_that_cannot_be_made_holds_nothing(library: StandIn) -> None:
+def test_a_gpu_that_cannot_be_made_holds_nothing(library: StandIn) -> None:
     library.answers["cuMemAlloc_v2"] = 2
     with pytest.raises(CudaOutOfMemoryError):
-        CudaCard(Device(0, Driver(library)))
+        CudaGpu(Device(0, Driver(library)))
     assert library.calls.count("cuModuleLoadData") == library.calls.count("cuModuleUnload") > 0
     assert library.calls[-2:] == ["cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
 
 
-def test_a_card_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn) -> None:
-    card = CudaCard(Device(0, Driver(library)))
+def test_a_gpu_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn) -> None:
+    gpu = CudaGpu(Device(0, Driver(library)))
     library.answers["cuStreamDestroy_v2"] = 999
     with pytest.raises(CudaError, match="cuStreamDestroy_v2"):
-        card.close()
+        gpu.close()
     assert library.calls[-1] == "cuDevicePrimaryCtxRelease_v2"
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize(
@@ -93,21 +93,21 @@ def test_a_card_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn)
         ("f32", 40, 40, 128, 100_000, None, (7, 40, 1)),
     ],
 )
-def test_attention_fills_the_card_and_no_more(
+def test_attention_fills_the_gpu_and_no_more(
     library: StandIn, grids: list[tuple[int, ...]], codec: Any, n_heads: int, n_kv_heads: int, head_dim: int,
     capacity: int, window: int | None, grid: tuple[int, ...],
 ) -> None:  # fmt: skip
-    card = CudaCard(Device(0, Driver(library)))
-    kv = CardKv(codec, 1, 1, 1, 1, n_kv_heads, head_dim, capacity)
-    to = CardVector(n_heads * head_dim, 1)
+    gpu = CudaGpu(Device(0, Driver(library)))
+    kv = GpuKv(codec, 1, 1, 1, 1, n_kv_heads, head_dim, capacity)
+    to = GpuVector(n_heads * head_dim, 1)
     for _ in range(2):
-        card.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+        gpu.attend(1, n_heads, kv, 1, to, 0.1, None, window)
     assert grids == 2 * [grid, (-(-to.n // 64) * 2, 1, 1)]
     made = ("cuModuleLoadData", "cuMemAlloc_v2")
     before = [library.calls.count(name) for name in made]
-    card.attend(1, n_heads, kv, 1, to, 0.1, None, window)
+    gpu.attend(1, n_heads, kv, 1, to, 0.1, None, window)
     assert [library.calls.count(name) for name in made] == before
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize(
@@ -116,88 +116,88 @@ def test_attention_fills_the_card_and_no_more(
 def test_heads_that_there_are_no_kernels_for_are_refused(
     library: StandIn, n_heads: int, n_kv_heads: int, head_dim: int, n: int
 ) -> None:
-    card = CudaCard(Device(0, Driver(library)))
-    kv = CardKv("f16", 1, 1, 0, 0, n_kv_heads, head_dim, 8)
+    gpu = CudaGpu(Device(0, Driver(library)))
+    kv = GpuKv("f16", 1, 1, 0, 0, n_kv_heads, head_dim, 8)
     with pytest.raises(ValueError, match="heads"):
-        card.attend(1, n_heads, kv, 1, CardVector(n, 1), 1.0, None, None)
-    card.close()
+        gpu.attend(1, n_heads, kv, 1, GpuVector(n, 1), 1.0, None, None)
+    gpu.close()
 
 
 def test_vectors_that_there_is_no_room_for_are_refused(library: StandIn) -> None:
-    card = CudaCard(Device(0, Driver(library)))
+    gpu = CudaGpu(Device(0, Driver(library)))
     with pytest.raises(ValueError, match="columns"):
-        card.advance(1, (1 << 20) + 1)
+        gpu.advance(1, (1 << 20) + 1)
     with pytest.raises(ValueError, match="columns"):
-        card.advance(1, 0)
+        gpu.advance(1, 0)
     with pytest.raises(ValueError, match="place"):
-        card.advance(1, 64, to=CardVector(64, 1))
-    card.close()
+        gpu.advance(1, 64, to=GpuVector(64, 1))
+    gpu.close()
 
 
 def test_angles_that_a_head_has_no_room_for_are_refused(library: StandIn) -> None:
-    card = CudaCard(Device(0, Driver(library)))
-    kv = CardKv("f16", 1, 1, 0, 0, 2, 64, 8)
+    gpu = CudaGpu(Device(0, Driver(library)))
+    kv = GpuKv("f16", 1, 1, 0, 0, 2, 64, 8)
     with pytest.raises(ValueError, match="33 angles"):
-        card.rotate_and_store(1, 2, kv, 1, 1, 33, "halves", None, None)
-    card.close()
+        gpu.rotate_and_store(1, 2, kv, 1, 1, 33, "halves", None, None)
+    gpu.close()
 
 
-# ------------------------------------------------------------------ on a card
+# ------------------------------------------------------------------ on a GPU
 
 
 @pytest.mark.gpu
 def test_all_memory_comes_back(device: Device) -> None:
-    CudaCard(device).close()  # the driver keeps some of its own from the first use on
+    CudaGpu(device).close()  # the driver keeps some of its own from the first use on
     device.enter()
     before = device.memory()[0]
     for _ in range(3):
-        card = CudaCard(device)
-        memories = [card.allocate(256 << 20) for _ in range(4)]
-        pinned = card.pin(1 << 20)
-        card.fill(memories[0].address, 0, memories[0].n_bytes)
-        work = card.captured(lambda: card.copy(memories[0].address, memories[1].address, 1000))  # noqa: B023
-        card.launch(work)
-        card.synchronize()
+        gpu = CudaGpu(device)
+        memories = [gpu.allocate(256 << 20) for _ in range(4)]
+        pinned = gpu.pin(1 << 20)
+        gpu.fill(memories[0].address, 0, memories[0].n_bytes)
+        work = gpu.captured(lambda: gpu.copy(memories[0].address, memories[1].address, 1000))  # noqa: B023
+        gpu.launch(work)
+        gpu.synchronize()
         assert device.memory()[0] < before - (300 << 20)  # others may take or give back a context meanwhile
         work.close()
         for memory in (*memories, pinned):
             memory.free()
-        card.close()
-        card.close()
+        gpu.close()
+        gpu.close()
         device.enter()
     assert device.memory()[0] > before - (700 << 20)
 
 
 @pytest.mark.gpu
-def test_too_much_memory_is_refused_and_the_card_goes_on(device: Device) -> None:
-    card = CudaCard(device)
+def test_too_much_memory_is_refused_and_the_gpu_goes_on(device: Device) -> None:
+    gpu = CudaGpu(device)
     with pytest.raises(CudaOutOfMemoryError):
-        card.allocate(1 << 46)
-    memory = card.allocate(64)
+        gpu.allocate(1 << 46)
+    memory = gpu.allocate(64)
     assert memory.address % 256 == 0
-    card.fill(memory.address, 5, 64)
+    gpu.fill(memory.address, 5, 64)
     out = np.zeros(64, np.uint8)
-    card.download(out.ctypes.data, memory.address, 64)
-    card.synchronize()
+    gpu.download(out.ctypes.data, memory.address, 64)
+    gpu.synchronize()
     assert (out == 5).all()
     memory.free()
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.gpu
-def test_work_that_fails_to_be_captured_leaves_the_card_usable(device: Device) -> None:
-    card = CudaCard(device)
-    on_card = OnCard(card)
-    x = on_card.put(np.ones(10, np.float32))
+def test_work_that_fails_to_be_captured_leaves_the_gpu_usable(device: Device) -> None:
+    gpu = CudaGpu(device)
+    on_gpu = OnGpu(gpu)
+    x = on_gpu.put(np.ones(10, np.float32))
 
     def fail() -> None:
-        card.softcap(x, 10, 1.0)
+        gpu.softcap(x, 10, 1.0)
         raise ValueError("in the middle")
 
     with pytest.raises(ValueError, match="in the middle"):
-        card.captured(fail)
-    assert (on_card.get(x, 10) == 1).all()
-    card.softcap(x, 10, 1.0)
-    np.testing.assert_allclose(on_card.get(x, 10), np.tanh(1.0), rtol=1e-6)
-    on_card.free()
-    card.close()
+        gpu.captured(fail)
+    assert (on_gpu.get(x, 10) == 1).all()
+    gpu.softcap(x, 10, 1.0)
+    np.testing.assert_allclose(on_gpu.get(x, 10), np.tanh(1.0), rtol=1e-6)
+    on_gpu.free()
+    gpu.close()

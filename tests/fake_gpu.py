@@ -1,7 +1,7 @@
-"""A graphics card of NumPy, so that what runs on cards is tested where there is none: native_kernels/cuda/card.py.
+"""A GPU of NumPy, so that what runs on GPUs is tested where there is none: native_kernels/cuda/GPU.py.
 
 Its memory is the host's. What it is asked for is computed by a thread of its own, in order and while the caller goes
-on, as a card does it; every address is looked up, so that one that is not the card's is an error. It is no measure of
+on, as a GPU does it; every address is looked up, so that one that is not the GPU's is an error. It is no measure of
 speed.
 """
 
@@ -21,22 +21,22 @@ from stand_in_operators import StandInOperators
 
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
-_PINNED = 1 << 60  # by which the card's name for pinned memory differs from the host's
+_PINNED = 1 << 60  # by which the GPU's name for pinned memory differs from the host's
 _FAILED = 719  # what launches answer after something has failed
 
 
 class StandInMemory:
     """No numbers at first, as nobody promises any. n_bytes: as asked for; address: aligned to 256 bytes."""
 
-    def __init__(self, card: StandInCard, n_bytes: int, pinned: bool) -> None:
+    def __init__(self, gpu: FakeGpu, n_bytes: int, pinned: bool) -> None:
         raw = np.full(n_bytes + 256, 0xFF, np.uint8)
         start = -raw.ctypes.data % 256
         self.bytes = raw[start : start + n_bytes]
         self.address = int(self.bytes.ctypes.data)
         self.n_bytes = n_bytes
         self.device_address = self.address + (_PINNED if pinned else 0)
-        self._card: StandInCard | None = card
-        card.add(self)
+        self._gpu: FakeGpu | None = gpu
+        gpu.add(self)
 
     def as_array(self, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         size = count * np.dtype(dtype).itemsize
@@ -44,16 +44,16 @@ class StandInMemory:
         return self.bytes[offset : offset + size].view(dtype)
 
     def free(self) -> None:
-        if self._card is not None:
-            card, self._card = self._card, None
-            card.take_out(self)
+        if self._gpu is not None:
+            gpu, self._gpu = self._gpu, None
+            gpu.take_out(self)
 
 
 class StandInWork:
-    def __init__(self, card: StandInCard, steps: list[tuple[str, Callable[[], None]]], handle: int) -> None:
+    def __init__(self, gpu: FakeGpu, steps: list[tuple[str, Callable[[], None]]], handle: int) -> None:
         self.steps = steps
         self.handle = handle
-        self._card = card
+        self._gpu = gpu
 
     @property
     def names(self) -> list[str]:
@@ -61,7 +61,7 @@ class StandInWork:
         return [name for name, _ in self.steps]
 
     def close(self) -> None:
-        self._card.works.pop(self.handle, None)
+        self._gpu.works.pop(self.handle, None)
 
 
 class StandInMark:
@@ -77,8 +77,8 @@ class StandInMark:
         """Nothing was taken."""
 
 
-class StandInCard(StandInOperators):
-    """The card. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
+class FakeGpu(StandInOperators):
+    """The GPU. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
 
     Errors of what runs are raised by `synchronize`. Threads other than the one that made it must `enter` it first.
     """
@@ -102,7 +102,7 @@ class StandInCard(StandInOperators):
         self._queue: queue.SimpleQueue[tuple[Callable[[], None], bool] | None] = queue.SimpleQueue()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
         self.launch_function = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
-        self._thread = threading.Thread(target=self._live, name="stand-in-card", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="stand-in-GPU", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------ memory and execution
@@ -235,6 +235,6 @@ class StandInCard(StandInOperators):
     def bytes_at(self, address: int, n_bytes: int) -> NDArray[np.uint8]:
         memory = self._find(address, n_bytes)
         if memory is None:
-            raise MemoryError(f"{n_bytes} bytes at {address:#x} are not the card's")
+            raise MemoryError(f"{n_bytes} bytes at {address:#x} are not the GPU's")
         start = address - memory.device_address
         return memory.bytes[start : start + n_bytes]

@@ -1,4 +1,4 @@
-"""How long the stages of a token take on a card: points in its captured work, whose times the card keeps by itself."""
+"""How long the stages of a token take on a GPU: points in its captured work, whose times the GPU keeps by itself."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import itertools
 from collections import defaultdict
 
 from engine.gpu.token.token_steps import Step, stage_begins
-from native_kernels.cuda.card import Card, Mark, Work
+from native_kernels.cuda.gpu import Gpu, Mark, Work
 
 
-class CardStages:
+class GpuStages:
     """The marks of one token's work, in its order. What lies between two stretches of it is "wait"."""
 
-    def __init__(self, card: Card) -> None:
-        self._card = card
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._marks: list[tuple[str, Mark]] = []
         self._stage = "other"
         self._works: list[Work] = []
 
     def captured(self, steps: list[Step]) -> Work:
         """The next stretch, with its marks. Raises: CudaError."""
-        work = self._card.captured(lambda: self.ask_for(steps))
+        work = self._gpu.captured(lambda: self.ask_for(steps))
         self._works.append(work)
         return work
 
@@ -53,4 +53,4 @@ class CardStages:
             mark.close()
 
     def _mark(self, stage: str) -> None:
-        self._marks.append((stage, self._card.mark()))
+        self._marks.append((stage, self._gpu.mark()))

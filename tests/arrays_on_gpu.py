@@ -1,4 +1,4 @@
-"""Matrices and arrays on a card, for tests: planes made in NumPy as native_kernels/cuda/layouts.py says."""
+"""Matrices and arrays on a GPU, for tests: planes made in NumPy as native_kernels/cuda/layouts.py says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cuda.card import CardMatrix
+from native_kernels.cuda.gpu import GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, Stream, driver
 from native_kernels.cuda.runtime.memory import DeviceMemory
@@ -25,7 +25,7 @@ _PARTS = {  # of a block in a file, in the order of the planes
 
 
 def planes_of(codec: str, rows: NDArray[Any], n_cols: int) -> list[NDArray[np.uint8]]:
-    """The rows of a file (u8 [n, row_bytes]) as the card's planes, u8 [n, bytes of a plane's row]."""
+    """The rows of a file (u8 [n, row_bytes]) as the GPU's planes, u8 [n, bytes of a plane's row]."""
     rows = np.ascontiguousarray(rows).view(np.uint8)
     if codec in _PARTS:
         blocks = rows.reshape(len(rows), -1, _BLOCK_BYTES[codec])
@@ -37,7 +37,7 @@ def planes_of(codec: str, rows: NDArray[Any], n_cols: int) -> list[NDArray[np.ui
 
 
 def entered_device() -> Device:
-    """The first card, entered; what asks is skipped where there is none. For a module: a context costs 0.3 s."""
+    """The first GPU, entered; what asks is skipped where there is none. For a module: a context costs 0.3 s."""
     try:
         found = Device(0) if driver().n_devices else None
     except (CudaUnavailableError, CudaError) as error:
@@ -48,8 +48,8 @@ def entered_device() -> Device:
     return found
 
 
-class CardArrays:
-    """Puts arrays on a card and takes them back; what it put there is freed by `close`."""
+class GpuArrays:
+    """Puts arrays on a GPU and takes them back; what it put there is freed by `close`."""
 
     def __init__(self, device: Device) -> None:
         self.device, self.stream = device, Stream(device)
@@ -77,12 +77,12 @@ class CardArrays:
         self.stream.synchronize()
         return out
 
-    def matrix(self, w: PackedMatrix) -> CardMatrix:
-        """w on the card; lanes as blocks."""
+    def matrix(self, w: PackedMatrix) -> GpuMatrix:
+        """w on the GPU; lanes as blocks."""
         codec, _, lanes = w.codec.partition(".")
         rows = unpack_rows(codec, np.ascontiguousarray(w.data)).reshape(w.n_rows, -1) if lanes else w.data
         planes = tuple(self.put(plane) for plane in planes_of(codec, rows, w.n_cols))
-        return CardMatrix(w.n_rows, w.n_cols, codec, planes)
+        return GpuMatrix(w.n_rows, w.n_cols, codec, planes)
 
     def close(self) -> None:
         for memory in self._kept:

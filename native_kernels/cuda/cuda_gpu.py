@@ -1,4 +1,4 @@
-"""A graphics card of NVIDIA as native_kernels/cuda/card.py asks for it: memory, one stream, captured work, operators.
+"""A GPU of NVIDIA as native_kernels/cuda/GPU.py asks for it: memory, one stream, captured work, operators.
 
 The operators themselves are products.py, neurons.py and token_ops.py; this holds them together. It knows no model.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from native_kernels.cuda.card import Work
-from native_kernels.cuda.neurons import CardNeurons
-from native_kernels.cuda.products import CardProducts
+from native_kernels.cuda.gpu import Work
+from native_kernels.cuda.neurons import GpuNeurons
+from native_kernels.cuda.products import GpuProducts
 from native_kernels.cuda.runtime.driver import Device, Event, Graph, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
-from native_kernels.cuda.token_ops import CardTokenOps
+from native_kernels.cuda.token_ops import GpuTokenOps
 
 
-class CudaCard:
-    """The `Card` of native_kernels/cuda/card.py on a device; what each member does is said there.
+class CudaGpu:
+    """The `Gpu` of native_kernels/cuda/GPU.py on a device; what each member does is said there.
 
     device: whose context becomes the calling thread's, and which `close` closes too.
     Cost: 0.1 to 0.3 s, and where machine code was not kept the compilation of it.
@@ -34,11 +34,11 @@ class CudaCard:
             self.stream = Stream(device)
             held.callback(self.stream.close)
             self.stream_handle = self.stream.handle
-            products = CardProducts(device, self.stream)
+            products = GpuProducts(device, self.stream)
             held.callback(products.close)
-            neurons = CardNeurons(device, self.stream)
+            neurons = GpuNeurons(device, self.stream)
             held.callback(neurons.close)
-            token = CardTokenOps(device, self.stream)
+            token = GpuTokenOps(device, self.stream)
             held.callback(token.close)
             self._held = held.pop_all()
         self.unpack_rows, self.quantise, self.multiply = products.unpack_rows, products.quantise, products.multiply

@@ -1,4 +1,4 @@
-"""NumPy arrays on a card and back, for tests: simple, and every call waits."""
+"""NumPy arrays on a GPU and back, for tests: simple, and every call waits."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.cuda.card import CardMatrix, CardVector
+from native_kernels.cuda.gpu import GpuMatrix, GpuVector
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 
 
-class CardArrays:
-    """What was put onto a card, until `close`."""
+class GpuArrays:
+    """What was put onto a GPU, until `close`."""
 
     def __init__(self, device: Device, stream: Stream) -> None:
         self._device, self._stream = device, stream
         self._held: list[DeviceMemory] = []
 
     def put(self, values: Any) -> int:
-        """A copy of the array on the card."""
+        """A copy of the array on the GPU."""
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         address = self.empty(flat.nbytes)
         if flat.nbytes:
@@ -31,7 +31,7 @@ class CardArrays:
         return address
 
     def empty(self, n_bytes: int) -> int:
-        """Memory of the card, every byte 0xff: as floats no numbers."""
+        """Memory of the GPU, every byte 0xff: as floats no numbers."""
         memory = DeviceMemory(self._device, n_bytes)
         self._held.append(memory)
         if n_bytes:
@@ -48,13 +48,13 @@ class CardArrays:
         host.free()
         return found
 
-    def matrix(self, codec: str, planes: list[Any], n_rows: int, n_cols: int) -> CardMatrix:
-        return CardMatrix(n_rows, n_cols, codec, tuple(self.put(plane) for plane in planes))
+    def matrix(self, codec: str, planes: list[Any], n_rows: int, n_cols: int) -> GpuMatrix:
+        return GpuMatrix(n_rows, n_cols, codec, tuple(self.put(plane) for plane in planes))
 
-    def vector(self, x: Any) -> CardVector:
+    def vector(self, x: Any) -> GpuVector:
         """The numbers, and room for their bytes and scales."""
         n = len(x)
-        return CardVector(n, self.put(x.astype(np.float32)), self.empty(-(-n // 64) * 64), self.empty(-(-n // 32) * 8))
+        return GpuVector(n, self.put(x.astype(np.float32)), self.empty(-(-n // 64) * 64), self.empty(-(-n // 32) * 8))
 
     def close(self) -> None:
         for memory in self._held:

@@ -1,4 +1,4 @@
-"""What generate and bench say of a model on a card: bytes on either side, memory, and the floor."""
+"""What generate and bench say of a model on a GPU: bytes on either side, memory, and the floor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_stand_in import StandInMachine
+from on_a_fake_gpu import StandInMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
     return StandInMachine(tmp_path, monkeypatch)
 
 
-def test_bench_of_a_model_wholly_on_the_card(machine: StandInMachine, tmp_path: Path) -> None:
+def test_bench_of_a_model_wholly_on_the_gpu(machine: StandInMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     result = bench.run(model, prompt_tokens=4, gen_tokens=4, repeat=1)
     assert result.device == "cuda"
@@ -39,21 +39,21 @@ def test_bench_of_a_model_wholly_on_the_card(machine: StandInMachine, tmp_path: 
 def test_what_both_sides_read_adds_up(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     whole = machine.load(path, mode="sparse")
-    assert whole.card is not None
-    needed = whole.card.placement.vram_bytes
+    assert whole.gpu is not None
+    needed = whole.gpu.placement.vram_bytes
     whole.close()
-    monkeypatch.setattr(memory_plan, "card_scratch_bytes", lambda *of: 0)
+    monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     parts = []
     for budget in (needed, 0.98 * needed):
         model = machine.load(path, mode="sparse", vram_budget_gib=budget / (1 << 30))
         transformer, cache = model.transformer(), model.new_cache()
         transformer.forward(np.array([1, 2, 3]), cache)
         counters = transformer.executor.counters
-        assert model.card is not None
+        assert model.gpu is not None
         fired = np.ones((2, model.opened.config.d_ff), np.int64)
-        how = (model.weights, model.card, "sparse", counters.layer_shares, fired, 3, model.modes.predictor)
+        how = (model.weights, model.gpu, "sparse", counters.layer_shares, fired, 3, model.modes.predictor)
         read, least = token_bytes(*how), token_bytes(*how, least=True)  # type: ignore[arg-type]
-        parts.append(read.on_card + read.in_ram)
+        parts.append(read.on_gpu + read.in_ram)
         assert read.of_neurons <= sum(x.ffns[0].up.n_bytes * 3 for x in model.weights.layers)
         assert 0 < least.least_s(1e9, 1e9) <= (parts[-1] + 1) / 1e9 + 2 * 12e-6 + 1e-6
         model.close()
@@ -71,4 +71,4 @@ def test_generate_tells_where_it_was_computed(
         assert stats["device"] == device
         assert (stats["vram_bytes"] > 0) == (device == "cuda")
         assert (stats["gpu_neuron_load"] == 1) == (device == "cuda")
-    assert sum(card.used_bytes for card in machine.cards) > 0  # the process ends with it
+    assert sum(gpu.used_bytes for gpu in machine.gpus) > 0  # the process ends with it

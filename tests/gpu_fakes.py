@@ -1,4 +1,4 @@
-"""Other programs on the same card: one that holds memory there, and another engine that answers.
+"""Other programs on the same GPU: one that holds memory there, and another engine that answers.
 
 Each is a process of its own that is asked line by line, in JSON. The one that holds memory knows the driver alone.
 """
@@ -45,7 +45,7 @@ class Partner:
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"another program on the card ended with code {self._process.wait()}")
+            raise RuntimeError(f"another program on the GPU ended with code {self._process.wait()}")
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -63,7 +63,7 @@ class Partner:
 
 
 class Holder(Partner):
-    """Another program that holds memory of a card, as large games and trainings do."""
+    """Another program that holds memory of a GPU, as large games and trainings do."""
 
     def __init__(self, uuid: str) -> None:
         super().__init__("hold", uuid)
@@ -134,8 +134,8 @@ def main() -> int:
     if role == "hold":
         from native_kernels.cuda.runtime.driver import driver
 
-        cards = map(Device, range(driver().n_devices))
-        hold(next(one for one in cards if one.uuid == rest[0]), iter(sys.stdin), sys.stdout)
+        gpus = map(Device, range(driver().n_devices))
+        hold(next(one for one in gpus if one.uuid == rest[0]), iter(sys.stdin), sys.stdout)
     else:
         answer(rest[0], rest[1], int(rest[2]), iter(sys.stdin), sys.stdout)
     return 0

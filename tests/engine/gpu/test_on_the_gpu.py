@@ -1,4 +1,4 @@
-"""A model on this machine's own card: the processor's answers, all memory back, and never more than the budget."""
+"""A model on this machine's own GPU: the processor's answers, all memory back, and never more than the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from card_partners import Holder, OtherEngine
+from gpu_fakes import Holder, OtherEngine
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
@@ -24,9 +24,9 @@ from engine.gpu import room as sharing
 from engine.gpu.placed_part import PlacedPart
 from engine.gpu.prefill import prompts
 from engine.gpu.token import decode_program
-from engine.gpu.token.decode_program import CardDecodeProgram
+from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.trial import budget
-from engine.gpu.weights.loading import load_onto_card
+from engine.gpu.weights.loading import load_onto_gpu
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import choose_gpu, probe
 from engine.measure.evaluate import last_logits
@@ -34,7 +34,7 @@ from engine.model.model_files import open_model
 from engine.model.weights import load_weights
 from engine.placement import memory_plan
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 
 pytestmark = pytest.mark.gpu
 GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
@@ -49,7 +49,7 @@ def answer(model: LoadedModel) -> tuple[list[int], float | None]:
 
 
 def held_bytes() -> int:
-    """What this process holds on the card; others may compute there at the same time."""
+    """What this process holds on the GPU; others may compute there at the same time."""
     gpu, _ = choose_gpu(probe())
     told = None if gpu is None else budget.process_bytes(gpu.index)
     if told is None:
@@ -57,7 +57,7 @@ def held_bytes() -> int:
     return told
 
 
-def test_the_starter_model_answers_as_on_the_processor(own_card: Card) -> None:
+def test_the_starter_model_answers_as_on_the_processor(own_gpu: Gpu) -> None:
     loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
     assert loaded.device == "cuda"
     found, load = answer(loaded)
@@ -73,7 +73,7 @@ def test_the_starter_model_answers_as_on_the_processor(own_card: Card) -> None:
     loaded.close()
 
 
-def test_all_of_it_is_given_back(own_card: Card) -> None:
+def test_all_of_it_is_given_back(own_gpu: Gpu) -> None:
     LoadedModel.load(starter_model(), EngineConfig(device="cuda")).close()
     before = held_bytes()
     for _ in range(2):
@@ -85,24 +85,24 @@ def test_all_of_it_is_given_back(own_card: Card) -> None:
 
 
 @pytest.mark.parametrize("room", [16 * MIB, 32 * MIB, 64 * MIB])
-def test_within_the_budget(room: int, own_card: Card) -> None:
+def test_within_the_budget(room: int, own_gpu: Gpu) -> None:
     """room: beside the context and the buffers that a placement counts."""
     largest = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
-    assert largest.card is not None
-    parts = largest.card.placement.vram_parts_bytes
+    assert largest.gpu is not None
+    parts = largest.gpu.placement.vram_parts_bytes
     largest.close()
     before = held_bytes()  # the tests' own context with its kernels, which a placement counts too
     wanted = (max(parts["context"], before) + parts["scratch"] + room) / (1 << 30)
     loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda", vram_budget_gib=wanted))
-    assert loaded.card is not None
+    assert loaded.gpu is not None
     answer(loaded)
-    held = sum(loaded.card.part_bytes.values())
-    assert held <= loaded.card.placement.vram_bytes <= wanted * (1 << 30)
+    held = sum(loaded.gpu.part_bytes.values())
+    assert held <= loaded.gpu.placement.vram_bytes <= wanted * (1 << 30)
     assert held_bytes() <= 1.02 * wanted * (1 << 30)
     loaded.close()
 
 
-def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
+def test_a_split_bundle_answers_too(tmp_path: Path, own_gpu: Gpu) -> None:
     bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
                      "q8_0").bundle  # fmt: skip
     opened = open_model(bundle)
@@ -111,7 +111,7 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
     hot = [np.sort(rng.choice(512, 200, replace=False)).astype(np.int32) for _ in range(2)]
     before, pool, placement = held_bytes(), Pool(2), a_placement(hot, 512, head="gpu")
     for _ in range(3):
-        loaded = load_onto_card(own_card, pool, opened.config, weights, None, placement, 64, "f16")
+        loaded = load_onto_gpu(own_gpu, pool, opened.config, weights, None, placement, 64, "f16")
         assert loaded.hot_side is not None
         loaded.hot_side.load(0, np.array([3, 1], np.int32), np.setdiff1d(np.arange(512), hot[0])[:2].astype(np.int32))
         assert not loaded.hot_side.take_fired(0).any()
@@ -121,7 +121,7 @@ def test_a_split_bundle_answers_too(tmp_path: Path, own_card: Card) -> None:
 
 
 def test_prompts_say_the_same_whichever_way_cold_neurons_come(
-    tmp_path: Path, own_card: Card, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = convert(make_tiny_model(tmp_path / "m", d_model=128, d_ff=512, n_heads=4, n_kv_heads=2), tmp_path / "b",
                      "q8_0").bundle  # fmt: skip
@@ -135,21 +135,21 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     monkeypatch.setattr(loaded_model, "load_weights", partial(load_weights, hold="mapped"))
     model = LoadedModel.load(bundle, EngineConfig(device="cuda", mode="exact"))
     try:
-        card, tokens = model.card, list(range(100, 160))
-        assert card is not None, model.device_reason
-        place = card._in_place
+        gpu, tokens = model.gpu, list(range(100, 160))
+        assert gpu is not None, model.device_reason
+        place = gpu._in_place
         assert place is not None
         assert place.wait(60)
         assert place.is_all
-        assert card.spare_ram()
+        assert gpu.spare_ram()
         found = prefill(model.transformer(), tokens, model.new_cache())
-        assert card.streaming_way == "in place"
-        assert card.measure_streaming() is not None
+        assert gpu.streaming_way == "in place"
+        assert gpu.measure_streaming() is not None
         monkeypatch.setattr(memory_plan, "may_pin_in_place", lambda *of: False)
-        card.ease()
+        gpu.ease()
         assert place.n_bytes == 0
         assert np.array_equal(prefill(model.transformer(), tokens, model.new_cache()), found)
-        assert card.streaming_way == "ring"
+        assert gpu.streaming_way == "ring"
     finally:
         model.close()
 
@@ -158,11 +158,11 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
 
 
 @pytest.fixture
-def other_program(own_card: Card) -> Iterator[Holder]:
-    """Another program on the same card, which holds nothing at first."""
+def other_program(own_gpu: Gpu) -> Iterator[Holder]:
+    """Another program on the same GPU, which holds nothing at first."""
     gpu, words = choose_gpu(probe())
     if gpu is None or gpu.uuid is None:
-        pytest.skip(words or "the card has no UUID")
+        pytest.skip(words or "the GPU has no UUID")
     holder = Holder(gpu.uuid)
     yield holder
     holder.close()
@@ -174,27 +174,27 @@ def test_it_gives_way_to_another_program_and_comes_back(other_program: Holder, m
     model = LoadedModel.load(starter_model(), EngineConfig(mode="exact"))
     try:
         first, _ = answer(model)
-        assert model.card is not None, model.device_reason
-        placed = model.card.placement.vram_bytes
+        assert model.gpu is not None, model.device_reason
+        placed = model.gpu.placement.vram_bytes
         _, free = other_program.take(64 * MIB)
         assert free < sharing.FLOOR_BYTES
-        assert model.on_card is not None
-        model.on_card.balance()
-        assert model.card is None or model.card.placement.vram_bytes < placed
-        assert model.card_notes
+        assert model.on_gpu is not None
+        model.on_gpu.balance()
+        assert model.gpu is None or model.gpu.placement.vram_bytes < placed
+        assert model.gpu_notes
         found, _ = answer(model)
         assert found[:4] == first[:4]
         other_program.close()
         for _ in range(3):
-            model.on_card.balance()
-        assert model.card is not None, model.device_reason
-        assert model.card.placement.vram_bytes == placed
+            model.on_gpu.balance()
+        assert model.gpu is not None, model.device_reason
+        assert model.gpu.placement.vram_bytes == placed
         assert answer(model)[0] == first
     finally:
         model.close()
 
 
-def test_two_engines_on_one_card(own_card: Card) -> None:
+def test_two_engines_on_one_gpu(own_gpu: Gpu) -> None:
     model = LoadedModel.load(starter_model(), EngineConfig(device="cuda"))
     other = OtherEngine(starter_model(), "cuda", model.context)
     try:
@@ -209,7 +209,7 @@ def test_two_engines_on_one_card(own_card: Card) -> None:
         model.close()
 
 
-def test_a_load_cancelled_at_any_moment_leaves_nothing(own_card: Card) -> None:
+def test_a_load_cancelled_at_any_moment_leaves_nothing(own_gpu: Gpu) -> None:
     LoadedModel.load(starter_model(), EngineConfig(device="cuda")).close()
     before = held_bytes()
     for at in range(1, 400, 30):
@@ -226,19 +226,19 @@ def test_a_load_cancelled_at_any_moment_leaves_nothing(own_card: Card) -> None:
         raise AssertionError("it is never loaded")
 
 
-def test_the_card_times_the_stages_of_a_token(own_card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpu_times_the_stages_of_a_token(own_gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_program, "MARK_EVERY_S", 0.0)
     model = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
     try:
         graph, cache = model.transformer(), model.new_cache()
         program = graph.decoder
-        assert isinstance(program, CardDecodeProgram)
+        assert isinstance(program, GpuDecodeProgram)
         prefill(graph, [5, 9], cache)
         plain = decode_one_token(graph, 40, cache).copy()
         cache.truncate(2)
-        program.measure_stages(on_card=True)
+        program.measure_stages(on_gpu=True)
         np.testing.assert_array_equal(decode_one_token(graph, 40, cache), plain)
-        stages = program.card_seconds()
+        stages = program.gpu_seconds()
         assert {"attention", "ffn", "head"} <= set(stages)
         assert all(seconds >= 0 for seconds in stages.values())
         assert 0 < stages["attention"] + stages["ffn"] < 1

@@ -1,4 +1,4 @@
-"""Every family without experts: its tokens on card and processor are those of the processor's own program."""
+"""Every family without experts: its tokens on GPU and processor are those of the processor's own program."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from card_tokens import CONTEXT, by_processor, logits_of, put_on_card, some_hot
 from family_models import CASES, save_model
+from gpu_tokens import CONTEXT, by_processor, logits_of, put_on_gpu, some_hot
 from predictors_of_kinds import predictor_of
 
 from engine.config import Mode
 from engine.executor.dense import DenseExecutor
-from engine.gpu.token.transformer import CardTransformer
+from engine.gpu.token.transformer import GpuTransformer
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
 CLOSE = 2e-4  # only the order of additions differs; logits of up to some ten
@@ -25,8 +25,8 @@ FAMILIES = [name for name, case in CASES.items() if not EXPERTS & set(case.argum
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_runs_on_both(any_card: Card, name: str, tmp_path: Path) -> None:
-    """Its first layer on the card with some hot neurons, then one on the processor; half of all the others."""
+def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
+    """Its first layer on the GPU with some hot neurons, then one on the processor; half of all the others."""
     save_model(name, tmp_path)
     config = open_model(tmp_path).config
     weights = load_weights(open_model(tmp_path), hold="f32")
@@ -38,7 +38,7 @@ def test_a_family_runs_on_both(any_card: Card, name: str, tmp_path: Path) -> Non
     for mode, head in modes:
         predictor = predictor_of(config, weights, "low_rank", reads="residual")
         wanted, counted = by_processor(config, weights, mode, tokens, predictor)
-        ours = put_on_card(any_card, config, weights, mode, hot, predictor, attention=attention, head=head,
+        ours = put_on_gpu(any_gpu, config, weights, mode, hot, predictor, attention=attention, head=head,
                            execution="token" if head == "cpu" else "segments")  # fmt: skip
         found = logits_of(ours.decoder.step, ours.cache(), tokens)
         np.testing.assert_allclose(found, wanted, atol=CLOSE, rtol=1e-4)
@@ -47,7 +47,7 @@ def test_a_family_runs_on_both(any_card: Card, name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])
-def test_positions_that_turn_by_the_length_of_the_sequence(any_card: Card, name: str, tmp_path: Path) -> None:
+def test_positions_that_turn_by_the_length_of_the_sequence(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
     """A prompt across the border: every position of it turns as in the whole; one token more, and all is new."""
     save_model(name, tmp_path)
     config = open_model(tmp_path).config
@@ -55,8 +55,8 @@ def test_positions_that_turn_by_the_length_of_the_sequence(any_card: Card, name:
     tokens = np.random.default_rng(3).integers(0, config.vocab_size, CONTEXT)
     ops = ReferenceOperators()
     reference = Transformer(config, weights, DenseExecutor(config, weights, ops), ops)
-    ours = put_on_card(any_card, config, weights, "dense", some_hot(config, "uneven"), head="cpu")
-    model = CardTransformer(config, weights, reference.executor, ops, ours.decoder)
+    ours = put_on_gpu(any_gpu, config, weights, "dense", some_hot(config, "uneven"), head="cpu")
+    model = GpuTransformer(config, weights, reference.executor, ops, ours.decoder)
     cache, theirs = ours.cache(), KVCache(config, CONTEXT)
     for start, stop, ahead in ((0, 20, 0), (20, 23, 2), (23, 30, 0), (30, CONTEXT, 0)):
         found = model.forward(tokens[start:stop], cache, ahead)

@@ -1,7 +1,7 @@
-"""What the engine asks of a graphics card, as plain addresses and numbers: its operators with their meaning.
+"""What the engine asks of a GPU, as plain addresses and numbers: its operators with their meaning.
 
 Everything is put into one stream and runs in that order; nothing here waits unless it says so. Every sum is added up in
-a fixed order, so that the same input gives the same bits. native_kernels/cuda/cuda_card.py is the card; the tests have
+a fixed order, so that the same input gives the same bits. native_kernels/cuda/cuda_gpu.py is the GPU; the tests have
 one of NumPy.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, Literal, Protocol
 
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.codecs import ROW_CODECS
-from native_kernels.cuda.layouts import n_card_bytes
+from native_kernels.cuda.layouts import n_gpu_bytes
 
 Norm = Literal["rms", "layer"]
 KvCodec = Literal["f32", "f16", "q8_0"]
 
 
 @dataclass(frozen=True)
-class CardMatrix:
-    """A weight matrix on the card. planes: addresses of its parts, each [n_rows, row bytes], as
+class GpuMatrix:
+    """A weight matrix on the GPU. planes: addresses of its parts, each [n_rows, row bytes], as
     native_kernels/cuda/layouts.py lays out the codec."""
 
     n_rows: int
@@ -31,7 +31,7 @@ class CardMatrix:
 
     @property
     def n_bytes(self) -> int:
-        return n_card_bytes(self.codec, self.n_rows, self.n_cols)
+        return n_gpu_bytes(self.codec, self.n_rows, self.n_cols)
 
     @property
     def reads_bytes(self) -> bool:
@@ -40,8 +40,8 @@ class CardMatrix:
 
 
 @dataclass(frozen=True)
-class CardVector:
-    """n numbers on the card: values f32 [n]; and rounded, as quantised matrices read them: bytes i8 [n], zeros up to a
+class GpuVector:
+    """n numbers on the GPU: values f32 [n]; and rounded, as quantised matrices read them: bytes i8 [n], zeros up to a
     multiple of 64, and scales f32 [n / 32 rounded up, 2]: a block's scale, and that times the sum of its bytes. Both
     are 0 where nobody reads them."""
 
@@ -52,7 +52,7 @@ class CardVector:
 
 
 @dataclass(frozen=True)
-class CardNorm:
+class GpuNorm:
     """A norm's weights, f32 [n]; bias 0: none."""
 
     kind: Norm
@@ -62,7 +62,7 @@ class CardNorm:
 
 
 @dataclass(frozen=True)
-class CardKv:
+class GpuKv:
     """One layer's keys and values: [H_kv, capacity, head_dim] each, in f32, f16 or bytes; of bytes the scales f16
     [H_kv, capacity, head_dim / 32 rounded up]."""
 
@@ -77,16 +77,16 @@ class CardKv:
 
 
 @dataclass(frozen=True)
-class CardBlock:
+class GpuBlock:
     """The hot neurons of a layer, by slots: gate, up and down_t [S, D], biases f32 [S] (0: none).
 
     neuron_in: i32 [S], which neuron lies in each slot; below 0: none. fired: u32 [S], counted up by `hidden` where a
     neuron fires.
     """
 
-    gate: CardMatrix | None
-    up: CardMatrix
-    down_t: CardMatrix
+    gate: GpuMatrix | None
+    up: GpuMatrix
+    down_t: GpuMatrix
     gate_bias: int
     up_bias: int
     neuron_in: int
@@ -98,7 +98,7 @@ class CardBlock:
 
 
 class Memory(Protocol):
-    """Bytes on the card, or (device_address) of the host that the card sees too."""
+    """Bytes on the GPU, or (device_address) of the host that the GPU sees too."""
 
     address: int
     n_bytes: int
@@ -107,7 +107,7 @@ class Memory(Protocol):
 
 
 class HostMemory(Memory, Protocol):
-    """Pinned bytes of the host. address: the host's name for them; device_address: the card's."""
+    """Pinned bytes of the host. address: the host's name for them; device_address: the GPU's."""
 
     device_address: int
 
@@ -127,13 +127,13 @@ class Mark(Protocol):
     """A point in captured work, and when it was last reached."""
 
     def seconds_since(self, earlier: Any) -> float:
-        """Between two marks of a card that have been reached."""
+        """Between two marks of a GPU that have been reached."""
 
     def close(self) -> None: ...
 
 
-class Card(Protocol):
-    """One card's memory, stream and operators. All addresses are the card's unless said otherwise; 0: none.
+class Gpu(Protocol):
+    """One GPU's memory, stream and operators. All addresses are the GPU's unless said otherwise; 0: none.
 
     Dimension letters: N rows, D columns, F neurons, S slots, H heads. Vectors of numbers are f32.
     Raises, all of it: CudaError; where memory is asked for, CudaOutOfMemoryError.
@@ -146,13 +146,13 @@ class Card(Protocol):
     # ------------------------------------------------------------ memory and execution
 
     def enter(self) -> None:
-        """Makes the card the calling thread's; before anything else there."""
+        """Makes the GPU the calling thread's; before anything else there."""
 
     def allocate(self, n_bytes: int) -> Memory:
-        """Memory of the card, aligned to 256 bytes."""
+        """Memory of the GPU, aligned to 256 bytes."""
 
     def pin(self, n_bytes: int) -> HostMemory:
-        """Memory of the host that the card reads and writes."""
+        """Memory of the host that the GPU reads and writes."""
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
         """From the host's address `source` (pinned: while the caller goes on)."""
@@ -181,24 +181,24 @@ class Card(Protocol):
     # ------------------------------------------------------------ products (products.py)
 
     def unpack_rows(
-        self, raw: int, raw_stride: int, n_rows: int, to: CardMatrix, source_codec: str, rows: int = 0, first: int = 0
+        self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
     ) -> None:
-        """Rows as a file or a bundle stores them (on the card at `raw`, `raw_stride` bytes apart, in source_codec,
+        """Rows as a file or a bundle stores them (on the GPU at `raw`, `raw_stride` bytes apart, in source_codec,
         which may be a lane form such as q4_0.lanes) into `to`: into the rows i32 [n_rows] at the address `rows`, or
         from `first` on."""
 
-    def quantise(self, x: CardVector) -> None:
+    def quantise(self, x: GpuVector) -> None:
         """The bytes and scales of x from its values: scale = largest magnitude of 32 / 127, rounded to nearest even."""
 
     def multiply(
-        self, matrices: Sequence[CardMatrix], x: CardVector, outs: Sequence[int], biases: Sequence[int] = (),
+        self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
         relu: bool = False,
     ) -> None:  # fmt: skip
         """outs[i] [N_i] = matrices[i] x (+ bias), all [N_i, D]; relu: negative results become 0. Reads x's 8-bit form
         where the codec is quantised."""
 
     def expect(
-        self, matrix: CardMatrix, x: CardVector, bias: int, threshold: float, bits: int, among: int = 0,
+        self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
         copied: int = 0,
     ) -> None:  # fmt: skip
         """bits u32 [N / 32 rounded up]: neuron i's bit is set where row i times x (+ bias) reaches the threshold; of
@@ -206,13 +206,13 @@ class Card(Protocol):
 
         The matrix may be a copy (copy1 to copy4)."""
 
-    def signs(self, x: CardVector, to: CardVector) -> None:
+    def signs(self, x: GpuVector, to: GpuVector) -> None:
         """to = 1 where x >= 0, else -1: values, bytes and scales."""
 
     # ------------------------------------------------------------ neurons (neurons.py)
 
     def hidden(
-        self, block: CardBlock, x: CardVector, bits: int, activation: Activation, threshold: float, h: int,
+        self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
         counts: int, gate_first: bool,
     ) -> None:  # fmt: skip
         """h [S]: what goes into down: activation(gate x) * up x, or activation(up x) without a gate, as
@@ -220,29 +220,29 @@ class Card(Protocol):
         rows are not read. gate_first: up is read only where gate fires, in a second step. counts u32 [3], added to: how
         many were computed, passed the first activation, fired (drelu: both)."""
 
-    def down_parts(self, block: CardBlock) -> int:
+    def down_parts(self, block: GpuBlock) -> int:
         """How many partial sums `down` leaves for such a block."""
 
-    def down(self, block: CardBlock, h: int, parts: int) -> None:
+    def down(self, block: GpuBlock, h: int, parts: int) -> None:
         """parts [n, D]: partial sums of h[s] * row s of down_t. Rows where h is 0 are not read."""
 
     def activate(
-        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: CardVector, counts: int
+        self, first: int, up: int, n: int, activation: Activation, threshold: float, to: GpuVector, counts: int
     ) -> None:  # fmt: skip
         """to [n] = activation(first) * up, or activation(first) where up is 0: of a block whose down lies row-wise, so
-        that all of it is on the card or none. counts as `hidden`."""
+        that all of it is on the GPU or none. counts as `hidden`."""
 
     # ------------------------------------------------------------ the stream (token_ops.py)
 
     def advance(
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
-        norm: CardNorm | None = None, to: CardVector | None = None,
+        norm: GpuNorm | None = None, to: GpuVector | None = None,
     ) -> None:  # fmt: skip
         """stream [n] += sum of parts [n_parts, n] + sum of others (each [n], in this order; may lie in pinned memory
         that the CPU has just written). Then, where a norm is given: to = norm of the stream, with its 8-bit form where
         `to` has one; `to.values` may be the stream itself."""
 
-    def norm(self, x: int, norm: CardNorm, to: CardVector) -> None:
+    def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
         """to = norm of x [to.n]; may be in place."""
 
     def copy(self, source: int, to: int, n_words: int) -> None:
@@ -253,14 +253,14 @@ class Card(Protocol):
         frequencies f64 [n]."""
 
     def rotate_and_store(
-        self, qkv: int, n_heads: int, kv: CardKv, state: int, angles: int, n_angles: int, order: RopeOrder,
-        q_norm: CardNorm | None, k_norm: CardNorm | None,
+        self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
+        q_norm: GpuNorm | None, k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
         """qkv [H + 2 H_kv, head_dim] of one position: norms over each head of q and of k (those that there are), then
         rotation of the first 2 n_angles values of each (0: none), in place; k and v go into kv at position state[0]."""
 
     def attend(
-        self, q: int, n_heads: int, kv: CardKv, state: int, to: CardVector, scale: float, softcap: float | None,
+        self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
         window: int | None,
     ) -> None:  # fmt: skip
         """to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], of them the last `window`."""
@@ -275,10 +275,10 @@ class Card(Protocol):
         to_bits: int = 0, n_words: int = 0,
     ) -> None:  # fmt: skip
         """Leaves values f32 [n] and bits & ~without u32 [n_words] (without 0: all of them) in pinned memory, then
-        counts the i64 at `epoch` (the card's) up by one and writes it to `flag` (pinned): who sees the flag sees it."""
+        counts the i64 at `epoch` (the GPU's) up by one and writes it to `flag` (pinned): who sees the flag sees it."""
 
 
 __all__ = [
-    "Card", "CardBlock", "CardKv", "CardMatrix", "CardNorm", "CardVector", "HostMemory", "KvCodec",
+    "Gpu", "GpuBlock", "GpuKv", "GpuMatrix", "GpuNorm", "GpuVector", "HostMemory", "KvCodec",
     "Memory", "Norm", "Work",
 ]  # fmt: skip

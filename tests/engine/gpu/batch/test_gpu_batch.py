@@ -1,4 +1,4 @@
-"""A batch on card and processor gives every sequence what it gets alone, wherever the model's parts are."""
+"""A batch on GPU and processor gives every sequence what it gets alone, wherever the model's parts are."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card_batches import CLOSE, Batched, check
-from card_tokens import CONTEXT, recoded, some_hot
+from fake_gpu import FakeGpu
+from gpu_batches import CLOSE, Batched, check
+from gpu_tokens import CONTEXT, recoded, some_hot
 from predictors_of_kinds import predictor_of
-from stand_in_card import StandInCard
 from tiny_model import make_tiny_model
 
 from engine.config import ModelConfig
@@ -32,13 +32,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 @pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
 @pytest.mark.parametrize("kind", ["empty", "full", "random"])
-def test_wherever_the_neurons_are(any_card: Any, tiny: Loaded, kind: str, mode: str) -> None:
+def test_wherever_the_neurons_are(any_gpu: Any, tiny: Loaded, kind: str, mode: str) -> None:
     least = 0.75 if mode == "sparse" else 1.0
-    check(any_card, tiny, mode, some_hot(tiny[0], kind), predictor=predictor_of(*tiny, "low_rank"), least=least)
+    check(any_gpu, tiny, mode, some_hot(tiny[0], kind), predictor=predictor_of(*tiny, "low_rank"), least=least)
 
 
 def some_reached(config: ModelConfig) -> tuple[list[Any], list[Any]]:
-    """Hot neurons and those that the card reaches for: some of both, no hot ones, and no cold ones."""
+    """Hot neurons and those that the GPU reaches for: some of both, no hot ones, and no cold ones."""
     rng, hot, reached = np.random.default_rng(5), [], []
     for n_hot, n_reached in ((30, 40), (0, 25), (20, config.d_ff - 20)):
         ids = rng.permutation(config.d_ff).astype(np.int32)
@@ -53,38 +53,38 @@ def a_row(config: ModelConfig, codec: str) -> int:
 
 @pytest.mark.parametrize("mode", ["exact", "sparse", "dense"])
 @pytest.mark.parametrize("n_slots", [1000, 17, 1])
-def test_neurons_that_the_card_reaches_for_come_in_pieces(
-    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str, n_slots: int
+def test_neurons_that_the_gpu_reaches_for_come_in_pieces(
+    any_gpu: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str, n_slots: int
 ) -> None:
     config = tiny[0]
     hot, reached = some_reached(config)
     monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (n_slots * a_row(config, "f32") + 256))
     least, predictor = 0.75 if mode == "sparse" else 1.0, predictor_of(*tiny, "low_rank")
-    check(any_card, tiny, mode, hot, reached=reached, predictor=predictor, least=least)
+    check(any_gpu, tiny, mode, hot, reached=reached, predictor=predictor, least=least)
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
 def test_rows_of_every_codec_are_reached_for(
-    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, codec: str
+    any_gpu: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
     hot, reached = some_reached(tiny[0])
     monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (16 * a_row(tiny[0], codec) + 512))
     loaded, predictor = (tiny[0], recoded(tiny[1], codec)), predictor_of(*tiny, "low_rank")
-    check(any_card, loaded, "exact", hot, close=0.06, reached=reached)
-    check(any_card, loaded, "sparse", hot, close=0.06, least=0.6, reached=reached, predictor=predictor)
+    check(any_gpu, loaded, "exact", hot, close=0.06, reached=reached)
+    check(any_gpu, loaded, "sparse", hot, close=0.06, least=0.6, reached=reached, predictor=predictor)
 
 
 @pytest.mark.parametrize("mode", ["exact", "sparse"])
 def test_reaching_changes_nothing_from_run_to_run_and_little_at_all(
-    any_card: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str
+    any_gpu: Any, tiny: Loaded, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr(memory_plan, "STAGING_BYTES", 2 * 3 * (16 * a_row(tiny[0], "f32") + 256))
     hot, reached = some_reached(tiny[0])
     found, read = [], []
     for beside in (reached, reached, [ids[:0] for ids in reached]):
-        model = Batched(any_card, tiny, mode, hot, 3, predictor_of(*tiny, "low_rank"), reached=beside)
+        model = Batched(any_gpu, tiny, mode, hot, 3, predictor_of(*tiny, "low_rank"), reached=beside)
         try:
-            caches = [model.on_card.cache() for _ in range(3)]
+            caches = [model.on_gpu.cache() for _ in range(3)]
             steps = ([1, 2, 3], [4, 5, 6], [7, 8, 9])
             found.append(np.stack([decode_batch(model.together, tokens, caches) for tokens in steps]))
             read.append(model.together.reached_shares() * tiny[0].d_ff)
@@ -107,47 +107,47 @@ def test_reaching_changes_nothing_from_run_to_run_and_little_at_all(
 
 
 @pytest.mark.parametrize(("homes", "head"), [("gcg", "gpu"), ("cgc", "cpu"), ("ccg", "gpu")])
-def test_wherever_the_layers_are(any_card: Any, tiny: Loaded, homes: str, head: str) -> None:
+def test_wherever_the_layers_are(any_gpu: Any, tiny: Loaded, homes: str, head: str) -> None:
     attention = ["gpu" if home == "g" else "cpu" for home in homes]
     hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
     for mode in ("exact", "sparse"):
         least, predictor = 0.75 if mode == "sparse" else 1.0, predictor_of(*tiny, "low_rank")
-        check(any_card, tiny, mode, hot, attention=attention, head=head, predictor=predictor, least=least)
+        check(any_gpu, tiny, mode, hot, attention=attention, head=head, predictor=predictor, least=least)
 
 
 @pytest.mark.parametrize("codec", ["f16", "q8_0", "q4_0"])
-def test_codecs(any_card: Any, tiny: Loaded, codec: str) -> None:
-    check(any_card, (tiny[0], recoded(tiny[1], codec)), "exact", some_hot(tiny[0], "random"), close=0.06)
+def test_codecs(any_gpu: Any, tiny: Loaded, codec: str) -> None:
+    check(any_gpu, (tiny[0], recoded(tiny[1], codec)), "exact", some_hot(tiny[0], "random"), close=0.06)
 
 
 def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
-    card = StandInCard()
+    gpu = FakeGpu()
     config = tiny[0]
     with pytest.raises(InvalidRequestError, match="copies"):
-        Batched(card, tiny, "sparse", some_hot(config, "random"), 2, predictor_of(*tiny, "gate_copy"))
-    card.memory_bytes = 33 << 20
-    with pytest.raises(DeviceMemoryError, match="no room on the graphics card for what 32 sequences"):
-        Batched(card, tiny, "exact", some_hot(config, "random"), 32)
-    card.memory_bytes = 1 << 30
-    model = Batched(card, tiny, "exact", some_hot(config, "random"), 4)
-    caches = [model.on_card.cache() for _ in range(4)]
+        Batched(gpu, tiny, "sparse", some_hot(config, "random"), 2, predictor_of(*tiny, "gate_copy"))
+    gpu.memory_bytes = 33 << 20
+    with pytest.raises(DeviceMemoryError, match="no room on the GPU for what 32 sequences"):
+        Batched(gpu, tiny, "exact", some_hot(config, "random"), 32)
+    gpu.memory_bytes = 1 << 30
+    model = Batched(gpu, tiny, "exact", some_hot(config, "random"), 4)
+    caches = [model.on_gpu.cache() for _ in range(4)]
     for _ in range(CONTEXT // 4 // 8 * 8):
         decode_batch(model.together, [1, 2, 3, 4], caches)
     with pytest.raises(ContextOverflowError, match="room for 8"):
         decode_batch(model.together, [1, 2, 3, 4], caches)
     model.close()
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize(("homes", "programs"), [("ggg", 1), ("gcg", 2)])
 def test_a_step_is_one_program_between_layers_of_the_processor(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch, homes: str, programs: int
 ) -> None:
-    card = StandInCard()
+    gpu = FakeGpu()
     attention = ["gpu" if home == "g" else "cpu" for home in homes]
     hot = [ids if home == "g" else ids[:0] for ids, home in zip(some_hot(tiny[0], "random"), homes, strict=True)]
-    model = Batched(card, tiny, "exact", hot, 2, attention=attention)
-    caches, ran, run = [model.on_card.cache() for _ in range(2)], [], Pool.run
+    model = Batched(gpu, tiny, "exact", hot, 2, attention=attention)
+    caches, ran, run = [model.on_gpu.cache() for _ in range(2)], [], Pool.run
 
     def counted(pool: Pool, program: Program, *rest: Any, **how: Any) -> bool:
         ran.append("exchange" in program.stages)
@@ -161,13 +161,13 @@ def test_a_step_is_one_program_between_layers_of_the_processor(
         found.append(sum(ran))
     assert found == [homes.count("g"), programs, programs]
     model.close()
-    card.close()
+    gpu.close()
 
 
 def test_stages_are_told_apart_since_the_reset(tiny: Loaded) -> None:
-    card = StandInCard()
-    model = Batched(card, tiny, "exact", some_hot(tiny[0], "random"), 2)
-    caches = [model.on_card.cache() for _ in range(2)]
+    gpu = FakeGpu()
+    model = Batched(gpu, tiny, "exact", some_hot(tiny[0], "random"), 2)
+    caches = [model.on_gpu.cache() for _ in range(2)]
     decode_batch(model.together, [1, 2], caches)
     found = model.together.stage_seconds()
     assert set(found) == {"exchange", "ffn"}
@@ -175,25 +175,25 @@ def test_stages_are_told_apart_since_the_reset(tiny: Loaded) -> None:
     model.together.reset()
     assert set(model.together.stage_seconds().values()) == {0.0}
     model.close()
-    card.close()
+    gpu.close()
 
 
 @pytest.mark.parametrize("known", ["before the step", "while it runs"])
-def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str) -> None:
-    card = StandInCard()
-    model = Batched(card, tiny, "exact", some_hot(tiny[0], "random"), 2)
-    caches = [model.on_card.cache() for _ in range(2)]
+def test_a_gpu_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str) -> None:
+    gpu = FakeGpu()
+    model = Batched(gpu, tiny, "exact", some_hot(tiny[0], "random"), 2)
+    caches = [model.on_gpu.cache() for _ in range(2)]
     wanted = decode_batch(model.together, [1, 2], caches)
 
     def fails() -> None:
         raise RuntimeError("an illegal address")
 
     going_on = threading.Event()
-    card.between(lambda: going_on.wait(60) and None)
-    card.between(fails)
+    gpu.between(lambda: going_on.wait(60) and None)
+    gpu.between(fails)
     if known == "before the step":
         going_on.set()
-        card.settle()
+        gpu.settle()
     else:
         threading.Timer(0.05, going_on.set).start()
     with pytest.raises(DeviceFailedError):
@@ -203,4 +203,4 @@ def test_a_card_that_fails_is_told_and_the_caches_stay(tiny: Loaded, known: str)
         cache.truncate(0)
     np.testing.assert_array_equal(decode_batch(model.together, [1, 2], caches), wanted)
     model.close()
-    card.close()
+    gpu.close()

@@ -1,4 +1,4 @@
-"""Models on a card for tests of what decodes there, beside the processor's own program of the same model."""
+"""Models on a GPU for tests of what decodes there, beside the processor's own program of the same model."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from placements_by_hand import a_placement
 from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram
 from engine.executor.slots import SlotTable
-from engine.gpu.token.decode_program import CardDecodeProgram
-from engine.gpu.weights.cache import CardCache, KvRegion
-from engine.gpu.weights.loading import LoadedCard, load_onto_card
+from engine.gpu.token.decode_program import GpuDecodeProgram
+from engine.gpu.weights.cache import GpuCache, KvRegion
+from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I32, PackedMatrix
 from native_kernels.cpu.runtime.pool import Pool
-from native_kernels.cuda.card import Card
+from native_kernels.cuda.gpu import Gpu
 from native_kernels.reference import ReferenceOperators
 
 CONTEXT = 40
 
 
 @dataclass(frozen=True, eq=False)
-class OnCard:
-    """A model whose tokens run on card and processor. tables: which neurons lie in which slots."""
+class OnGpu:
+    """A model whose tokens run on GPU and processor. tables: which neurons lie in which slots."""
 
-    loaded: LoadedCard
+    loaded: LoadedGpu
     region: KvRegion
-    decoder: CardDecodeProgram
+    decoder: GpuDecodeProgram
     counters: FfnCounters
     pool: Pool
     tables: list[SlotTable]
     config: ModelConfig
 
-    def cache(self) -> CardCache:
-        return CardCache(self.config, CONTEXT, self.region)
+    def cache(self) -> GpuCache:
+        return GpuCache(self.config, CONTEXT, self.region)
 
     def close(self) -> None:
         self.decoder.close()
@@ -48,8 +48,8 @@ class OnCard:
         self.pool.close()
 
 
-def put_on_card(
-    card: Card,
+def put_on_gpu(
+    gpu: Gpu,
     config: ModelConfig,
     weights: ModelWeights,
     mode: Mode,
@@ -62,19 +62,19 @@ def put_on_card(
     kv_codec: KvCodec = "f32",
     reached: Sequence[I32] = (),
     **how: Any,
-) -> OnCard:
-    """hot, reached: [L], ascending; none where attention [L] is not "gpu". how: as CardDecodeProgram has it."""
+) -> OnGpu:
+    """hot, reached: [L], ascending; none where attention [L] is not "gpu". how: as GpuDecodeProgram has it."""
     homes = tuple(attention or ("gpu",) * config.n_layers)
     placement = a_placement(hot, config.d_ff, attention=homes, predictor=homes, head=head, reached=tuple(reached))
     predictor = predictor if mode == "sparse" else None
     counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(threads)
-    loaded = load_onto_card(card, pool, config, weights, predictor, placement, CONTEXT, kv_codec)
-    region = KvRegion(card, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
+    loaded = load_onto_gpu(gpu, pool, config, weights, predictor, placement, CONTEXT, kv_codec)
+    region = KvRegion(gpu, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
     tables = [SlotTable(config.d_ff, ids) for ids in loaded.placed]
-    decoder = CardDecodeProgram(
-        card, config, weights, loaded.model, mode, counters, pool, region, predictor, tables, **how
+    decoder = GpuDecodeProgram(
+        gpu, config, weights, loaded.model, mode, counters, pool, region, predictor, tables, **how
     )  # fmt: skip
-    return OnCard(loaded, region, decoder, counters, pool, tables, config)
+    return OnGpu(loaded, region, decoder, counters, pool, tables, config)
 
 
 def logits_of(

@@ -1,4 +1,4 @@
-"""A model is loaded onto a card, answers in one mode and in another, and is unloaded, while the card fails at one of
+"""A model is loaded onto a GPU, answers in one mode and in another, and is unloaded, while the GPU fails at one of
 the calls that this takes. What is wrong with how that went is said in words."""
 
 from __future__ import annotations
@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from failing_card import FailingCard, Failure
-from on_a_stand_in import StandInMachine
+from failing_gpu import FailingGpu, Failure
+from on_a_fake_gpu import StandInMachine
 from tiny_model import make_tiny_model
 
 from engine.service import protocol
@@ -18,24 +18,24 @@ _ASKED: tuple[tuple[str, str | None], ...] = (
 )  # fmt: skip
 
 
-class CardScenario:
-    """n_calls: of the card where nothing fails, from loading to the last answer."""
+class GpuScenario:
+    """n_calls: of the GPU where nothing fails, from loading to the last answer."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._model = make_tiny_model(folder / "model", seed=1)
         self._machine = StandInMachine(folder, patch)
         self._engine = {"device": "auto", "threads": 1, "hardware_file": str(folder / "slow.json")}
-        self._cards: list[FailingCard] = []
+        self._gpus: list[FailingGpu] = []
         self._texts: dict[str, str] = {}
         ends = self._lived(0, "lost")
-        self.n_calls = self._cards[0].n_calls
+        self.n_calls = self._gpus[0].n_calls
         for id, end in ends.items():
             assert isinstance(end, protocol.Finished), end
             self._texts[id] = end.result.get("text", "")
         assert len({*self._texts.values()}) > 3, "answers can be told from each other"
 
     def faults(self, call: int, failure: Failure) -> list[str]:
-        """What is wrong where the first card fails at that call, counted from 1."""
+        """What is wrong where the first GPU fails at that call, counted from 1."""
         ends = self._lived(call, failure)
         failed = [end for end in ends.values() if isinstance(end, protocol.Failed)]
         found = [f"{end.id}: {end.error}: {end.message} {end.hint}" for end in failed if not _is_told_well(end)]
@@ -47,18 +47,18 @@ class CardScenario:
                 found.append(f"{id} never ended")
             elif isinstance(end, protocol.Finished) and end.result.get("text", "") != text:
                 found.append(f"{id} is {end.result.get('text')!r}, not {text!r}")
-        if held := [card.used_bytes for card in self._cards if card.used_bytes]:
+        if held := [gpu.used_bytes for gpu in self._gpus if gpu.used_bytes]:
             found.append(f"{held} bytes are still held")
         return [f"{failure} at call {call}: {one}" for one in found]
 
     def _lived(self, call: int, failure: Failure) -> dict[str, protocol.Finished | protocol.Failed]:
-        self._cards = []
+        self._gpus = []
 
-        def make() -> FailingCard:
-            self._cards.append(FailingCard())
-            if call and len(self._cards) == 1:
-                self._cards[0].fail_after(call, failure)
-            return self._cards[-1]
+        def make() -> FailingGpu:
+            self._gpus.append(FailingGpu())
+            if call and len(self._gpus) == 1:
+                self._gpus[0].fail_after(call, failure)
+            return self._gpus[-1]
 
         self._machine.make = make
         events: list[protocol.Event] = []
@@ -69,11 +69,11 @@ class CardScenario:
             host.submit(protocol.Generate(f"{number}", messages, {"max_tokens": 4, "temperature": 0}, mode))
         host.submit(protocol.Unload("unload"))
         host.run_pending()
-        for card in self._cards:
-            card.close()
+        for gpu in self._gpus:
+            gpu.close()
         return {event.id: event for event in events if isinstance(event, protocol.Finished | protocol.Failed)}
 
 
 def _is_told_well(end: protocol.Failed) -> bool:
-    """Whether it is an answer that ended with the card, with what to do now."""
+    """Whether it is an answer that ended with the GPU, with what to do now."""
     return end.id.isdigit() and end.error == "DeviceFailedError" and end.hint.startswith("Send the message again")

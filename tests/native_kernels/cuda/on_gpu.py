@@ -1,4 +1,4 @@
-"""Arrays on a card for tests: put there, looked at again, and all given back at the end."""
+"""Arrays on a GPU for tests: put there, looked at again, and all given back at the end."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.cuda.card import CardNorm, CardVector, HostMemory, Memory
-from native_kernels.cuda.cuda_card import CudaCard
+from native_kernels.cuda.cuda_gpu import CudaGpu
+from native_kernels.cuda.gpu import GpuNorm, GpuVector, HostMemory, Memory
 
 
-class OnCard:
-    """Arrays on one card. Memory that nothing was put into holds 0xff bytes: NaN as floats."""
+class OnGpu:
+    """Arrays on one GPU. Memory that nothing was put into holds 0xff bytes: NaN as floats."""
 
-    def __init__(self, card: CudaCard) -> None:
-        self.card = card
+    def __init__(self, gpu: CudaGpu) -> None:
+        self.gpu = gpu
         self._held: list[Memory] = []
 
     def put(self, array: Any) -> int:
-        """Its address on the card."""
+        """Its address on the GPU."""
         data = np.ascontiguousarray(array)
         at = self.room(data.nbytes)
-        self.card.upload(at, data.ctypes.data, data.nbytes)
-        self.card.synchronize()
+        self.gpu.upload(at, data.ctypes.data, data.nbytes)
+        self.gpu.synchronize()
         return at
 
     def room(self, n_bytes: int) -> int:
-        memory = self.card.allocate(n_bytes)
+        memory = self.gpu.allocate(n_bytes)
         self._held.append(memory)
-        self.card.fill(memory.address, 0xFF, n_bytes)
+        self.gpu.fill(memory.address, 0xFF, n_bytes)
         return memory.address
 
     def pin(self, n_bytes: int) -> HostMemory:
-        memory = self.card.pin(n_bytes)
+        memory = self.gpu.pin(n_bytes)
         self._held.append(memory)
         memory.as_array(np.uint8, n_bytes)[:] = 0
         return memory
@@ -40,19 +40,19 @@ class OnCard:
     def get(self, at: int, shape: int | tuple[int, ...], dtype: Any = np.float32) -> Any:
         """What lies there when all work is done."""
         out = np.empty(shape, dtype)
-        self.card.download(out.ctypes.data, at, out.nbytes)
-        self.card.synchronize()
+        self.gpu.download(out.ctypes.data, at, out.nbytes)
+        self.gpu.synchronize()
         return out
 
-    def vector(self, n: int, in_bytes: bool = True) -> CardVector:
+    def vector(self, n: int, in_bytes: bool = True) -> GpuVector:
         if not in_bytes:
-            return CardVector(n, self.room(4 * n))
-        return CardVector(n, self.room(4 * n), self.room(-(-n // 64) * 64), self.room(8 * -(-n // 32)))
+            return GpuVector(n, self.room(4 * n))
+        return GpuVector(n, self.room(4 * n), self.room(-(-n // 64) * 64), self.room(8 * -(-n // 32)))
 
-    def norm(self, kind: Any, weight: Any, bias: Any, eps: float) -> CardNorm:
-        return CardNorm(kind, self.put(weight), 0 if bias is None else self.put(bias), eps)
+    def norm(self, kind: Any, weight: Any, bias: Any, eps: float) -> GpuNorm:
+        return GpuNorm(kind, self.put(weight), 0 if bias is None else self.put(bias), eps)
 
-    def check_bytes(self, vector: CardVector) -> None:
+    def check_bytes(self, vector: GpuVector) -> None:
         """That the 8-bit form is that of the values, bit for bit."""
         values = self.get(vector.values, vector.n)
         places = -(-vector.n // 64) * 64
