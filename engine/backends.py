@@ -1,4 +1,4 @@
-"""Chooses what computes on the processor: compiled kernels, or the reference where they cannot run, with the reason.
+"""Chooses what computes on the CPU: compiled kernels, or the reference where they cannot run, with the reason.
 
 It compiles nothing before a model needs it, and computes nothing itself.
 """
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """What computes, and why. kernels: the operators of the processor kernels; None: the reference computes."""
+    """What computes, and why. kernels: the operators of the CPU kernels; None: the reference computes."""
 
     reason: str
     kernels: CpuOperators | None = None
@@ -49,7 +49,7 @@ class Backend:
             return "reference"
         from native_kernels.cpu.runtime import isa
 
-        return f"processor kernels ({isa.chosen().name})"
+        return f"CPU kernels ({isa.chosen().name})"
 
     @property
     def operators(self) -> Operators:
@@ -98,7 +98,7 @@ class Backend:
 
         sides = None
         if blocks is not None:
-            assert isinstance(blocks.hot, HotRows), "another device than the processor has a program of its own"
+            assert isinstance(blocks.hot, HotRows), "another device than the CPU has a program of its own"
             sides = Sides(blocks.tables, blocks.hot)
         if reasons := why_not(config, weights, mode, predictor, sides):
             log.info("No program for a token: %s", " ".join(reasons))
@@ -191,13 +191,13 @@ def choose_backend(
     except Cancelled:
         raise
     except Exception as error:
-        reason = f"The processor kernels cannot run: {error or 'no reason given'}".split("\n")[0]
+        reason = f"The CPU kernels cannot run: {error or 'no reason given'}".split("\n")[0]
         if wanted == "kernels":
             raise KernelUnavailableError(f"{reason}.", "Run without asking for the kernels.") from error
         log.info("%s", reason, exc_info=True)
         return Backend(reason)
     missing = kernels.why_unavailable()
-    return Backend(" ".join(["Compiled for this processor.", *missing]), kernels)
+    return Backend(" ".join(["Compiled for this CPU.", *missing]), kernels)
 
 
 def self_test(kernels: CpuOperators) -> None:

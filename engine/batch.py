@@ -49,7 +49,7 @@ class BatchModel(Protocol):
 
 
 class BatchTransformer:
-    """A BatchModel of a model that the processor computes."""
+    """A BatchModel of a model that the CPU computes."""
 
     def __init__(self, model: Transformer, batch: int, unions: I64 | None) -> None:
         """model: its executor takes `batch` rows. unions: where it counts them; None: it computes everything."""
@@ -145,10 +145,10 @@ def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> Batch
         raise InvalidRequestError("Models with experts are decoded one sequence at a time.", "Use a batch of 1.")
     if model.gpu is not None:
         return model.gpu.batch(ran, batch)
-    return _on_processor(model, batch, ran)
+    return _on_cpu(model, batch, ran)
 
 
-def _on_processor(model: LoadedModel, batch: int, mode: Mode) -> BatchTransformer:
+def _on_cpu(model: LoadedModel, batch: int, mode: Mode) -> BatchTransformer:
     config, weights, operators = model.opened.config, model.weights, model.backend.operators
     kernels, executor = model.backend.kernels, model.modes.executor(mode, operators)
     if mode == "dense" or kernels is None:

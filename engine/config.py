@@ -326,7 +326,7 @@ class EngineConfig:
     mode: Mode = "auto"
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
-    backend: BackendName = "auto"  # what computes on the processor: compiled kernels where they can run
+    backend: BackendName = "auto"  # what computes on the CPU: compiled kernels where they can run
     kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
     template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
     activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say

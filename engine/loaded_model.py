@@ -18,7 +18,7 @@ from typing import Any
 from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
-from engine.executor.hot_side import ProcessorHotSide
+from engine.executor.hot_side import CpuHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.gpu.part import GpuPart, load_part
 from engine.gpu.trial import choice
@@ -50,7 +50,7 @@ _HELD: dict[Hold, str] = {
     "mapped": "Run straight from the file",
 }
 
-_READ_AS_STORED = "the processor kernels multiply matrices as the file stores them"
+_READ_AS_STORED = "the CPU kernels multiply matrices as the file stores them"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class LoadedModel(LoadContext):
     description: str
     tokenizer: Tokenizer
     sampling: SamplingConfig  # the model's own defaults
-    processor_reason: str  # why no GPU computes, where none does
+    cpu_reason: str  # why no GPU computes, where none does
     threads: int
     threads_reason: str
     mode: Mode  # sparse, exact or dense
@@ -104,7 +104,7 @@ class LoadedModel(LoadContext):
                 description=source.opened.description,
                 tokenizer=source.tokenizer,
                 sampling=SamplingConfig().changed(source.opened.sampling),
-                processor_reason=why_not,
+                cpu_reason=why_not,
                 threads=device.threads,
                 threads_reason=device.threads_reason,
                 mode=mode,
@@ -124,7 +124,7 @@ class LoadedModel(LoadContext):
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:
-        """Gives back what of it is on a GPU; it is computed by the processor from then on. What is being read in the
+        """Gives back what of it is on a GPU; it is computed by the CPU from then on. What is being read in the
         background is left to whoever needs it. A second time does nothing.
         In the thread that answers."""
         if self.reading is not None:
@@ -150,13 +150,13 @@ class LoadedModel(LoadContext):
 
     @property
     def device(self) -> str:
-        """cuda where a GPU computes, beside the processor; else cpu."""
+        """cuda where a GPU computes, beside the CPU; else cpu."""
         return "cpu" if self.gpu is None else "cuda"
 
     @property
     def device_reason(self) -> str:
         """Why it computes there, in one line."""
-        return self.processor_reason if self.on_gpu is None else self.on_gpu.reason
+        return self.cpu_reason if self.on_gpu is None else self.on_gpu.reason
 
     @property
     def vram_bytes(self) -> int:
@@ -254,13 +254,13 @@ class LoadedModel(LoadContext):
         return Transformer(config, self.weights, executor, operators, decoder)
 
     def placed(self, hot: Sequence[I32], learned: Sequence[I32] | None = None) -> LoadedModel:
-        """The same model with the hot neurons of each layer on a side of their own, which here is the processor's too.
+        """The same model with the hot neurons of each layer on a side of their own, which here is the CPU's too.
 
         So the two sides are tried out where there is no GPU, and nothing is gained. learned: as HotBlocks has it.
         Raises: InvalidRequestError where the neurons cannot be parted.
         """
         config, weights, operators = self.opened.config, self.weights, self.backend.further_operators()
-        blocks = HotBlocks(config, weights, hot, lambda n: ProcessorHotSide(config, weights, n, operators), learned)
+        blocks = HotBlocks(config, weights, hot, lambda n: CpuHotSide(config, weights, n, operators), learned)
         return dataclasses.replace(self, placed_blocks=blocks)
 
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from fake_operators import FakeOperators
 from numpy.typing import NDArray
-from stand_in_operators import StandInOperators
 
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 
@@ -25,7 +25,7 @@ _PINNED = 1 << 60  # by which the GPU's name for pinned memory differs from the 
 _FAILED = 719  # what launches answer after something has failed
 
 
-class StandInMemory:
+class FakeMemory:
     """No numbers at first, as nobody promises any. n_bytes: as asked for; address: aligned to 256 bytes."""
 
     def __init__(self, gpu: FakeGpu, n_bytes: int, pinned: bool) -> None:
@@ -49,7 +49,7 @@ class StandInMemory:
             gpu.take_out(self)
 
 
-class StandInWork:
+class FakeWork:
     def __init__(self, gpu: FakeGpu, steps: list[tuple[str, Callable[[], None]]], handle: int) -> None:
         self.steps = steps
         self.handle = handle
@@ -64,20 +64,20 @@ class StandInWork:
         self._gpu.works.pop(self.handle, None)
 
 
-class StandInMark:
+class FakeMark:
     reached_at = 0.0
 
     def reach(self) -> None:
         self.reached_at = time.perf_counter()
 
-    def seconds_since(self, earlier: StandInMark) -> float:
+    def seconds_since(self, earlier: FakeMark) -> float:
         return self.reached_at - earlier.reached_at
 
     def close(self) -> None:
         """Nothing was taken."""
 
 
-class FakeGpu(StandInOperators):
+class FakeGpu(FakeOperators):
     """The GPU. memory_bytes: all that can be allocated. n_launches: of captured work, so far.
 
     Errors of what runs are raised by `synchronize`. Threads other than the one that made it must `enter` it first.
@@ -90,10 +90,10 @@ class FakeGpu(StandInOperators):
         self.memory_bytes = memory_bytes
         self.used_bytes = 0
         self.n_launches = 0
-        self.works: dict[int, StandInWork] = {}
+        self.works: dict[int, FakeWork] = {}
         self.closed = False
         self._starts: list[int] = []
-        self._memory: dict[int, StandInMemory] = {}
+        self._memory: dict[int, FakeMemory] = {}
         self._captured: list[tuple[str, Callable[[], None]]] | None = None
         self._handles = 0
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class FakeGpu(StandInOperators):
         self._queue: queue.SimpleQueue[tuple[Callable[[], None], bool] | None] = queue.SimpleQueue()
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(self._launched)
         self.launch_function = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
-        self._thread = threading.Thread(target=self._live, name="stand-in-GPU", daemon=True)
+        self._thread = threading.Thread(target=self._live, name="fake-GPU", daemon=True)
         self._thread.start()
 
     # ------------------------------------------------------------ memory and execution
@@ -114,16 +114,16 @@ class FakeGpu(StandInOperators):
         if threading.get_ident() not in self._entered:
             raise CudaError(call, 201, "CUDA_ERROR_INVALID_CONTEXT")
 
-    def allocate(self, n_bytes: int) -> StandInMemory:
+    def allocate(self, n_bytes: int) -> FakeMemory:
         self._entered_for("cuMemAlloc_v2")
         if self.used_bytes + n_bytes > self.memory_bytes:
             raise CudaOutOfMemoryError("cuMemAlloc_v2", 2, "CUDA_ERROR_OUT_OF_MEMORY")
         self.used_bytes += n_bytes
-        return StandInMemory(self, n_bytes, pinned=False)
+        return FakeMemory(self, n_bytes, pinned=False)
 
-    def pin(self, n_bytes: int) -> StandInMemory:
+    def pin(self, n_bytes: int) -> FakeMemory:
         self._entered_for("cuMemHostAlloc")
-        return StandInMemory(self, n_bytes, pinned=True)
+        return FakeMemory(self, n_bytes, pinned=True)
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
         if self._find(source + _PINNED, n_bytes) is None:  # pageable memory is read before the call returns
@@ -145,7 +145,7 @@ class FakeGpu(StandInOperators):
         if error is not None:
             raise CudaError("cuStreamSynchronize", _FAILED, f"{type(error).__name__}: {error}") from error
 
-    def captured(self, work: Callable[[], None]) -> StandInWork:
+    def captured(self, work: Callable[[], None]) -> FakeWork:
         assert self._captured is None, "one capture at a time"
         self._entered_for("cuStreamBeginCapture_v2")
         self._captured = steps = []
@@ -154,16 +154,16 @@ class FakeGpu(StandInOperators):
         finally:
             self._captured = None
         self._handles += 1
-        self.works[self._handles] = StandInWork(self, steps, self._handles)
+        self.works[self._handles] = FakeWork(self, steps, self._handles)
         return self.works[self._handles]
 
-    def mark(self) -> StandInMark:
+    def mark(self) -> FakeMark:
         assert self._captured is not None, "marks are points of captured work"
-        mark = StandInMark()
+        mark = FakeMark()
         self.do("mark", mark.reach)
         return mark
 
-    def launch(self, work: StandInWork) -> None:
+    def launch(self, work: FakeWork) -> None:
         assert self._captured is None, "nothing is launched while work is captured"
         if code := self._launched(work.handle, self.stream_handle):
             raise CudaError("cuGraphLaunch", code, "CUDA_ERROR_LAUNCH_FAILED")
@@ -184,12 +184,12 @@ class FakeGpu(StandInOperators):
         """Runs it in the stream, behind what was asked for so far."""
         self._queue.put((step, False))
 
-    def add(self, memory: StandInMemory) -> None:
+    def add(self, memory: FakeMemory) -> None:
         with self._lock:
             bisect.insort(self._starts, memory.device_address)
             self._memory[memory.device_address] = memory
 
-    def take_out(self, memory: StandInMemory) -> None:
+    def take_out(self, memory: FakeMemory) -> None:
         if not self.closed:
             self.settle()
         with self._lock:
@@ -225,7 +225,7 @@ class FakeGpu(StandInOperators):
         else:
             self._queue.put((step, False))
 
-    def _find(self, address: int, n_bytes: int) -> StandInMemory | None:
+    def _find(self, address: int, n_bytes: int) -> FakeMemory | None:
         with self._lock:
             place = bisect.bisect_right(self._starts, address) - 1
             memory = self._memory[self._starts[place]] if place >= 0 else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from fake_batch import FakeBatchOps
 from gpu_tokens import put_on_gpu
-from stand_in_batch import StandInBatchOps
 
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
@@ -39,7 +39,7 @@ class Batched:
             executor = SparseExecutor(config, weights, predictor, operators)
         executor.counters = on_gpu.counters
         self.alone = GpuTransformer(config, weights, executor, operators, on_gpu.decoder)
-        ops: Any = GpuBatchOps(gpu) if isinstance(gpu, CudaGpu) else StandInBatchOps(gpu)
+        ops: Any = GpuBatchOps(gpu) if isinstance(gpu, CudaGpu) else FakeBatchOps(gpu)
         self.together = open_gpu_batch(
             gpu, weights, on_gpu.loaded.model, self.alone, operators, on_gpu.region, on_gpu.tables, predictor, ops,
             batch,

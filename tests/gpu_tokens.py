@@ -1,4 +1,4 @@
-"""Models on a GPU for tests of what decodes there, beside the processor's own program of the same model."""
+"""Models on a GPU for tests of what decodes there, beside the CPU's own program of the same model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CONTEXT = 40
 
 @dataclass(frozen=True, eq=False)
 class OnGpu:
-    """A model whose tokens run on GPU and processor. tables: which neurons lie in which slots."""
+    """A model whose tokens run on GPU and CPU. tables: which neurons lie in which slots."""
 
     loaded: LoadedGpu
     region: KvRegion
@@ -84,7 +84,7 @@ def logits_of(
     return np.stack([step(int(token), cache) for token in tokens])
 
 
-def by_processor(
+def by_cpu(
     config: ModelConfig,
     weights: ModelWeights,
     mode: Mode,
@@ -92,7 +92,7 @@ def by_processor(
     predictor: Predictor | None = None,
     kv_codec: KvCodec = "f32",
 ) -> tuple[F32, FfnCounters]:
-    """What the processor's own program makes of the tokens."""
+    """What the CPU's own program makes of the tokens."""
     counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(2)
     program = DecodeProgram(config, weights, mode, counters, pool, predictor if mode == "sparse" else None)
     found = logits_of(program.step, KVCache(config, CONTEXT, kv_codec), tokens)

@@ -18,8 +18,8 @@ from engine.machine.graphics import GpuInfo
 GIB = 1 << 30
 
 
-class StandInMachine:
-    """A machine whose processor is so slow that everything belongs on the GPU. GPUs: those that were opened."""
+class FakeGpuMachine:
+    """A machine whose CPU is so slow that everything belongs on the GPU. GPUs: those that were opened."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.gpus: list[FakeGpu] = []

@@ -70,7 +70,7 @@ def a_profile(
     gpus = ()
     if vram is not None:
         gpus = (GpuInfo(0, "A GPU", "8.9", vram, vram, 4 * MIB, gpu_gb_s * 1e9, 25e9, None, True),)
-    cpu = CpuInfo("A processor", 8, 16, ("avx2",), cpu_gb_s * 1e9)
+    cpu = CpuInfo("A CPU", 8, 16, ("avx2",), cpu_gb_s * 1e9)
     return HardwareProfile(cpu, RamInfo(64 << 30, 60 << 30), gpus, () if gpus else ("no GPU",), exchange_s)
 
 

@@ -142,9 +142,9 @@ def short_name(card: str) -> str:
 
 def why_there(device_reason: str) -> str:
     """The engine's reason without what stands beside it anyway: that it is the processor."""
-    if device_reason.rstrip(".") == "The processor computes, as asked":
+    if device_reason.rstrip(".") == "The CPU computes, as asked":
         return ""
-    why = device_reason.removeprefix("CPU only: ").removeprefix("The processor computes: ")
+    why = device_reason.removeprefix("CPU only: ").removeprefix("The CPU computes: ")
     return translated(why)
 
 

@@ -34,7 +34,7 @@ def probe(arguments: argparse.Namespace) -> int:
             print(f"    memory read at {gpu.bytes_per_s / 1e9:.0f} GB/s, filled from RAM at "
                   f"{gpu.pcie_bytes_per_s / 1e9:.1f} GB/s")  # fmt: skip
         if gpu.reach_bytes_per_s and gpu.beside_share:
-            print(f"    reads the RAM itself at {gpu.reach_bytes_per_s / 1e9:.1f} GB/s while the processor has "
+            print(f"    reads the RAM itself at {gpu.reach_bytes_per_s / 1e9:.1f} GB/s while the CPU has "
                   f"{gpu.beside_share:.0%} of its rate")  # fmt: skip
     if profile.sync_s:
         print(f"  an exchange between CPU and GPU takes {1e6 * profile.sync_s:.1f} us")

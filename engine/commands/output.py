@@ -34,7 +34,7 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
 def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
     from engine.loaded_model import LoadedModel
 
-    with ProgressBar("Loading") as progress, ProgressBar("Preparing the processor kernels") as preparing:
+    with ProgressBar("Loading") as progress, ProgressBar("Preparing the CPU kernels") as preparing:
         model = LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)
     print_note(model.opened.activation_warning)
     return model

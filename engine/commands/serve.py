@@ -48,7 +48,7 @@ class _Course:
 
     def __init__(self, arguments: argparse.Namespace, key: str, is_new: bool) -> None:
         self._arguments, self._key, self._is_new = arguments, key, is_new
-        self._bars = {"loading": ProgressBar("Loading"), "preparing": ProgressBar("Preparing the processor kernels")}
+        self._bars = {"loading": ProgressBar("Loading"), "preparing": ProgressBar("Preparing the CPU kernels")}
         self.host = EngineHost(self._hear)
         self.failed: protocol.Failed | None = None
         self._address = ""

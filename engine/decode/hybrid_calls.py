@@ -34,7 +34,7 @@ _COLD, _HOT = slice(0, 3), slice(COPIED + 1, COPIED + 4)
 def why_not(weights: ModelWeights) -> list[str]:
     """The reasons, one sentence each, why no program computes both sides."""
     codecs = {w.down_t.codec for layer in weights.layers for w in layer.ffns if w.down_t is not None}
-    return [f"No processor kernel adds up listed rows of {codec}." for codec in sorted(codecs - set(SUMS))]
+    return [f"No CPU kernel adds up listed rows of {codec}." for codec in sorted(codecs - set(SUMS))]
 
 
 class HybridCalls:

@@ -1,4 +1,4 @@
-"""What computes the hot neurons: the border to their device, and the one that is threads of the processor.
+"""What computes the hot neurons: the border to their device, and the one that is threads of the CPU.
 
 It chooses no neurons and knows no neuron by its number in the layer: it is spoken to in slots (slots.py).
 Paper: PowerInfer, section 5.3 (the GPU's executor).
@@ -38,8 +38,8 @@ class HotStore(Protocol):
 
 
 class HotSide(HotStore, Protocol):
-    """One that computes those of them that are active too, layer by layer, while the processor computes the cold ones.
-    Bias of down: the processor's."""
+    """One that computes those of them that are active too, layer by layer, while the CPU computes the cold ones.
+    Bias of down: the CPU's."""
 
     def start(self, layer: int, x: F32, active: Sequence[I32]) -> None:
         """Begins the layer: x [T, D], normed; for each position the slots to compute, in the order of the sum."""
@@ -91,7 +91,7 @@ class HotRows:
         return taken
 
 
-class ProcessorHotSide(HotRows):
+class CpuHotSide(HotRows):
     """A HotSide whose device is one more thread, on copies of the weights."""
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, slots: Sequence[int], operators: Operators) -> None:

@@ -1,4 +1,4 @@
-"""The FFN on two devices at once: hot neurons where they were placed, cold ones on the processor, one exchange a layer.
+"""The FFN on two devices at once: hot neurons where they were placed, cold ones on the CPU, one exchange a layer.
 
 Predict, part the active neurons by their place, compute both sides at the same time, add the two sums. It places no
 neurons. Paper: PowerInfer, sections 4 and 5.3.

@@ -30,7 +30,7 @@ _WITHDRAWN = {
 }  # fmt: skip
 
 WITHDRAWN_TYPES: Mapping[int, str] = MappingProxyType(_WITHDRAWN)
-"""Type numbers that files of 2024 may carry: weights interleaved for one kind of processor, no longer in the format."""
+"""Type numbers that files of 2024 may carry: weights interleaved for one kind of CPU, no longer in the format."""
 
 # Types whose extent is known although nothing here decodes them: numbers per block, bytes per block.
 _ONLY_SIZED = {

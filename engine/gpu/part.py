@@ -125,7 +125,7 @@ class GpuPart(PlacedPart):
             return None
 
     def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Where that fails, the processor computes from here on, until there is memory again."""
+        """Where that fails, the CPU computes from here on, until there is memory again."""
         try:
             self.load(mode, cancelled=cancelled, balancing=False)  # somebody may be waiting for an answer
         except (GpuUnusableError, EngineError, CudaError) as error:
@@ -133,15 +133,13 @@ class GpuPart(PlacedPart):
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)
 
     def after_failure(self, error: DeviceFailedError) -> None:
-        """After an answer that ended so: with less room where memory ran out, by the processor where the GPU is lost.
+        """After an answer that ended so: with less room where memory ran out, by the CPU where the GPU is lost.
         The error's hint says what follows."""
         if isinstance(error.__cause__, CudaOutOfMemoryError):
             error.hint = "Send the message again: less of the model is on the GPU now."
             self.ease(at_once=True)
         elif not self._works():
-            error.hint = (
-                "Send the message again: the processor computes it. To try the GPU again, load the model again."
-            )
+            error.hint = "Send the message again: the CPU computes it. To try the GPU again, load the model again."
             self.give_up(error.message)
 
     def give_up(self, reason: str) -> None:
@@ -208,7 +206,7 @@ def load_part(
         try:
             part.load(engine.mode, progress, cancelled)
         except GpuFullError as error:
-            part.stand_aside(f"The processor computes: {error}")
+            part.stand_aside(f"The CPU computes: {error}")
             if engine.device == "cuda" or engine.vram_budget_gib is not None:
                 raise
             choice.refuse(engine, str(error))
@@ -218,10 +216,10 @@ def load_part(
             raise
     except GpuUnusableError as error:
         choice.refuse(engine, str(error))
-        return None, f"The processor computes: {error}"
+        return None, f"The CPU computes: {error}"
     except EngineError as error:
         if engine.device == "cuda":
             raise
         log.info("The GPU is not used: %s", error)
-        return None, f"The processor computes: {error.message.rstrip('.')}"
+        return None, f"The CPU computes: {error.message.rstrip('.')}"
     return part, ""

@@ -162,7 +162,7 @@ class PlacedPart:
         return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
 
     def _read_in(self) -> ReadIn:
-        """What the processor and prompts read of the files, read in the background until the model is placed anew."""
+        """What the CPU and prompts read of the files, read in the background until the model is placed anew."""
         weights, loaded = self._base.weights, self._now
         placement, side = loaded.placement, loaded.hot_side
         in_slots = loaded.placed if side is None else side.neuron_in

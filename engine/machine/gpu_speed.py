@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def measure_gpus(profile: HardwareProfile, threads: int | None = None, nvml: Any = None) -> HardwareProfile:
     """The profile with the figures of every usable GPU; `sync_s` is that of the GPU that would be chosen.
 
-    threads: of the processor that read memory beside a GPU; None: as many as default_threads says.
+    threads: of the CPU that read memory beside a GPU; None: as many as default_threads says.
 
     A GPU that fails at it is no longer usable, and the failure is its reason.
     Cost: about 3 s a GPU, the context and the first compilation included; all of it is given back.

@@ -36,7 +36,7 @@ class GpuInfo:
     """One GPU. Figures that could not be read, do not apply or were not measured are None.
 
     bytes_per_s: of its memory. pcie_bytes_per_s: from pinned memory of the host to it. reach_bytes_per_s: of the host's
-    memory, read by the GPU's kernels while the processor reads it too, which has beside_share of its own rate then.
+    memory, read by the GPU's kernels while the CPU reads it too, which has beside_share of its own rate then.
     """
 
     index: int | None  # NVML's, in the order of the bus; None: not an NVIDIA GPU, or its driver does not know it
@@ -84,7 +84,7 @@ def nvml_session(nvml: Any = None) -> Iterator[Any]:
 
 
 def open_nvml(nvml: Any = None) -> Any:
-    """pynvml or the given stand-in, initialised.
+    """pynvml or the given fake, initialised.
 
     Raises: NvmlUnavailableError.
     """

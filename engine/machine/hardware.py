@@ -1,4 +1,4 @@
-"""The machine as data: processor, memory and GPUs, read from the system or from a saved profile.
+"""The machine as data: CPU, memory and GPUs, read from the system or from a saved profile.
 
 A profile of a machine that one does not own serves for planning just as well. Live figures are not here
 (engine/machine/monitor.py), nor is what CUDA alone can tell.
@@ -153,7 +153,7 @@ def with_library(gpu: GpuInfo) -> GpuInfo:
 
 
 def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int | None = None) -> HardwareProfile:
-    """The profile with the processor's read bandwidth from RAM, measured with that many threads.
+    """The profile with the CPU's read bandwidth from RAM, measured with that many threads.
 
     `threads` None: as many as default_threads says. n_bytes: how much is read; None: more than any cache holds, as far
     as there is room. Figures of the GPU stay as they are (engine/machine/gpu_speed.py).
@@ -212,7 +212,7 @@ def default_threads(profile: HardwareProfile) -> int:
 def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, str]:
     """How many threads compute, and why, as half a sentence: as asked, but never more than there are processors.
 
-    Threads wait for each other many times a token; one that has no processor of its own holds up all others.
+    Threads wait for each other many times a token; one that has no CPU of its own holds up all others.
     """
     usable = profile.cpu.threads
     if wanted is None:
@@ -220,13 +220,13 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
         return threads, "a thread for each core but one" if threads > 1 else "one thread, so that the window has a core"
     if wanted <= usable:
         return wanted, "as asked"
-    return usable, f"{wanted} were asked for, and this process may use {usable} processor{'s' if usable > 1 else ''}"
+    return usable, f"{wanted} were asked for, and this process may use {usable} CPU{'s' if usable > 1 else ''}"
 
 
 def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
     """The usable GPU with the most free memory, and why in one line.
 
-    A GPU of its own comes before graphics inside the processor, however much of the RAM that one claims: what it
+    A GPU of its own comes before graphics inside the CPU, however much of the RAM that one claims: what it
     claims is no memory of its own, and it has no CUDA.
     """
     usable = [gpu for gpu in profile.gpus if gpu.usable]

@@ -33,7 +33,7 @@ _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes
 def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> HardwareProfile:
     """The profile with what was measured earlier in place of what it does not say.
 
-    threads, n_bytes: how many read, and how much of the memory: a little of it stays in the processor's caches.
+    threads, n_bytes: how many read, and how much of the memory: a little of it stays in the CPU's caches.
     """
     known = _read().get(_machine(profile))
     if not isinstance(known, dict):

@@ -131,7 +131,7 @@ class Monitor:
         self._closed, self._open_at, self._gpu_reason = True, None, "closed"
         self._close_nvml()
 
-    # -------------------------------------------------------------- processor and memory
+    # -------------------------------------------------------------- CPU and memory
 
     def _cpu_percent(self) -> float | None:
         # psutil.cpu_percent keeps its memory per thread and answers 0 the first time; an unknown is not 0.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from engine.sparsity.predictor import Kind
 
 Floor = Callable[[float], float]  # the least seconds of a token, where the RAM is read at so many bytes/s
-_COUNTED_TOKENS = 16  # that show which neurons fire where both a GPU and the processor have some
+_COUNTED_TOKENS = 16  # that show which neurons fire where both a GPU and the CPU have some
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class _Moved:
 
 
 def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str) -> _Moved:
-    """Hot neurons are read whole, cold ones where any sequence needs them, by the processor or over the bus; the least
+    """Hot neurons are read whole, cold ones where any sequence needs them, by the CPU or over the bus; the least
     are those that any sequence's token went on with behind its first activation."""
     weights, part, config = model.weights, model.gpu, model.opened.config
     n_layers = config.n_layers

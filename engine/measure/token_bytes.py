@@ -45,13 +45,13 @@ class TokenBytes:
     def of_neurons(self) -> int:
         return round(float(self.neurons[0].sum() + self.neurons[1].sum()))
 
-    def least_s(self, gpu_bytes_per_s: float, processor_bytes_per_s: float) -> float:
+    def least_s(self, gpu_bytes_per_s: float, cpu_bytes_per_s: float) -> float:
         """Seconds of a token in which both sides read as fast as their memories: a layer's neurons at the same time,
         all else one after the other, and an exchange wherever both have some."""
-        before = self.before[0] / gpu_bytes_per_s + self.before[1] / processor_bytes_per_s
-        hot, cold = self.neurons[0] / gpu_bytes_per_s, self.neurons[1] / processor_bytes_per_s
+        before = self.before[0] / gpu_bytes_per_s + self.before[1] / cpu_bytes_per_s
+        hot, cold = self.neurons[0] / gpu_bytes_per_s, self.neurons[1] / cpu_bytes_per_s
         exchanges = EXCHANGE_S * np.count_nonzero((self.before[0] > 0) & (cold > 0))
-        head = self.head[0] / gpu_bytes_per_s + self.head[1] / processor_bytes_per_s
+        head = self.head[0] / gpu_bytes_per_s + self.head[1] / cpu_bytes_per_s
         return float((before + np.maximum(hot, cold)).sum() + exchanges + head)
 
 

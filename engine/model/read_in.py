@@ -46,8 +46,8 @@ Part = tuple[PackedMatrix, I32 | None]  # rows of a matrix, ascending; None: all
 def parts_of(
     weights: ModelWeights, on_gpu: Sequence[I32 | None] | None = None, head_on_gpu: bool = False
 ) -> list[Part]:
-    """The rows that the processor reads, or that prompts take from there. on_gpu: [L], which neurons the GPU holds of
-    a layer that is at home there, ascending; None for a layer at home on the processor, or instead of the list."""
+    """The rows that the CPU reads, or that prompts take from there. on_gpu: [L], which neurons the GPU holds of
+    a layer that is at home there, ascending; None for a layer at home on the CPU, or instead of the list."""
     found: list[Part] = [(weights.embedding, None)]
     if not head_on_gpu:
         found.append((weights.head, None))

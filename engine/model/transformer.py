@@ -60,7 +60,7 @@ class Decoder(Protocol):
         """
 
     def program_for(self, layout: KvLayout) -> Program:
-        """The calls of the processor's threads over caches of that layout."""
+        """The calls of the CPU's threads over caches of that layout."""
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
         """Measures from here on how long the stages of the tokens take, or no longer. on_gpu: now and then those of

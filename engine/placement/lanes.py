@@ -1,4 +1,4 @@
-"""Rates of a model's own rows, from what its tokens took: what the GPU read over the bus while the processor read too.
+"""Rates of a model's own rows, from what its tokens took: what the GPU read over the bus while the CPU read too.
 
 Arithmetic alone; what times tokens is engine/gpu/token/balance.py.
 """
@@ -25,9 +25,9 @@ _USUAL_ROWS = 0.5  # of the RAM's rate, that a processor reads gathered rows wit
 @dataclass(frozen=True)
 class LaneTimes:
     """A token of a part on a GPU. Seconds: token_s, all of it; hot_s and reached_s, the GPU with neurons in its own
-    memory and with those it reads over the bus; cold_s, the processor with the others. Bytes of rows that were read:
+    memory and with those it reads over the bus; cold_s, the CPU with the others. Bytes of rows that were read:
     reached_bytes, cold_bytes. reached_layers, cold_layers: how many layers have some. quiet: whether hardly anybody
-    else kept the processor busy. computed: neurons that were computed, of all layers."""
+    else kept the CPU busy. computed: neurons that were computed, of all layers."""
 
     token_s: float
     hot_s: float
@@ -45,8 +45,8 @@ class LaneTimes:
             (self.reached_bytes, self.reached_s), (self.cold_bytes, self.cold_s)))  # fmt: skip
         return (
             f"{1e3 * self.token_s:.2f} ms; the GPU {1e3 * self.hot_s:.2f} with its own neurons and "
-            f"{1e3 * self.reached_s:.2f} over the bus ({over_bus:.1f} GB/s), the processor {1e3 * self.cold_s:.2f} "
-            f"({beside:.1f} GB/s)" + ("" if self.quiet else "; others used the processor as well")
+            f"{1e3 * self.reached_s:.2f} over the bus ({over_bus:.1f} GB/s), the CPU {1e3 * self.cold_s:.2f} "
+            f"({beside:.1f} GB/s)" + ("" if self.quiet else "; others used the CPU as well")
         )
 
     @property
@@ -64,8 +64,8 @@ class LaneTimes:
 def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
     """The rates by which the times are as they were; None where neither side read anything there.
 
-    Where the GPU read all the while, `beside` is what the processor had; where it read less, as much of what the
-    processor had by itself is taken to have been left as may be. The rate of a side that read nothing is hopeful.
+    Where the GPU read all the while, `beside` is what the CPU had; where it read less, as much of what the
+    CPU had by itself is taken to have been left as may be. The rate of a side that read nothing is hopeful.
     """
     cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())
     reached_s = _of_rows(times.reached_s, times.reached_layers * gpu_layer_s(False, True))

@@ -1,6 +1,6 @@
 """What must be known of a machine before a model is placed on it: recalled where it was measured before, else measured.
 
-What measures are hardware.py and gpu_speed.py. What was measured while others kept the processor busy
+What measures are hardware.py and gpu_speed.py. What was measured while others kept the CPU busy
 serves the load that it was measured for, and is not remembered.
 """
 
@@ -26,7 +26,7 @@ _COUNTED_TWICE = ("guest", "guest_nice", "interrupt", "dpc")  # within user, nic
 _hasty: dict[tuple[int, int], HardwareProfile] = {}  # of now, by threads and bytes
 
 
-class ProcessorTimes(NamedTuple):
+class CpuTimes(NamedTuple):
     """Seconds of all processors together: that they ran, that there were, that this process had."""
 
     busy: float
@@ -54,17 +54,17 @@ class Others:
         return self.share <= _QUIET
 
 
-def processor_times() -> ProcessorTimes:
+def processor_times() -> CpuTimes:
     """As of now."""
     found = psutil.cpu_times()._asdict()
     counted = {name: float(seconds) for name, seconds in found.items() if name not in _COUNTED_TWICE}
     resting = sum(counted.get(name, 0.0) for name in _RESTING)
     own = psutil.Process().cpu_times()
-    return ProcessorTimes(sum(counted.values()) - resting, sum(counted.values()), own.user + own.system)
+    return CpuTimes(sum(counted.values()) - resting, sum(counted.values()), own.user + own.system)
 
 
 def working_set(model: ModelBytes) -> int:
-    """How much memory to read to see how fast this model is read: a small one stays in the processor's caches.
+    """How much memory to read to see how fast this model is read: a small one stays in the CPU's caches.
 
     The next power of two from the model's size on, from 16 MiB to MOST_SAMPLE_BYTES.
     """

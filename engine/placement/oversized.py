@@ -119,7 +119,7 @@ def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]
     if room.other_gpu is not None:
         own = memory_plan.budgets_of(room.profile, room.other_gpu, None)
         if case.surely_fits(context, replace(room, gpu=room.other_gpu, budgets=own)):
-            words = "Let the GPU compute with the processor: it fits then."
+            words = "Let the GPU compute with the CPU: it fits then."
             yield Alternative("device", 0, words)
     narrow = case.narrower()
     if narrow is not None and (found := narrow.longest_that_surely_fits(context, room)):

@@ -226,7 +226,7 @@ def build_problem(
         has_cold = taken + beside < last
         always = parts.attention_s(rates, kv_read) + gpu_layer_s(True, False)
         predictor_s = parts.predictor_s(rates)[:, None] * np.ones(len(taken))
-        if model.down_is_row_wise:  # all of it at once, and nobody is asked; or the processor does it altogether
+        if model.down_is_row_wise:  # all of it at once, and nobody is asked; or the CPU does it altogether
             predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
         layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
         of_parts = parts.predictor_on_gpu * (not model.down_is_row_wise)

@@ -26,7 +26,7 @@ def machine_of(setting: Setting) -> Machine:
 
 
 def could_reach(setting: Setting, placement: Placement) -> bool:
-    """Whether the GPU reads neurons over the bus beside the processor, or might as well."""
+    """Whether the GPU reads neurons over the bus beside the CPU, or might as well."""
     model = setting.model
     if model.down_is_row_wise or "gpu" not in placement.attention or setting.gpu is None:
         return False

@@ -198,7 +198,7 @@ def _between(before: _Totals, now: _Totals) -> _Totals:
 
 
 def _split(since: _Totals) -> dict[str, float]:
-    """Seconds of a token on the processor by stage; where the stages of its program are measured, they are all of it:
+    """Seconds of a token on the CPU by stage; where the stages of its program are measured, they are all of it:
     "other" is what lies between two programs, beside the choice of the token."""
     found = {"sampling": since.sampling_s}
     for name, seconds in since.stages.items():

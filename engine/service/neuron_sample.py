@@ -1,6 +1,6 @@
 """Some neurons of every layer, to be looked at while a model answers: where they lie, and which fire for a token.
 
-A layer's neurons stand in groups of as many each: the GPU's before the processor's, and the busiest before others.
+A layer's neurons stand in groups of as many each: the GPU's before the CPU's, and the busiest before others.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
     the first time on a machine a second more, because the RAM's speed is measured.
     Raises: nothing; what cannot be told is None.
     """
-    return _on_gpu(model, model.gpu) if model.gpu is not None else _on_processor(model)
+    return _on_gpu(model, model.gpu) if model.gpu is not None else _on_cpu(model)
 
 
 def _on_gpu(model: LoadedModel, residency: GpuPart) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _on_gpu(model: LoadedModel, residency: GpuPart) -> dict[str, Any]:
     notes = [note for note in placement.notes if not note.startswith("Nothing is placed on")]
     why = [residency.chosen, f"{residency.reason.rstrip('.')}."]
     if placement.ram_bytes:
-        why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the processor computes.")
+        why.append(f"The rest is in RAM: {gib(placement.ram_bytes)}, which the CPU computes.")
     if residency.products:
         why.append(residency.products)
     why.append(f"There is room for a context of {model.context} tokens.")
@@ -71,7 +71,7 @@ def _on_gpu(model: LoadedModel, residency: GpuPart) -> dict[str, Any]:
     }
 
 
-def _on_processor(model: LoadedModel) -> dict[str, Any]:
+def _on_cpu(model: LoadedModel) -> dict[str, Any]:
     predicted, ram_bytes, notes = None, model.weights.n_bytes, []
     try:
         problem, setting = _alone(model)
@@ -103,7 +103,7 @@ def _on_processor(model: LoadedModel) -> dict[str, Any]:
 
 
 def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
-    """The model on the processor alone, as it is loaded."""
+    """The model on the CPU alone, as it is loaded."""
     from engine.placement.solving import problem_of, read_setting
 
     engine = replace(

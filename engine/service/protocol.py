@@ -146,7 +146,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Progress:
-    """stage: "loading", "preparing" (the processor kernels) or "reading" (prefill); done and total in bytes, kernels
+    """stage: "loading", "preparing" (the CPU kernels) or "reading" (prefill); done and total in bytes, kernels
     or tokens. Of jobs: "converting" (bytes), "profiling" (positions), ... eta_s: seconds left at this pace."""
 
     type: ClassVar[str] = "progress"
@@ -188,7 +188,7 @@ class Live:
     mode: "" where no model is loaded. token_s, cpu_s, gpu_s: seconds of a token, in all and by stage: attention,
     predictor, ffn (neurons), wait (for the other side), head, sampling, other; empty where nobody measures them. Both
     sides work at the same time. on_gpu: [layers], the share of each layer's neurons that the GPU computes. fired:
-    [layers][groups], of one token: in each group of a layer's neurons, the GPU's before the processor's and the
+    [layers][groups], of one token: in each group of a layer's neurons, the GPU's before the CPU's and the
     busiest first, how many in a hundred fired; of a sample. Empty where neurons are not told apart.
     """
 
@@ -289,7 +289,7 @@ class LoadedModelInfo:
     template_reason: str = ""
     kind: str = "chat"  # "base" where it continues text rather than answering
     has_predictors: bool = False  # without them nothing can be answered in sparse mode
-    backend: str = ""  # what computes on the processor
+    backend: str = ""  # what computes on the CPU
     backend_reason: str = ""  # why that, and why with so many threads
     gpu: str = ""  # the GPU's name, where one computes
     vram_bytes: int = 0  # what this process holds on the GPU

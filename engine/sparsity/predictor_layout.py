@@ -1,4 +1,4 @@
-"""Lays narrow q4_0 matrices of predictors out by lanes, as the processor kernels read them faster; no number changes.
+"""Lays narrow q4_0 matrices of predictors out by lanes, as the CPU kernels read them faster; no number changes.
 
 A kernel reads GGML's blocks sixteen at a time; what is left of a row costs as much as sixteen. The rank of a predictor
 is seldom a multiple of that: 1,792 rows of 64 to 192 columns took 41 us in blocks and 12 us by lanes (Zen 5, 1 thread).

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from engine.errors import ModelFormatError
 
 MAX_PIECE_CHARS = 1024  # SentencePiece's longest has 16 by default; each is tried at every cut
-_BATCH_CHARS = 1 << 18  # of the pieces that are cut at a time: bounds memory, and stays in the processor's cache
+_BATCH_CHARS = 1 << 18  # of the pieces that are cut at a time: bounds memory, and stays in the CPU's cache
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse modulo 2**64
 _TABLE_BITS = 22
 

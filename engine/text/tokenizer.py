@@ -31,7 +31,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-in for each byte -> the byte."""
+    """GPT-2's printable fake for each byte -> the byte."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
@@ -197,10 +197,10 @@ class Tokenizer:
         """The prompt for a conversation. Special tokens come from the template alone, never out of a message.
 
         The template is rendered twice: as it is, and with every character of the messages that could be part of a
-        special token replaced by a stand-in of its own. If both say the same, the stand-ins show which characters
+        special token replaced by a fake of its own. If both say the same, the fakes show which characters
         people wrote. Where no special token touches one of those, the ids are those of plain rendering and parsing;
         else only the template's own special tokens are taken and the text between them is ordinary text.
-        A template that changes the contents by rules of spelling (upper case, say) loses the stand-ins; then special
+        A template that changes the contents by rules of spelling (upper case, say) loses the fakes; then special
         tokens' text in the messages is broken up with a zero-width joiner, if it is what makes special tokens appear.
 
         Raises: ChatTemplateError (also where the model has no template), InvalidRequestError for an odd role.
@@ -214,10 +214,10 @@ class Tokenizer:
         plain = self.template.render(turns)
         if self._special_text is None:
             return self._encode_literally(plain)
-        stand_ins = self._stand_ins([plain, *(value for turn in turns for value in turn.values())])
-        originals = {ord(mark): chr(char) for char, mark in stand_ins.items()}
+        fakes = self._fakes([plain, *(value for turn in turns for value in turn.values())])
+        originals = {ord(mark): chr(char) for char, mark in fakes.items()}
         try:
-            marked = self.template.render([_rewritten(turn, lambda text: text.translate(stand_ins)) for turn in turns])
+            marked = self.template.render([_rewritten(turn, lambda text: text.translate(fakes)) for turn in turns])
         except ChatTemplateError:
             marked = ""  # the template checks how contents are spelt; what it says of the real ones is already known
         if marked.translate(originals) == plain:
@@ -247,7 +247,7 @@ class Tokenizer:
         found = _OPENED_THOUGHT.search(self.decode(prompt[-_THOUGHT_MARK_TOKENS:], skip_special=False))
         return found.group() if found else ""
 
-    def _stand_ins(self, texts: Iterable[str]) -> dict[int, str]:
+    def _fakes(self, texts: Iterable[str]) -> dict[int, str]:
         """Each character of special tokens, white space aside (templates trim it) -> an unused private character."""
         used = set(itertools.chain.from_iterable(texts))
         free = (char for char in map(chr, range(0xF0000, 0x10FFFE)) if char not in used)
@@ -255,7 +255,7 @@ class Tokenizer:
         return {ord(char): next(free) for char in sorted(alphabet)}
 
     def _encode_marked(self, marked: str, originals: dict[int, str]) -> list[int]:
-        """Ids of a rendering whose people's characters are stand-ins: no special token can match one."""
+        """Ids of a rendering whose people's characters are fakes: no special token can match one."""
         assert self._special_text is not None
         ids: list[int] = []
         start, strip_left = 0, False

@@ -41,7 +41,7 @@ def offline_device(wanted: Device) -> str:
 
 
 def on_device(parts: ModelParts, device: str, most_bytes: int | None = None) -> ModelParts:
-    """The same model with its large products on the device; itself where that is the processor.
+    """The same model with its large products on the device; itself where that is the CPU.
 
     most_bytes: of weights on the device; None: SHARE_OF_FREE_VRAM of what is free there.
     """

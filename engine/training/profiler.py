@@ -89,7 +89,7 @@ def profile(
     parts = on_device(ModelParts.of(model), where)
     source: _Written | _Given
     if text is None:
-        # Few positions a step: where weights would have to be handed over at every one, the processor is faster.
+        # Few positions a step: where weights would have to be handed over at every one, the CPU is faster.
         writing = parts if fits(model.weights, where) else ModelParts.of(model)
         source = _Written(model, writing, tokens or DEFAULT_TOKENS, seed)
     else:

@@ -39,7 +39,7 @@ def n_gpu_bytes(codec: str, n_rows: int, n_cols: int) -> int:
 
 
 def gpu_codec(codec: str) -> str:
-    """The codec under which the GPU keeps rows that are stored so: lanes are a matter of the processor's."""
+    """The codec under which the GPU keeps rows that are stored so: lanes are a matter of the CPU's."""
     return codec.partition(".")[0]
 
 

@@ -32,7 +32,7 @@ _BUS_BYTES = 64 << 20
 _ROUNDS = 8
 _REACHED_BYTES = 256 << 20  # of the host's memory, at a time
 _REACHING_S = 0.25  # how long both read
-_ALONE = 3  # readings of the processor before that, and as many behind it
+_ALONE = 3  # readings of the CPU before that, and as many behind it
 _EXCHANGES = 40  # in a row, as the layers of a token
 _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 
@@ -41,7 +41,7 @@ _PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
 class GpuSpeed:
     """bytes_per_s: reading the GPU's memory. pcie_bytes_per_s: pinned memory of the host to the GPU. sync_s: one
     exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s: kernels that read
-    the host's memory over the bus while the processor reads it; beside_share: what that has meanwhile of its rate by
+    the host's memory over the bus while the CPU reads it; beside_share: what that has meanwhile of its rate by
     itself. None where they were not asked for, or no memory could be pinned for it."""
 
     bytes_per_s: float
@@ -56,7 +56,7 @@ class ExchangeError(Exception):
 
 
 def measure_gpu(device: Device, width: int = 8192, threads: int = 0, ram_bytes: int = 1 << 30) -> GpuSpeed:
-    """Measures the GPU, whose context must be entered. threads: of the processor that read so much of the host's
+    """Measures the GPU, whose context must be entered. threads: of the CPU that read so much of the host's
     memory beside the GPU; 0: that is not measured. Cost: about 2 s, at most an eighth of its free memory.
 
     Raises: CudaError, NoMachineCodeError, ExchangeError.
@@ -122,7 +122,7 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
 
 
 def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
-    """Bytes/s of the GPU's kernels that read the host's memory while the processor's threads do, and the share of
+    """Bytes/s of the GPU's kernels that read the host's memory while the CPU's threads do, and the share of
     their own rate that those have then: medians of what began and ended while both read, and of what did just before
     and behind it, for a machine may be another one a second later."""
     rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))
@@ -149,7 +149,7 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
                 c_uint64(out.address),
             )  # fmt: skip
             mark.record(stream)
-        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the GPU takes longer, beside the processor
+        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the GPU takes longer, beside the CPU
         read = [probe.seconds()]
         while time.perf_counter() < end:
             read.append(probe.seconds())
@@ -163,7 +163,7 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
 def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:
     """Median seconds of one exchange: numbers to the host and a flag, the next launch, numbers back.
 
-    Both ends are checked: the GPU adds what the processor left, and the sum must come out.
+    Both ends are checked: the GPU adds what the CPU left, and the sum must come out.
     """
     n_bytes = 4 * width
     host, x = PinnedMemory(device, 2 * n_bytes + 128), DeviceMemory(device, n_bytes + 64)

@@ -118,7 +118,7 @@ class GpuProducts:
         self._launch("unpack_rows", n_rows, job, threads)
 
     def quantise(self, x: GpuVector) -> None:
-        """A group of 32 with a value that is no finite number gets NaN for its scale, as on the processor."""
+        """A group of 32 with a value that is no finite number gets NaN for its scale, as on the CPU."""
         job = _Rounded(x.values, 0, x.bytes, x.scales, x.n)
         self._launch("quantise", _rounding_blocks(x.n), job)
 

@@ -1,4 +1,4 @@
-"""The whole window with a stand-in for the engine and one for the library, for walks through everything in it.
+"""The whole window with a fake for the engine and one for the library, for walks through everything in it.
 
 One room serves many walks: `reset` brings it back to the open chat. What can be opened is listed in
 test_every_control.py.

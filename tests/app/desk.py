@@ -1,4 +1,4 @@
-"""A controller with a real store and a stand-in for the engine, without a window, and everything it said."""
+"""A controller with a real store and a fake for the engine, without a window, and everything it said."""
 
 from __future__ import annotations
 

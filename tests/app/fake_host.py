@@ -1,4 +1,4 @@
-"""A stand-in for the engine that speaks its protocol, behaves badly on request, and computes nothing.
+"""A fake for the engine that speaks its protocol, behaves badly on request, and computes nothing.
 
 Run as a script it is the engine's process; `FakeEngine` is the same inside the window's own process. What it does is
 written in the model's name ("fake", "fake-slow", "fake-missing", "fake-crash") and in the last message:
@@ -106,7 +106,7 @@ class FakeEngine:
         info = protocol.LoadedModelInfo(
             self.name, request.model, "llama", "relu-glu", 1000, 4000, context, "cuda" if on_gpu else "cpu",
             "36% of the neurons fit" if on_gpu else "CPU only: no NVIDIA driver is installed", threads, "exact",
-            "It is a fake", 0.1, {}, "A stand-in for a model.", has_predictors=request.model == "fake-predictors",
+            "It is a fake", 0.1, {}, "A fake for a model.", has_predictors=request.model == "fake-predictors",
             gpu="GeForce RTX 4090" if on_gpu else "", vram_bytes=21 << 30 if on_gpu else 0,
             gpu_notes=("2.50 GiB of VRAM could not be had: less was placed there.",) if small else (),
         )  # fmt: skip

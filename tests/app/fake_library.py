@@ -1,4 +1,4 @@
-"""A stand-in for the library's client that plays its part without a process: models of a shelf, scripted by a test.
+"""A fake for the library's client that plays its part without a process: models of a shelf, scripted by a test.
 
 Everything asked is noted in `asked`. Answers come from the event loop, as the real ones do; what takes time goes on by
 `tick`, which a timer calls every `pace_ms`, or the test itself where `pace_ms` is 0. `fail` makes the next job of a

@@ -1,4 +1,4 @@
-"""The Models page with its controller, a stand-in for the library and one for the chat, in the real window."""
+"""The Models page with its controller, a fake for the library and one for the chat, in the real window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Someone in front of the real window, with the real engine or a stand-in for it."""
+"""Someone in front of the real window, with the real engine or a fake for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Person:
     def __init__(
         self, qtbot: QtBot, folder: Path, location: str, model: str, settings: AppSettings, library: Any = None
     ) -> None:
-        """library: the library's client instead of a stand-in for it; "real" for the real one."""
+        """library: the library's client instead of a fake for it; "real" for the real one."""
         self.qtbot = qtbot
         self.places = folders_in(folder)
         self.places.log.mkdir(parents=True, exist_ok=True)

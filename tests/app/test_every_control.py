@@ -99,7 +99,7 @@ def _hub(room: Room, query: str) -> QWidget:
     assert page is not None
     page.search.setText(query)
     QTest.keyClick(page.search, Qt.Key.Key_Return)
-    walk.come_to_rest(room.window)  # the stand-in for the hub answers as soon as it is asked
+    walk.come_to_rest(room.window)  # the fake for the hub answers as soon as it is asked
     return room.window
 
 

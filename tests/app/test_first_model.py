@@ -1,5 +1,5 @@
 """From the first launch to a chat with a model that was fetched, by what a person clicks: the real window, both real
-processes, and a stand-in for the hub.
+processes, and a fake for the hub.
 
 Pictures go to tests/output, and to docs/screenshots when HEARTH_UPDATE_SCREENSHOTS=1 is set.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QWidget
@@ -80,7 +80,7 @@ def test_from_the_first_launch_to_a_prepared_model(
     arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = make_tiny_gguf(tmp_path / "tiny.gguf", n_layers=3, d_model=256, d_ff=4096, max_context=512).read_bytes()
-    with HubStandIn(bytes_per_s=len(data) // 3) as hub:
+    with FakeHub(bytes_per_s=len(data) // 3) as hub:
         hub.connect(monkeypatch, tmp_path)
         settings = AppSettings(theme="light", temperature=0.0, max_tokens=8)
         person = arrive(model="starter-chat", library="real", settings=settings)

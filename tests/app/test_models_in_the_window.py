@@ -1,4 +1,4 @@
-"""Models behind the real window: what is wired to what, with the real processes and a stand-in for the hub."""
+"""Models behind the real window: what is wired to what, with the real processes and a fake for the hub."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from fake_hub import FakeHub
 from fake_library import FakeLibrary, installed
-from hub_stand_in import HubStandIn
 from person import Arrive
 from tiny_model import make_tiny_gguf
 
@@ -58,7 +58,7 @@ def test_a_model_is_fetched_over_a_kill_and_chatted_with(
     arrive: Arrive, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = make_tiny_gguf(tmp_path / "tiny.gguf", d_model=256, d_ff=9216, n_layers=4).read_bytes()
-    with HubStandIn(bytes_per_s=len(data) // 2) as hub:
+    with FakeHub(bytes_per_s=len(data) // 2) as hub:
         hub.connect(monkeypatch, tmp_path)
         hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
         hub.fail("*.gguf", stall_after=14 << 20)  # it ends before the kill on no machine

@@ -30,7 +30,7 @@ def little_memory() -> Iterator[None]:
 def refused(act: Callable[[], object], words: str, kind: type[EngineError] = ModelFormatError) -> None:
     """The act ends within the limits in one error of that kind, short enough to show to a person.
 
-    It is done twice, because counting memory slows it down. Time is the processor's: how busy the machine is otherwise
+    It is done twice, because counting memory slows it down. Time is the CPU's: how busy the machine is otherwise
     does not count.
     """
     started = time.process_time()

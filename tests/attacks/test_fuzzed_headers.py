@@ -1,7 +1,7 @@
 """Ten thousand generated headers over all the formats: each is read or refused with an EngineError, cheaply.
 
 A header is grown from the pieces that its format is made of, sound and unsound, so that most get past the first check
-and some are read. Its number is the seed: a failure names it. Time is the processor's; memory is counted for every
+and some are read. Its number is the seed: a failure names it. Time is the CPU's; memory is counted for every
 tenth, because counting slows everything down.
 """
 

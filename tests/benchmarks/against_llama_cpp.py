@@ -12,7 +12,7 @@ rate is compared with llama.cpp's of that round; the median of these ratios is g
 the engine's threads waited for a processor for more than 2 % of their time is left out, as long as a third remain.
 
 Peak memory: see PeakMemory in bench_sides.py; from the start of the process over loading, 512 tokens of prefill and
-some of decode, less the KV cache. llama-cpp-python must be installed, built from source for this processor.
+some of decode, less the KV cache. llama-cpp-python must be installed, built from source for this CPU.
 """
 
 from __future__ import annotations

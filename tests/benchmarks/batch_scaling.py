@@ -3,9 +3,9 @@
     python tests/benchmarks/batch_scaling.py                              the starter model, 1 to 16 sequences
     python tests/benchmarks/batch_scaling.py --mode exact --record        and write tests/benchmarks/results/
     python tests/benchmarks/batch_scaling.py --model 32b.gguf --device cuda --vram-budget 24 --threads 15 \
-        --mode sparse --sizes 1,2,4,8,16,32 --record                      on a GPU and the processor
+        --mode sparse --sizes 1,2,4,8,16,32 --record                      on a GPU and the CPU
 
-On the processor the sizes take turns, round by round, and the fastest round of each counts. Time is processor time over
+On the CPU the sizes take turns, round by round, and the fastest round of each counts. Time is CPU time over
 the number of threads, so that a machine which others use as well tells of the kernels alone. With a GPU each size is
 measured by the clock as `engine bench --batch` does, all with one load of the model, which has room for the most
 sequences. A size's floor is what its own step must read, over the GPU's speed and the RAM's: the RAM is read before
@@ -82,7 +82,7 @@ def main() -> int:
         model = LoadedModel.load(flags.model, config)
         model.wait_for_weights(SETTLING_S)
         print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)
-        found = on_a_gpu(model, sizes, flags) if on_gpu else on_the_processor(model, sizes, flags)
+        found = on_a_gpu(model, sizes, flags) if on_gpu else on_the_cpu(model, sizes, flags)
     if flags.record:
         figures = {
             "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
@@ -97,8 +97,8 @@ def main() -> int:
     return 0
 
 
-def on_the_processor(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
-    """The rate of each size, and alone, in processor time."""
+def on_the_cpu(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) -> dict[str, Any]:
+    """The rate of each size, and alone, in CPU time."""
     best = dict.fromkeys(sizes, 0.0)
     alone = 0.0
     for _ in range(flags.rounds):
@@ -145,7 +145,7 @@ def n_reached(model: LoadedModel) -> int:
 
 
 def rate_alone(model: LoadedModel, threads: int, n_tokens: int) -> float:
-    """Tokens a second of processor time, of one sequence the usual way: a token is one program of the kernels."""
+    """Tokens a second of CPU time, of one sequence the usual way: a token is one program of the kernels."""
     transformer, tokens = model.transformer(), random_tokens(model, n_tokens, 1)
     cache = model.new_cache(PROMPT_TOKENS + n_tokens)
     prefill(transformer, random_tokens(model, PROMPT_TOKENS, 1)[:, 0].tolist(), cache)

@@ -149,7 +149,7 @@ def own_bytes() -> int:
 
 
 def waited_s() -> float:
-    """Seconds that the threads of this process stood ready and had no processor; 0 where nobody counts them."""
+    """Seconds that the threads of this process stood ready and had no CPU; 0 where nobody counts them."""
     total = 0
     for task in Path("/proc/self/task").glob("*/schedstat"):
         try:

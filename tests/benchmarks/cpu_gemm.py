@@ -1,4 +1,4 @@
-"""Products of many tokens on one thread: their share of the processor's peak, and their rate beside llama.cpp's.
+"""Products of many tokens on one thread: their share of the CPU's peak, and their rate beside llama.cpp's.
 
     python tests/benchmarks/cpu_gemm.py                        shares of the peak, at 2 to 512 tokens
     python tests/benchmarks/cpu_gemm.py --llama PYTHON --model FILE.gguf
@@ -8,8 +8,8 @@
 
 The peak is that of independent multiply-adds in registers: of floats, of bytes where the product is one of bytes, or of
 tiles of bfloat16, several of which make a product of numbers in two parts. It is sampled before each product. Times are
-of the thread's processor time, so that what other processes take does not count; figures are medians, with the best
-tenth beside them. llama.cpp's figure is its whole prefill (attention, norms and all, processor time of its process);
+of the thread's CPU time, so that what other processes take does not count; figures are medians, with the best
+tenth beside them. llama.cpp's figure is its whole prefill (attention, norms and all, CPU time of its process);
 ours is the sum of the matrix products, quantising and packing of the tokens.
 """
 
@@ -70,7 +70,7 @@ def main() -> int:
     from engine.machine.hardware import probe
     from native_kernels.cpu.runtime import isa
 
-    print(f"{isa.chosen().name}; one thread; processor time")
+    print(f"{isa.chosen().name}; one thread; CPU time")
     counts = [int(count) for count in flags.tokens.split(",")]
     rows = [row for codec in flags.codecs.split(",") if codec for row in shares(codec, counts)]
     models = [beside_llama(flags.llama, Path(model)) for model in flags.model]

@@ -1,4 +1,4 @@
-"""How near the processor kernels come to the memory's speed: every operator, codec and active share, as a ratio.
+"""How near the CPU kernels come to the memory's speed: every operator, codec and active share, as a ratio.
 
     python tests/benchmarks/cpu_kernels.py                       print the table, for one thread and for two
     python tests/benchmarks/cpu_kernels.py --record              and write it to tests/benchmarks/results/

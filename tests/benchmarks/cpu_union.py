@@ -1,4 +1,4 @@
-"""What a batch's neurons take on the processor, call by call, against the memory's speed: union_ffn, by sequences.
+"""What a batch's neurons take on the CPU, call by call, against the memory's speed: union_ffn, by sequences.
 
     python tests/benchmarks/cpu_union.py                          f16, 1 to 32 sequences, one thread and two
     python tests/benchmarks/cpu_union.py --threads 15 --record    and write tests/benchmarks/results/

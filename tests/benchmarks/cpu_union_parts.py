@@ -1,4 +1,4 @@
-"""What a batch's neurons take on the processor's threads as the engine runs them: gate and up, and down, by sequences.
+"""What a batch's neurons take on the CPU's threads as the engine runs them: gate and up, and down, by sequences.
 
     python tests/benchmarks/cpu_union_parts.py --threads 15
     python tests/benchmarks/cpu_union_parts.py --threads 15 --codecs f16:5120 --tokens 2,32 --rounds 20

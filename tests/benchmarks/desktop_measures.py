@@ -62,7 +62,7 @@ def start(folder: Path) -> Figures:
     painted, focused = (round(statistics.median(run[i] for run in runs), 2) for i in (0, 1))
     return {
         "painted_s": painted, "composer_focused_s": focused, "runs": len(runs), "heavy_modules_at_paint": runs[-1][2],
-        "processor_s": round(statistics.median(run[3] for run in runs), 2),
+        "cpu_s": round(statistics.median(run[3] for run in runs), 2),
         "reached": painted < 1.5 and focused < 2 and not runs[-1][2],
     }  # fmt: skip
 
@@ -249,12 +249,12 @@ def streams(folder: Path) -> Figures:
 
 def kill_download(folder: Path) -> Figures:
     """kill -9 of the library in the middle of a download, twice: bytes that came a second time."""
-    from hub_stand_in import HubStandIn
+    from fake_hub import FakeHub
 
     from engine.library.owned.installed import Library
 
     n_bytes, again = 48 << 20, []
-    with HubStandIn(bytes_per_s=12 << 20) as hub:
+    with FakeHub(bytes_per_s=12 << 20) as hub:
         data = b"GGUF" + os.urandom(n_bytes - 4)
         hub.add("maker/big-GGUF", {"big-q8_0.gguf": data})
         os.environ.update(environment(folder, **hub.environment(folder)))
@@ -335,8 +335,8 @@ def long_chat(folder: Path) -> Figures:
     middle = sorted(opened)[1]
     return {
         "messages": LONG, "opened_s": spread(opened, 2), "scroll_frame_ms": spread(frames),
-        "scroll_frame_processor_ms": spread(used), "theme_switch_ms": spread(switches, 0),
-        "theme_switch_processor_ms": spread(switching, 0),
+        "scroll_frame_cpu_ms": spread(used), "theme_switch_ms": spread(switches, 0),
+        "theme_switch_cpu_ms": spread(switching, 0),
         "reached": middle < 1 and sorted(frames)[150] < 16 and sorted(frames)[296] < 50 and sorted(switches)[3] < 300,
     }  # fmt: skip
 
@@ -449,7 +449,7 @@ def idle(folder: Path) -> Figures:
     each = [round(cpu_s([process]) - before.get(process.pid, 0.0), 2) for process in tree_of(os.getpid())]
     drivers = [p.name() for p in tree_of(os.getpid()) if "libcuda" in Path(f"/proc/{p.pid}/maps").read_text()]
     seat.close()
-    return {"share_of_a_core_percent": share, "processor_s_of_window_and_children": each,
+    return {"share_of_a_core_percent": share, "cpu_s_of_window_and_children": each,
             "processes_with_a_gpu_driver": drivers,
             "reached": share < 0.5 and not drivers}  # fmt: skip
 
@@ -501,7 +501,7 @@ def search(folder: Path) -> Figures:
 
 
 def list_change(folder: Path) -> Figures:
-    """A chat renamed, then pinned, among 5,000: until the window is painted, by the clock and by the processor."""
+    """A chat renamed, then pinned, among 5,000: until the window is painted, by the clock and by the CPU."""
     fill_chats(folder, 5_000)
     seat = Seat(folder, fake=True).show()
     seat.ready()
@@ -521,6 +521,6 @@ def list_change(folder: Path) -> Figures:
             seat.app.processEvents()
             wall.append(1000 * (time.perf_counter() - began))
             used.append(1000 * (time.process_time() - before))
-        out[name] = {"ms": spread(wall), "processor_ms": spread(used)}
+        out[name] = {"ms": spread(wall), "cpu_ms": spread(used)}
     seat.close()
-    return {**out, "reached": all(out[name]["processor_ms"]["p50"] < 50 for name in acts)}
+    return {**out, "reached": all(out[name]["cpu_ms"]["p50"] < 50 for name in acts)}

@@ -106,8 +106,8 @@ def big_model(folder: Path) -> Path:
 def hub_process(n_bytes: int, bytes_per_s: int) -> Iterator[str]:
     """A hub in a process of its own, so that its work is not the window's; its address. It has one model."""
     code = (
-        "import sys, random; from hub_stand_in import HubStandIn\n"
-        "hub = HubStandIn(bytes_per_s=int(sys.argv[2]))\n"
+        "import sys, random; from fake_hub import FakeHub\n"
+        "hub = FakeHub(bytes_per_s=int(sys.argv[2]))\n"
         "data = b'GGUF' + random.Random(7).randbytes(int(sys.argv[1]) - 4)\n"
         "hub.add('maker/big-GGUF', {'big-q8_0.gguf': data})\n"
         "print(hub.url, flush=True)\n"
@@ -157,7 +157,7 @@ class Seat:
     """Somebody in front of the window of this process, who notes how late its event loop is."""
 
     def __init__(self, folder: Path, fake: bool = False, model: str | None = None, **settings: Any) -> None:
-        """fake: the stand-in for the engine, which writes at any pace and computes nothing."""
+        """fake: the fake for the engine, which writes at any pace and computes nothing."""
         from PySide6.QtCore import Qt, QTimer
         from PySide6.QtWidgets import QApplication
 
@@ -245,7 +245,7 @@ class Seat:
         return self.finished[-1]
 
     def stream(self, words: int, pace_s: float = 0.01) -> None:
-        """Have the stand-in write so many words, and come back once it does."""
+        """Have the fake write so many words, and come back once it does."""
         self.chat.send(f"words {words} pace {pace_s}")
         from app.clients.engine_status import Phase
 

@@ -1,4 +1,4 @@
-"""Decode with neurons on the GPU and on the processor, against the least time that a token's bytes allow.
+"""Decode with neurons on the GPU and on the CPU, against the least time that a token's bytes allow.
 
     python tests/benchmarks/gpu_anchors.py 32b-f16.gguf --budget 24 --budget all
     python tests/benchmarks/gpu_anchors.py 70b-q4_0.gguf --budget 11 --threads 15 --record
@@ -6,7 +6,7 @@
     python tests/benchmarks/gpu_anchors.py tiny.gguf --device cpu
 
 The models are files in PowerInfer's format: down neuron-major, a predictor in every layer (make_model.py powerinfer).
-Every model and budget is one run of `engine bench` in a process of its own. Before them the processor's memory is read
+Every model and budget is one run of `engine bench` in a process of its own. Before them the CPU's memory is read
 with as many threads as there are processors, and the GPU's memory by a kernel; with these the floor is counted: per
 layer attention and predictor, then hot and cold neurons at the same time, and 12 us for an exchange; the neurons are
 those that the model's statistics say, the most active ones in the budget. Neither our exchange nor our placement moves
@@ -94,9 +94,7 @@ def main() -> int:
     hardware, dram = measured(profile, reading, flags.device)
     gpu, _ = choose_gpu(hardware)
     speed = None if gpu is None or flags.device == "cpu" else gpu.bytes_per_s
-    print(
-        f"processor: {dram / 1e9:.1f} GB/s with {reading} threads" + (f"; GPU: {speed / 1e9:.0f} GB/s" if speed else "")
-    )
+    print(f"CPU: {dram / 1e9:.1f} GB/s with {reading} threads" + (f"; GPU: {speed / 1e9:.0f} GB/s" if speed else ""))
     rows = []
     for path in flags.models:
         opened = open_model(path)
@@ -177,7 +175,7 @@ def least_seconds(token: TokenBytes, budget: float | None, dram: float, gpu: flo
     if gpu is None:
         return Floor((always + float(expected.sum()) * token.neuron) / dram, 0.0)
     room = np.inf if budget is None else budget - always
-    if room < 0:  # not even that: as many layers as fit, the rest with all neurons beside the processor
+    if room < 0:  # not even that: as many layers as fit, the rest with all neurons beside the CPU
         share = max(0.0, (budget or 0) / always)
         rest = (1 - share) * always + float(expected.sum()) * token.neuron
         return Floor(share * always / gpu + rest / dram + EXCHANGE_S, 0.0)

@@ -1,12 +1,12 @@
-"""Where a token's time goes on the GPU and on the processor: operator by operator, stage by stage.
+"""Where a token's time goes on the GPU and on the CPU: operator by operator, stage by stage.
 
     python tests/benchmarks/gpu_layers.py 13b-f16.gguf --budget 11
     python tests/benchmarks/gpu_layers.py 70b-q4_0.gguf --threads 15 --json
 
 Some tokens are decoded as always, and the program's own stages are timed. Then what the GPU did for the last of them
-is done again without the processor: all of it at a stretch, and every kind of operator by itself, for all layers one
+is done again without the CPU: all of it at a stretch, and every kind of operator by itself, for all layers one
 after the other, so that no launch and no cache stands in for the work. `hidden` is timed together with the prediction
-that it follows, which is taken off again. What the token took beyond the GPU's stretch and the processor's stages is
+that it follows, which is taken off again. What the token took beyond the GPU's stretch and the CPU's stages is
 launches, the exchange and waiting for each other.
 """
 
@@ -169,7 +169,7 @@ def in_words(found: dict[str, Any]) -> str:
     for name, own in sorted(found["operators"].items(), key=lambda item: -item[1]["seconds"]):
         each = own["seconds"] / own["calls"]
         lines.append(f"  {name:36} {own['calls']:5} x {1e6 * each:8.2f} us = {1e3 * own['seconds']:7.3f} ms")
-    lines.append("processor's program:")
+    lines.append("CPU's program:")
     for stage, seconds in sorted(found["stages_s"].items(), key=lambda item: -item[1]):
         lines.append(f"  {stage:36} {1e3 * seconds:7.3f} ms ({seconds / token:.0%})")
     return "\n".join(lines)

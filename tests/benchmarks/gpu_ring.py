@@ -5,7 +5,7 @@ fast where the GPU gathers them itself from where they lie, by itself and beside
     python tests/benchmarks/gpu_ring.py --row 10240 --gib 4 --blocks 8 16 32 --block-threads 256 1024
 
 Rows of neurons lie in memory as a file has them; 60 % of them are cold. `plain` copies them with stores that leave them
-in the processor's caches instead of going past them. Every rate is the best of three. With --blocks only the ways of
+in the CPU's caches instead of going past them. Every rate is the best of three. With --blocks only the ways of
 gathering are compared, in six buffers of 32 MiB.
 """
 

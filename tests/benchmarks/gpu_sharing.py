@@ -11,7 +11,7 @@ Its parts, each of which may fail by itself; `--part` picks some:
   cancel      a load cancelled at random moments, and closing: until it has ended, until VRAM and RAM are back
   two         two engines on one GPU answer at once
   marks       the stages that the GPU measures within a token for the live panel, and what that costs
-  idle        the processor's time while nothing is asked
+  idle        the CPU's time while nothing is asked
 
 Memory that runs out in mid-answer is an allocation of more than any GPU has, put into a token: the driver refuses it
 in earnest. Exit code 1 where something is not as it is said.
@@ -37,7 +37,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from gpu_fakes import Holder, OtherEngine  # noqa: E402 - found by the line above
+from gpu_neighbours import Holder, OtherEngine  # noqa: E402 - found by the line above
 from sharing_models import (  # noqa: E402
     ANSWER,
     Bench,
@@ -421,7 +421,7 @@ def marked(bench: Bench, budget_gib: float | None) -> Figures:
 
 
 def idle(bench: Bench) -> Figures:
-    """What all threads of the process take of the processor behind an answer."""
+    """What all threads of the process take of the CPU behind an answer."""
     model = bench.load()
     try:
         answer(ChatSession(model), random_prompt(model, 8), ANSWER)

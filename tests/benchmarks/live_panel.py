@@ -5,7 +5,7 @@ and what the engine spends on telling what it does.
     python tests/benchmarks/live_panel.py --record   and write them to tests/benchmarks/results/
 
 The real window with the real engine in its process and the starter model, without a screen (offscreen). The window's
-cost is processor time of its main thread, as a share of one core; hidden, another page is shown that does as little.
+cost is CPU time of its main thread, as a share of one core; hidden, another page is shown that does as little.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def engine_cost(seconds: float) -> dict[str, Any]:
-    """Processor time in LiveFeed per second of answering, watched and not, and the rates that the answers carried."""
+    """CPU time in LiveFeed per second of answering, watched and not, and the rates that the answers carried."""
     from engine.service import protocol
     from engine.service.host import EngineHost
 

@@ -109,7 +109,7 @@ def main() -> int:
     print("\n\n".join(text.values()))
     slowest = max(row.solve_s or 0.0 for row in rows)
     slider = max(row.greedy_s or 0.0 for row in rows)
-    print(f"\nThe slowest took {slowest:.1f} s of processor time; the greedy placement of a new budget {slider:.3f} s.")
+    print(f"\nThe slowest took {slowest:.1f} s of CPU time; the greedy placement of a new budget {slider:.3f} s.")
     if flags.write:
         document = DOCS.read_text(encoding="utf-8")
         for name, lines in text.items():

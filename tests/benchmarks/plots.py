@@ -54,7 +54,7 @@ def decode_on_gpu() -> str:
     )
 
 
-def decode_on_processor() -> str:
+def decode_on_cpu() -> str:
     found = newest("against-llama-cpp-1b")["codecs"]
     sides = ("hearth sparse", "hearth exact", "hearth dense", "llama.cpp")
     groups = [
@@ -105,7 +105,7 @@ def batch_scaling() -> str:
     alone = Curve([(0.0, found["alone_tok_s"]), (points[-1][0], found["alone_tok_s"])], 1, "one alone")
     return lines(
         "Several sequences at once",
-        f"tokens/s of processor time, of all together; the starter model, mode {found['mode']}, "
+        f"tokens/s of CPU time, of all together; the starter model, mode {found['mode']}, "
         f"threads: {found['threads']}, fastest of several rounds",
         Axis("sequences decoded at once", points[-1][0], [(size, f"{size:.0f}") for size, _ in points]),
         Axis("tokens/s of all together", end, [(v * end / 4, f"{v * end / 4:.0f}") for v in range(5)]),
@@ -120,7 +120,7 @@ def batches_on_gpu() -> str:
         for row in rows
     ]
     return grouped_bars(
-        "Several sequences at once, GPU and processor",
+        "Several sequences at once, GPU and CPU",
         "tokens/s of all together; 32B F16 within 24 GiB of an H200, mode sparse",
         ("decoded", "at its floor: the bytes that any of them needs"),
         groups,
@@ -170,12 +170,12 @@ def thinned(line: tuple[Any, Any], points: int = 60) -> list[tuple[float, float]
 
 
 PICTURES: dict[str, Callable[[], str]] = {
-    "decode-GPU.svg": decode_on_gpu,
-    "decode-processor.svg": decode_on_processor,
+    "decode-gpu.svg": decode_on_gpu,
+    "decode-cpu.svg": decode_on_cpu,
     "neuron-load.svg": neuron_load,
     "activation-curves.svg": activation_curves,
     "batch-scaling.svg": batch_scaling,
-    "batch-GPU.svg": batches_on_gpu,
+    "batch-gpu.svg": batches_on_gpu,
     "share-of-floor.svg": share_of_floor,
 }
 

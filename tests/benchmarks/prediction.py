@@ -4,8 +4,8 @@
     python tests/benchmarks/prediction.py --shape 1b --codec f16       and a synthetic model (make_model.py)
 
 A sample is the bandwidth and then some tokens, so that both meet the same neighbours on the machine. Readings and
-tokens in which a thread stood ready and had no processor do not count, as long as there are others; with one thread
-it is that thread's processor time that is measured, which leaves waiting out. The neurons that fire are counted in the
+tokens in which a thread stood ready and had no CPU do not count, as long as there are others; with one thread
+it is that thread's CPU time that is measured, which leaves waiting out. The neurons that fire are counted in the
 run itself; what is predicted is their time, not their number.
 """
 

@@ -19,7 +19,7 @@ def child(samples: list[tuple[int, float, float]]) -> Child:
     return Child("any", cast("subprocess.Popen[str]", None), 2, samples={"decode": samples})
 
 
-def test_samples_that_waited_for_a_processor_do_not_count() -> None:
+def test_samples_that_waited_for_a_cpu_do_not_count() -> None:
     assert child([(0, 10.0, 0.0), (1, 5.0, 0.5), (2, 11.0, 0.01)]).rates("decode") == {0: 10.0, 2: 11.0}
     # On a machine that is never quiet there is nothing better than all of them.
     assert child([(0, 10.0, 0.3), (1, 5.0, 0.5), (2, 9.0, 0.5), (3, 11.0, 0.01)]).rates("decode").keys() == {0, 1, 2, 3}

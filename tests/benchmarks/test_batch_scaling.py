@@ -9,8 +9,8 @@ from typing import Any
 
 import batch_scaling
 import pytest
-from on_a_fake_gpu import StandInMachine
-from stand_in_batch import StandInBatchOps
+from fake_batch import FakeBatchOps
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.gpu import placed_part
@@ -18,8 +18,8 @@ from engine.measure import bench, bench_batch
 
 
 def test_all_floors_are_by_the_median_of_all_readings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed_part, "batch_ops", StandInBatchOps)
-    machine, readings = StandInMachine(tmp_path, monkeypatch), iter((1e9, 2e9, 9e9, 5e9, 5e9, 4e9))
+    monkeypatch.setattr(placed_part, "batch_ops", FakeBatchOps)
+    machine, readings = FakeGpuMachine(tmp_path, monkeypatch), iter((1e9, 2e9, 9e9, 5e9, 5e9, 4e9))
     read = bench.measured
 
     def measured(model: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
 from make_model import Recipe, make_model, save_statistics
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from placement_cases import a_profile
 
 from engine.machine.cpu_and_ram import RamInfo
@@ -39,12 +39,12 @@ def test_the_sides_work_at_the_same_time_on_the_most_active_neurons_in_the_budge
     assert floor.hot_share == pytest.approx(0.5)
 
 
-def test_a_budget_for_less_than_attention_leaves_the_neurons_to_the_processor() -> None:
+def test_a_budget_for_less_than_attention_leaves_the_neurons_to_the_cpu() -> None:
     floor = least_seconds(TOKEN, ALWAYS / 2, dram=10.0, gpu=100.0)
     assert floor.seconds == pytest.approx(ALWAYS / 2 / 100 + (ALWAYS / 2 + 40) / 10 + EXCHANGE_S)
 
 
-def test_without_a_gpu_the_processor_reads_everything() -> None:
+def test_without_a_gpu_the_cpu_reads_everything() -> None:
     assert least_seconds(TOKEN, None, dram=10.0, gpu=None).seconds == pytest.approx((ALWAYS + 40) / 10)
 
 
@@ -82,7 +82,7 @@ def test_the_floor_counts_the_bytes_that_a_token_reads(
     layers = recipe.sizes.n_layers
     floor = layers * (token.layer + token.kv) + token.head + float(token.active.sum()) * token.neuron
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)  # less of it would make room for neurons
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     whole = machine.load(path, mode="sparse")
     assert whole.gpu is not None
     wanted = whole.gpu.placement
@@ -107,7 +107,7 @@ def test_a_file_in_memory_is_not_counted_twice(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_it_runs_on_the_processor(tmp_path: Path) -> None:
+def test_it_runs_on_the_cpu(tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     make_model(path, Recipe("tiny", "f16", "powerinfer", rank=64))
     command = [

@@ -10,7 +10,7 @@ import pytest
 from tiny_model import make_tiny_gguf
 
 
-def test_it_runs_on_the_processor(
+def test_it_runs_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gpu_fakes
+import gpu_neighbours
 import gpu_sharing
 import numpy as np
 import pytest
 from gpu_sharing import Bench, agreement
-from on_a_fake_gpu import GIB, StandInMachine
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
@@ -27,13 +27,13 @@ from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 MIB = 1 << 20
 
 
-class StandInBench(Bench):
-    """Loads onto the stand-in. unforetold: bytes on the GPU that no placement counts."""
+class FakeBench(Bench):
+    """Loads onto the fake. unforetold: bytes on the GPU that no placement counts."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         flags = argparse.Namespace(budget=[0.001, 3.0, 3.5], take_back_s=0.0, cancels=3, seed=0)
         super().__init__(flags, None, 0)
-        self.machine, self.hardware = StandInMachine(folder, patch), str(folder / "slow.json")
+        self.machine, self.hardware = FakeGpuMachine(folder, patch), str(folder / "slow.json")
         self.model = make_tiny_model(folder / "m", d_ff=256)
         self.unforetold = 0
 
@@ -47,14 +47,14 @@ class StandInBench(Bench):
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInBench:
-    return StandInBench(tmp_path, monkeypatch)
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    return FakeBench(tmp_path, monkeypatch)
 
 
 # ------------------------------------------------------------------ memory that is foretold
 
 
-def test_what_is_measured_is_held_against_what_was_foretold(bench: StandInBench) -> None:
+def test_what_is_measured_is_held_against_what_was_foretold(bench: FakeBench) -> None:
     found = gpu_sharing.budgets(bench)
     assert found["reached"]
     assert [row["budget_gib"] for row in found["rows"]] == [None, 0.001, 3.0]  # one that holds all of it is enough
@@ -66,7 +66,7 @@ def test_what_is_measured_is_held_against_what_was_foretold(bench: StandInBench)
     assert all(0 < look["measured"] <= look["foretold"] for look in automatic["looks"])
 
 
-def test_more_than_was_foretold_is_found(bench: StandInBench) -> None:
+def test_more_than_was_foretold_is_found(bench: FakeBench) -> None:
     bench.flags.budget = [3.0]
     bench.unforetold = 100 * MIB
     found = gpu_sharing.budgets(bench)
@@ -77,8 +77,8 @@ def test_more_than_was_foretold_is_found(bench: StandInBench) -> None:
 # ------------------------------------------------------------------ another program
 
 
-class StandInHolder:
-    """Takes memory of the stand-in, as its driver would tell."""
+class FakeHolder:
+    """Takes memory of the fake, as its driver would tell."""
 
     free = 4 * GIB
 
@@ -86,18 +86,18 @@ class StandInHolder:
         self.comes_back = True
 
     def take(self, leave_bytes: int) -> tuple[int, int]:
-        StandInHolder.free = 0
+        FakeHolder.free = 0
         return 4 * GIB, 0
 
     def close(self) -> None:
-        StandInHolder.free = 4 * GIB
+        FakeHolder.free = 4 * GIB
 
 
 @pytest.fixture
-def with_neighbour(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> StandInBench:
-    monkeypatch.setattr(gpu_sharing, "Holder", StandInHolder)
-    monkeypatch.setattr(StandInHolder, "free", 4 * GIB)
-    monkeypatch.setattr(budget, "free_bytes", lambda index: StandInHolder.free)
+def with_neighbour(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    monkeypatch.setattr(gpu_sharing, "Holder", FakeHolder)
+    monkeypatch.setattr(FakeHolder, "free", 4 * GIB)
+    monkeypatch.setattr(budget, "free_bytes", lambda index: FakeHolder.free)
     monkeypatch.setattr(gpu_sharing, "LATE_S", 60.0)
     for name, value in (("LOOK_EVERY_S", 0.0), ("TAKE_BACK_EVERY_S", 0.0), ("LEAST_GAIN_BYTES", 0)):
         monkeypatch.setattr(room, name, value)
@@ -108,7 +108,7 @@ def with_neighbour(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> Stan
     return bench
 
 
-def test_it_gives_way_and_comes_back(with_neighbour: StandInBench) -> None:
+def test_it_gives_way_and_comes_back(with_neighbour: FakeBench) -> None:
     found = gpu_sharing.neighbour(with_neighbour)
     assert [step["step"] for step in found["steps"]] == [
         "gave way while nobody asked", "gave way before an answer", "ran out in mid-answer", "took it back",
@@ -123,8 +123,8 @@ def test_it_gives_way_and_comes_back(with_neighbour: StandInBench) -> None:
     assert all(gpu.closed and not gpu.used_bytes for gpu in with_neighbour.machine.gpus)
 
 
-def test_an_engine_that_stays_small_is_found(with_neighbour: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StandInHolder, "close", lambda self: None)
+def test_an_engine_that_stays_small_is_found(with_neighbour: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeHolder, "close", lambda self: None)
     monkeypatch.setattr(gpu_sharing, "TAKE_BACK_LIMIT_S", 0.1)
     found = gpu_sharing.neighbour(with_neighbour)
     assert not found["reached"]
@@ -144,7 +144,7 @@ def test_answers_agree_within_rounding_and_no_further() -> None:
 # ------------------------------------------------------------------ the other parts
 
 
-def test_memory_that_is_not_given_back_is_found(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_not_given_back_is_found(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("GPU_SLACK", 0), ("CANCELLED_S", 60.0), ("BACK_S", 60.0)):
         monkeypatch.setattr(gpu_sharing, name, value)
     monkeypatch.setattr(gpu_sharing.random.Random, "uniform", lambda self, low, high: low)
@@ -156,7 +156,7 @@ def test_memory_that_is_not_given_back_is_found(bench: StandInBench, monkeypatch
     assert not gpu_sharing.cancel(bench)["reached"]
 
 
-def test_a_token_with_marks_is_held_against_one_without(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_with_marks_is_held_against_one_without(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_sharing, "MARKS_COST", 10.0)
     found = gpu_sharing.marks(bench)
     [row] = found["rows"]
@@ -166,7 +166,7 @@ def test_a_token_with_marks_is_held_against_one_without(bench: StandInBench, mon
     assert not gpu_sharing.marks(bench)["reached"]
 
 
-def test_work_while_nobody_asks_is_found(bench: StandInBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_while_nobody_asks_is_found(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_sharing, "IDLE_S", 0.1)
     clock = iter([1.0, 1.0001, 2.0, 2.05])
     monkeypatch.setattr(gpu_sharing.time, "process_time", lambda: next(clock))
@@ -175,7 +175,7 @@ def test_work_while_nobody_asks_is_found(bench: StandInBench, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_it_runs_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny_gguf(tmp_path / "tiny.gguf")
     flags = ["--device", "cpu", "--context", "64", "--cancels", "2", "--record"]
     monkeypatch.setattr("sys.argv", ["gpu_sharing.py", str(path), *flags])
@@ -222,7 +222,7 @@ def test_the_other_program_takes_what_it_can_and_gives_it_back() -> None:
     gpu: Any = Gpu(1024 * MIB)
     said = io.StringIO()
     questions = [json.dumps({"leave": leave}) for leave in (600 * MIB, 0, 0)]
-    gpu_fakes.hold(gpu, iter(questions), said)
+    gpu_neighbours.hold(gpu, iter(questions), said)
     first, second, third = (json.loads(line) for line in said.getvalue().splitlines())
     assert first == {"held": 424 * MIB, "free": 600 * MIB}
     assert 900 * MIB < second["held"] == third["held"] <= 984 * MIB

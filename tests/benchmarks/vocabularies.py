@@ -6,7 +6,7 @@
 The vocabularies are made up, in the sizes of the published ones: 256,000 pieces with scores as Gemma has (here with
 700,000 ways to join them, Gemma has 580,000), 151,936 tokens with one merge each as Qwen, 128,256 tokens with 280,147
 merges as Llama 3.
-Every run is a fresh process. Seconds of the processor are what this needs by itself; seconds of the wall clock also
+Every run is a fresh process. Seconds of the CPU are what this needs by itself; seconds of the wall clock also
 tell what else the machine was doing.
 """
 

@@ -18,7 +18,7 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, 
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy it is: what is measured in a test is remembered there."""
     machine_figures.forget_hasty()
-    monkeypatch.setattr(machine_figures, "processor_times", lambda: machine_figures.ProcessorTimes(0.0, 0.0, 0.0))
+    monkeypatch.setattr(machine_figures, "processor_times", lambda: machine_figures.CpuTimes(0.0, 0.0, 0.0))
 
 
 @pytest.fixture(scope="session")
@@ -37,14 +37,14 @@ def own_gpu() -> Iterator[Gpu]:
     gpu.close()
 
 
-@pytest.fixture(params=["stand-in", pytest.param("own", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["fake", pytest.param("own", marks=pytest.mark.gpu)])
 def any_gpu(request: pytest.FixtureRequest) -> Iterator[Gpu]:
     if request.param == "own":
         yield request.getfixturevalue("own_gpu")
         return
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)  # its thread and the one that waits for it take turns
-    stand_in = FakeGpu()
-    yield stand_in
-    stand_in.close()
+    fake = FakeGpu()
+    yield fake
+    fake.close()
     sys.setswitchinterval(interval)

@@ -1,4 +1,4 @@
-"""A prompt through a model of which a part is on a GPU, compared with the processor: for any GPU."""
+"""A prompt through a model of which a part is on a GPU, compared with the CPU: for any GPU."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Region:
 
 
 class Cache(KVCache):
-    """A cache with blocks for the layers at home on the processor only."""
+    """A cache with blocks for the layers at home on the CPU only."""
 
     def __init__(self, config: ModelConfig, model: GpuModel) -> None:
         super().__init__(config, CAPACITY)
@@ -44,7 +44,7 @@ class Cache(KVCache):
 
 
 class Setting:
-    """A model on both sides. arrays, ops: the GPU's, or a stand-in's."""
+    """A model on both sides. arrays, ops: the GPU's, or a fake's."""
 
     def __init__(
         self, config: ModelConfig, arrays: Any, ops: Any, *, codec: str = "f32", row_wise: bool = False,
@@ -81,7 +81,7 @@ class Setting:
         return Transformer(self.config, self.weights, DenseExecutor(self.config, self.weights, OPS), OPS)
 
     def check(self, *counts: int) -> None:
-        """Pieces of so many tokens, one after another: hidden states of each as the processor has them."""
+        """Pieces of so many tokens, one after another: hidden states of each as the CPU has them."""
         rng = np.random.default_rng(1)
         for count in counts:
             tokens = rng.integers(0, self.config.vocab_size, count)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine import loaded_model
@@ -50,8 +50,8 @@ def tiny(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
-    return StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
+    return FakeGpuMachine(tmp_path, monkeypatch)
 
 
 # ------------------------------------------------------------------ work that asks nobody
@@ -94,7 +94,7 @@ def at_every_question(path: Path, engine: EngineConfig) -> int:
     raise AssertionError("it is never loaded")
 
 
-def test_at_every_question_of_a_load_with_a_gpu(machine: StandInMachine, tiny: Path) -> None:
+def test_at_every_question_of_a_load_with_a_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
     """It is cancelled at each moment at which somebody looks: nothing is left on the GPU, and it is closed."""
     engine = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     assert at_every_question(tiny, engine) > 20
@@ -123,7 +123,7 @@ def slowly(patch: pytest.MonkeyPatch, owner: Any, name: str, started: threading.
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_in_the_midst_of_what_asks_nobody(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
     started, ends, wish = threading.Event(), threading.Event(), Wish()
     slowly(monkeypatch, owner, name, started, ends)
@@ -195,7 +195,7 @@ def test_between_two_files_of_the_gpus_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert loaded == ["a", "b", "d"]
 
 
-def test_while_the_gpu_is_tried_out(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_gpu_is_tried_out(machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wish = Wish()
 
     def tried(*gpu: Any) -> self_test.Findings:
@@ -212,7 +212,7 @@ def test_while_the_gpu_is_tried_out(machine: StandInMachine, tiny: Path, monkeyp
 # ------------------------------------------------------------------ memory, and the host
 
 
-def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
+def test_memory_is_back(machine: FakeGpuMachine, tmp_path: Path) -> None:
     """Weights of 100 MB and the GPU's part of them are gone."""
     import psutil
 
@@ -242,7 +242,7 @@ def test_memory_is_back(machine: StandInMachine, tmp_path: Path) -> None:
     assert machine.gpus[-1].closed
 
 
-def test_the_host_answers_a_cancelled_load_and_loads_another(machine: StandInMachine, tiny: Path) -> None:
+def test_the_host_answers_a_cancelled_load_and_loads_another(machine: FakeGpuMachine, tiny: Path) -> None:
     events: list[protocol.Event] = []
     host = EngineHost(events.append)
     engine = {"device": "cuda", "threads": 1, "hardware_file": str(tiny.parent / "slow.json")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from placement_cases import a_problem
 from tiny_model import make_tiny_model
 
@@ -35,7 +35,7 @@ def test_a_step_ends_where_the_next_one_begins() -> None:
 def test_a_load_tells_its_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     with caplog.at_level(logging.INFO, "engine.load_steps"):
         model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
     assert "weights to the GPU" in caplog.text
@@ -52,7 +52,7 @@ def test_a_load_tells_its_steps(
 
 
 def test_a_load_does_not_wait_long_for_a_better_placement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     limits: list[float] = []
 
     def watched(*problem: Any, time_limit_s: float) -> Any:

@@ -59,7 +59,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     if sys.platform == "win32":
-        pytest.skip("the stand-in for python is a script with a #! line")
+        pytest.skip("the fake for python is a script with a #! line")
     root = tmp_path / "project"
     root.mkdir()
     return Project(root)

@@ -106,19 +106,19 @@ def test_supported_pythons(version: tuple[int, ...], fits: bool) -> None:
     assert bootstrap.is_supported(version) is fits
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the stand-ins for python are shell scripts")
+@pytest.mark.skipif(os.name == "nt", reason="the fakes for python are shell scripts")
 def test_a_fitting_python_on_path_is_asked_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stand_in(name: str, body: str) -> None:
+    def fake(name: str, body: str) -> None:
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / name).chmod(0o755)
 
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bootstrap.find_python() is None
-    stand_in("python3", "echo 3 9 /usr/bin/python3.9")
-    stand_in("python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    fake("python3", "echo 3 9 /usr/bin/python3.9")
+    fake("python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
     assert bootstrap.find_python() is None
-    stand_in("python3.12", "echo 3 12 /with a space/python3.12")
-    stand_in("python3.11", "echo 3 11 /usr/bin/python3.11")
+    fake("python3.12", "echo 3 12 /with a space/python3.12")
+    fake("python3.11", "echo 3 11 /usr/bin/python3.11")
     assert bootstrap.find_python() == "/with a space/python3.12"
 
 

@@ -33,7 +33,7 @@ def oracle_encode(values: NDArray[np.float32], name: str) -> NDArray[np.uint8]:
 
 
 def bit_equal(found: NDArray[np.float32], wanted: NDArray[np.float32]) -> None:
-    """Equal bits, zeros' signs included; of what is no number only that it is none (its bits are the processor's)."""
+    """Equal bits, zeros' signs included; of what is no number only that it is none (its bits are the CPU's)."""
     assert found.dtype == np.float32
     assert found.shape == wanted.shape
     number = ~np.isnan(wanted)

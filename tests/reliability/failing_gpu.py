@@ -1,11 +1,11 @@
-"""A stand-in GPU that fails at a call that is chosen by its number, as GPUs do: full, full for a moment, or lost."""
+"""A fake GPU that fails at a call that is chosen by its number, as GPUs do: full, full for a moment, or lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Literal
 
-from fake_gpu import FakeGpu, StandInMemory, StandInWork
+from fake_gpu import FakeGpu, FakeMemory, FakeWork
 
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 
@@ -49,11 +49,11 @@ class FailingGpu(FakeGpu):
         if self.is_lost:
             raise CudaError("cuCtxSetCurrent", 719, "CUDA_ERROR_LAUNCH_FAILED")
 
-    def allocate(self, n_bytes: int) -> StandInMemory:
+    def allocate(self, n_bytes: int) -> FakeMemory:
         self._asked("cuMemAlloc_v2", takes_memory=True)
         return super().allocate(n_bytes)
 
-    def pin(self, n_bytes: int) -> StandInMemory:
+    def pin(self, n_bytes: int) -> FakeMemory:
         self._asked("cuMemHostAlloc", takes_memory=True)
         return super().pin(n_bytes)
 
@@ -73,7 +73,7 @@ class FailingGpu(FakeGpu):
         self._asked("cuStreamSynchronize")
         super().synchronize()
 
-    def captured(self, work: Callable[[], None]) -> StandInWork:
+    def captured(self, work: Callable[[], None]) -> FakeWork:
         self._asked("cuStreamBeginCapture", takes_memory=True)
         return super().captured(work)
 
@@ -81,13 +81,13 @@ class FailingGpu(FakeGpu):
         self._asked("cuEventCreate")
         return super().mark()
 
-    def launch(self, work: StandInWork) -> None:
+    def launch(self, work: FakeWork) -> None:
         if (code := self._launched(work.handle, self.stream_handle)) == OUT_OF_MEMORY:
             raise CudaOutOfMemoryError("cuGraphLaunch", code, "CUDA_ERROR_OUT_OF_MEMORY")
         if code:
             raise CudaError("cuGraphLaunch", code, "CUDA_ERROR_LAUNCH_FAILED")
 
-    def take_out(self, memory: StandInMemory) -> None:
+    def take_out(self, memory: FakeMemory) -> None:
         super().take_out(memory)
         if self.is_lost:
             raise CudaError("cuMemFree_v2", 719, "CUDA_ERROR_LAUNCH_FAILED")

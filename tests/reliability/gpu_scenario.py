@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from failing_gpu import FailingGpu, Failure
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.service import protocol
@@ -23,7 +23,7 @@ class GpuScenario:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._model = make_tiny_model(folder / "model", seed=1)
-        self._machine = StandInMachine(folder, patch)
+        self._machine = FakeGpuMachine(folder, patch)
         self._engine = {"device": "auto", "threads": 1, "hardware_file": str(folder / "slow.json")}
         self._gpus: list[FailingGpu] = []
         self._texts: dict[str, str] = {}

@@ -4,7 +4,7 @@
     python tests/reliability/killed_streams.py --kills 20        so many
 
 Each answer streams 100 words a second in a process of its own, with everything that stands behind the window, and the
-stand-in for the engine. Linux: the processes are forks of one that has read the program's code already.
+fake for the engine. Linux: the processes are forks of one that has read the program's code already.
 """
 
 from __future__ import annotations

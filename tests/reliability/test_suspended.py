@@ -77,7 +77,7 @@ def test_stopped_in_mid_answer_it_goes_on_where_it_was(child: Child) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads are not pinned on this system")
-def test_all_on_one_processor_that_others_use_too(child: Child) -> None:
+def test_all_on_one_cpu_that_others_use_too(child: Child) -> None:
     """More threads than processors, none of which it has for itself: slower, and never stuck."""
     one = {min(os.sched_getaffinity(0))}
     os.sched_setaffinity(child.process.pid, one)

@@ -1,7 +1,7 @@
-"""The next tokens of several sequences on a GPU and the processor at once: both read what they read once for all.
+"""The next tokens of several sequences on a GPU and the CPU at once: both read what they read once for all.
 
-The GPU computes all rows of a layer's attention and hot neurons together, tells the processor which cold neurons any
-sequence needs, and goes on with the hot ones while the processor computes those. Where all layers are at home on the
+The GPU computes all rows of a layer's attention and hot neurons together, tells the CPU which cold neurons any
+sequence needs, and goes on with the hot ones while the CPU computes those. Where all layers are at home on the
 GPU a step is one program. It places nothing, and neither computes prompts nor chooses tokens.
 """
 
@@ -21,9 +21,9 @@ from engine.executor.dense import DenseExecutor
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
-from engine.gpu.batch.batch_runner import BatchRunner, OnGpu, OnProcessor, Part
+from engine.gpu.batch.batch_runner import BatchRunner, OnCpu, OnGpu, Part
 from engine.gpu.batch.batch_steps import BatchSteps
-from engine.gpu.token.processor_calls import computed_by_processor
+from engine.gpu.token.cpu_calls import computed_by_cpu
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.layers import GpuLayer, GpuModel
 from engine.model.counters import FfnCounters
@@ -65,7 +65,7 @@ class GpuBatch:
         region: KvRegion, tables: Sequence[SlotTable] | None, executor: FfnExecutor, union: UnionExecutor,
         ops: GpuBatchOps, batch: int,
     ) -> None:  # fmt: skip
-        """transformer: what computes one sequence there. executor: of the rows that the processor computes altogether;
+        """transformer: what computes one sequence there. executor: of the rows that the CPU computes altogether;
         union: whose work memory is used for cold neurons.
 
         Raises: InvalidRequestError with the reason where it cannot be; CudaOutOfMemoryError, CudaError.
@@ -81,9 +81,9 @@ class GpuBatch:
         self._slot = region.slot_positions(batch)
         gpu.enter()
         self._memory = BatchMemory(gpu, config, model, batch, weights.head.n_rows)
-        by_processor = computed_by_processor(weights, model)
+        by_cpu = computed_by_cpu(weights, model)
         self._steps = BatchSteps(
-            gpu, config, model, ops, self._memory, batch, self._slot, union.name, by_processor
+            gpu, config, model, ops, self._memory, batch, self._slot, union.name, by_cpu
         )  # fmt: skip
         self._tokens = np.array([batch], np.int64)
         self._staged: I64 = np.zeros((config.n_layers, 2), np.int64)  # neurons read over the bus, and those used
@@ -113,7 +113,7 @@ class GpuBatch:
         self._runner.forget_times()
 
     def union_shares(self) -> F32:
-        """As BatchModel says, of the neurons that the processor computes."""
+        """As BatchModel says, of the neurons that the CPU computes."""
         return self._shares(self._union.unions)
 
     def reached_shares(self) -> F32:
@@ -125,7 +125,7 @@ class GpuBatch:
         return (neurons / (steps * self._config.d_ff)).astype(np.float32)
 
     def stage_seconds(self) -> dict[str, float]:
-        """As BatchModel says. exchange: waiting for the GPU; ffn: the processor's cold neurons."""
+        """As BatchModel says. exchange: waiting for the GPU; ffn: the CPU's cold neurons."""
         return self._runner.stage_seconds()
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
@@ -180,7 +180,7 @@ class GpuBatch:
         for i, layer in enumerate(model.layers):
             if layer is None:
                 parts += self._leaving() if on_gpu else []
-                parts.append(partial(self._processor_layer, i))
+                parts.append(partial(self._cpu_layer, i))
                 on_gpu = False
                 continue
             parts += [] if on_gpu else [self._put, OnGpu(steps.enter)]
@@ -208,7 +208,7 @@ class GpuBatch:
         found: F32 = self._memory.host_stream.array.copy()
         return found
 
-    def _processor_layer(self, i: int, x: F32) -> F32:
+    def _cpu_layer(self, i: int, x: F32) -> F32:
         assert self._angles is not None, "a step runs"
         return self._cpu.layer(i, x, self._angles, self._attend)
 
@@ -220,13 +220,13 @@ class GpuBatch:
         ]
         return np.concatenate(rows)
 
-    # -------------------------------------------------------------- the processor's part
+    # -------------------------------------------------------------- the CPU's part
 
     def _cold(self, i: int, layer: GpuLayer) -> list[Part]:
         """The layer's cold neurons, once the GPU has published what they read; the sums into `host_cold`."""
         memory, config, w = self._memory, self._config, self._cpu.weights.layers[i].ffns[0]
-        if i in self._steps.by_processor:
-            return [OnProcessor(()), partial(self._whole, i)]
+        if i in self._steps.by_cpu:
+            return [OnCpu(()), partial(self._whole, i)]
         table = self._tables[i]
         words = memory.host_cold_words.array if self._steps.predicts(i) else None
         self._union.work.buffers.tally[0] = 0
@@ -237,8 +237,8 @@ class GpuBatch:
             up_bias=w.up_bias, counts=self._steps.host_counts[i],
         )  # fmt: skip
         if layer.blocks or w.down_bias is None:  # else the GPU adds the bias with its own neurons
-            return [OnProcessor(calls)]
-        return [OnProcessor(calls), partial(self._with_bias, w.down_bias)]
+            return [OnCpu(calls)]
+        return [OnCpu(calls), partial(self._with_bias, w.down_bias)]
 
     def _whole(self, i: int, x: F32) -> F32:
         memory = self._memory
@@ -256,7 +256,7 @@ class GpuBatch:
         theirs: Exchanged = self._memory.host_counts
         found = theirs.array.reshape(self._config.n_layers, counts_words(self.batch)).astype(np.int64)
         for i, layer in enumerate(self._model.layers):
-            if layer is None or i in steps.by_processor:
+            if layer is None or i in steps.by_cpu:
                 continue
             opened, fired = found[i, : 2 * self.batch].reshape(-1, 2).sum(axis=0).tolist()
             ours = steps.host_counts[i]

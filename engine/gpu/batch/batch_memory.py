@@ -1,4 +1,4 @@
-"""The memory of a batch on a GPU, and what GPU and processor exchange for it; it computes nothing."""
+"""The memory of a batch on a GPU, and what GPU and CPU exchange for it; it computes nothing."""
 
 from __future__ import annotations
 

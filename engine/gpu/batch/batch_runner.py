@@ -1,6 +1,6 @@
-"""Runs the parts of a batch's step on GPU and processor, the first time one by one, from then on as compiled programs.
+"""Runs the parts of a batch's step on GPU and CPU, the first time one by one, from then on as compiled programs.
 
-What the GPU does between two parts of the processor is captured as one piece of work, which the program launches; what
+What the GPU does between two parts of the CPU is captured as one piece of work, which the program launches; what
 only Python can do ends a program. It knows no layer and no model.
 """
 
@@ -30,14 +30,14 @@ class OnGpu:
 
 
 @dataclass(frozen=True, eq=False)
-class OnProcessor:
+class OnCpu:
     """Calls behind the GPU's next word that what they read is there."""
 
     calls: Sequence[Call]
 
 
 Between = Callable[[F32], F32]  # of the sequences' rows, [B, D]
-Part = OnGpu | OnProcessor | Between
+Part = OnGpu | OnCpu | Between
 
 
 class BatchRunner:
@@ -47,7 +47,7 @@ class BatchRunner:
     """
 
     def __init__(self, gpu: Gpu, pool: Pool, memory: BatchMemory, parts: Sequence[Part], patience_s: float) -> None:
-        """patience_s: how long the processor waits for the GPU."""
+        """patience_s: how long the CPU waits for the GPU."""
         self._gpu, self._pool, self._memory, self._parts = gpu, pool, memory, parts
         self._limit = int(patience_s * ticks_per_s())
         self._seen: I64 = aligned_empty(1, np.int64)
@@ -109,7 +109,7 @@ class BatchRunner:
             if isinstance(part, OnGpu):
                 part.ask_for()
             else:
-                done.append(Program([self._await(), *part.calls]) if isinstance(part, OnProcessor) else part)
+                done.append(Program([self._await(), *part.calls]) if isinstance(part, OnCpu) else part)
                 x = self._do(done[-1], x)
         self._first = done
         return x
@@ -138,7 +138,7 @@ class BatchRunner:
             if waiting:
                 calls.append(self._launch(waiting))
                 waiting = []
-            if isinstance(part, OnProcessor):
+            if isinstance(part, OnCpu):
                 calls += [self._await(), *part.calls]
                 continue
             if calls:

@@ -21,12 +21,12 @@ from native_kernels.cuda.prefill_ops import RoundedRows, Rows
 
 
 class BatchSteps:
-    """host_counts: i64 [L, 5], what the processor counts of its neurons. by_processor: layers at home on the GPU whose
-    feed-forward block is the processor's altogether."""
+    """host_counts: i64 [L, 5], what the CPU counts of its neurons. by_cpu: layers at home on the GPU whose
+    feed-forward block is the CPU's altogether."""
 
     def __init__(
         self, gpu: Gpu, config: ModelConfig, model: GpuModel, ops: GpuBatchOps, memory: BatchMemory, batch: int,
-        slot: int, mode: str, by_processor: Set[int],
+        slot: int, mode: str, by_cpu: Set[int],
     ) -> None:  # fmt: skip
         self._gpu, self._config, self._model, self._ops, self._memory = gpu, config, model, ops, memory
         self._graph = graph_of(config)
@@ -34,7 +34,7 @@ class BatchSteps:
         self._width = config.d_model
         self._activation = config.kernel_activation
         self.host_counts: I64 = np.zeros((config.n_layers, 5), np.int64)
-        self.by_processor = by_processor
+        self.by_cpu = by_cpu
         self._ffn_in = memory.ffn_in
         self._words = 0  # address of which neurons the layer needs; 0: all
         self._pieces: dict[int, list[Piece]] = {
@@ -70,19 +70,19 @@ class BatchSteps:
         self._gpu.fill(self._memory.counts_address, 0, 4 * counts_words(self._n) * self._config.n_layers)
 
     def enter(self) -> None:
-        """The processor's stream."""
+        """The CPU's stream."""
         self._fetch(self._memory.host_stream)
 
     def leave(self) -> None:
-        """The stream to the processor."""
+        """The stream to the CPU."""
         self._hand_over(self._memory.host_stream)
 
     def end(self) -> None:
-        """What was counted, to the processor."""
+        """What was counted, to the CPU."""
         self._hand_over(self._memory.host_counts)
 
     def head(self) -> None:
-        """The logits, to the processor."""
+        """The logits, to the CPU."""
         memory, model, ops = self._memory, self._model, self._ops
         assert model.head is not None, "the head is on the GPU"
         ops.round(memory.stream, self._n, self._width, memory.stream_in, model.final_norm)
@@ -129,7 +129,7 @@ class BatchSteps:
         if one.has_cold:
             source = memory.stream.address if step.reads == "stream" else memory.normed.address
             size, words = self._n * self._width, self._words
-            if layer in self.by_processor:
+            if layer in self.by_cpu:
                 self._gpu.copy(memory.stream.address, memory.host_stream.pinned, size)
             cold = memory.host_cold_words
             self._gpu.publish(

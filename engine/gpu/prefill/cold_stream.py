@@ -5,7 +5,7 @@ A piece is some neurons' rows of gate, up and down as the file or bundle stores 
 in place (in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
 them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
 
-A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the processor's
+A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the CPU's
 threads and the bus wait for Python: what copies a piece is laid out once for each buffer and only told what to copy.
 """
 

@@ -1,6 +1,6 @@
 """Has the driver register the weights of cold neurons where they lie, so that the GPU reads them there in prompts.
 
-The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the processor reads it as
+The mapping of the file, or the copy in RAM, is pinned as it is: nothing is copied, and the CPU reads it as
 before. It is done behind the load, piece by piece in a thread of low priority, only of pages that are in RAM, and not
 while somebody is answered: the driver lets nobody launch work while it registers. When the RAM has room for that,
 engine/placement/memory_plan.py says.

@@ -2,7 +2,7 @@
 emitter of engine/model/graph.py.
 
 A layer at home on the GPU runs there altogether: attention, its hot neurons, then the cold ones piece by piece as they
-come through a ring of buffers, all added into the stream in this order. A layer at home on the processor runs
+come through a ring of buffers, all added into the stream in this order. A layer at home on the CPU runs
 there. Every neuron is computed, whatever a predictor would say. It neither cuts prompts nor chooses tokens.
 
 What a product makes is exact to about 2^-11 of its terms (native_kernels/cuda/prefill_ops.py says why).
@@ -84,7 +84,7 @@ class GpuPrefill:
         self, cpu: Transformer, model: GpuModel, ops: GpuPrefillOps, pool: Pool, sizes: Sizes,
         reach: Reach | None = None,
     ) -> None:  # fmt: skip
-        """cpu: the same model on the processor. pool: its threads gather the cold neurons that the GPU does not reach.
+        """cpu: the same model on the CPU. pool: its threads gather the cold neurons that the GPU does not reach.
 
         Cost: the bytes of `sizes` on the GPU and pinned. Raises: CudaOutOfMemoryError, and nothing is kept.
         """
@@ -101,7 +101,7 @@ class GpuPrefill:
 
     @property
     def pieces(self) -> tuple[int, int]:
-        """Of the latest piece of a prompt, how many pieces of cold neurons the GPU gathered, and the processor."""
+        """Of the latest piece of a prompt, how many pieces of cold neurons the GPU gathered, and the CPU."""
         return self._cold.gathered, self._cold.filled
 
     def measure(self) -> Rates | None:
@@ -160,7 +160,7 @@ class GpuPrefill:
                 look(i / n_layers)
             layer = self._model.layers[i]
             if layer is None:
-                x, on_gpu = self._on_processor(i, memory.download(len(tokens)) if on_gpu else x, angles, cache, start)
+                x, on_gpu = self._on_cpu(i, memory.download(len(tokens)) if on_gpu else x, angles, cache, start)
                 continue
             if not on_gpu:
                 memory.upload(x)
@@ -174,11 +174,9 @@ class GpuPrefill:
         blocks = [layer.ffns[0] for layer in self._cpu.weights.layers]
         return [(i, blocks[i], ids) for i, ids in enumerate(self._missing) if len(ids)]
 
-    def _on_processor(
-        self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int
-    ) -> tuple[F32, bool]:
+    def _on_cpu(self, i: int, x: F32, angles: tuple[Angles, ...], cache: PromptCache, start: int) -> tuple[F32, bool]:
         row = cache.region.rows[i]
-        assert row is not None, "a layer at home on the processor has blocks"
+        assert row is not None, "a layer at home on the CPU has blocks"
 
         def attend(layer: int, q: F32, k: F32, v: F32) -> F32:
             return self._cpu.attend(layer, q, k, v, cache.blocks[row], cache.layout, start)

@@ -37,7 +37,7 @@ class Prompts:
         used. info: the GPU, for which the faster way is remembered. Raises: CudaOutOfMemoryError, CudaError; nothing
         is held then."""
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
-        self._processor = Transformer(config, weights, executor, operators)
+        self._cpu = Transformer(config, weights, executor, operators)
         self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
         self._in_place = in_place
         self.products = ""
@@ -47,7 +47,7 @@ class Prompts:
             self._ops = GpuPrefillOps(gpu.device, gpu.stream, self._copies)
             if library_bytes:
                 library_bytes *= self._use_library(self._ops, info)
-            self._prefill = GpuPrefill(self._processor, model, self._ops, pool, sizes, in_place)
+            self._prefill = GpuPrefill(self._cpu, model, self._ops, pool, sizes, in_place)
         except BaseException:
             self.close()
             raise
@@ -71,19 +71,19 @@ class Prompts:
     @property
     def way(self) -> str:
         """How the cold neurons of the latest prompt came: "in place", gathered by the GPU, through the "ring" that the
-        processor fills, "both", or "" where none came."""
+        CPU fills, "both", or "" where none came."""
         assert self._prefill is not None, "it is open"
         gathered, filled = self._prefill.pieces
         return ("both" if filled else "in place") if gathered else ("ring" if filled else "")
 
     def of_mode(self, executor: FfnExecutor) -> PromptsOfMode:
-        """The same for a mode, whose executor computes the layers at home on the processor and counts."""
+        """The same for a mode, whose executor computes the layers at home on the CPU and counts."""
         return PromptsOfMode(self, executor)
 
     def run(self, executor: FfnExecutor, tokens: I64, cache: GpuCache, length: int, look: Look) -> F32:
         """As GpuPrefill.run, of the last position alone: [1, D]."""
         assert self._prefill is not None, "it is open"
-        self._processor.executor = executor
+        self._cpu.executor = executor
         return self._prefill.run(tokens, cache, length, look, last=1)
 
     def measure(self) -> Rates | None:

@@ -1,4 +1,4 @@
-"""Whether GPU and processor take equally long with a loaded model's neurons, by some of its own tokens; where not, the
+"""Whether GPU and CPU take equally long with a loaded model's neurons, by some of its own tokens; where not, the
 model is placed anew by the rates that those have shown.
 
 What follows from times is engine/placement/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.hot_blocks import HotBlocks
+from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram, TimedToken
-from engine.gpu.token.processor_calls import COLD, LISTING
 from engine.gpu.token.token_steps import REACHED
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
@@ -82,7 +82,7 @@ def balanced(
         if rates is None or saved <= _LEAST_GAIN:
             break
         log.info(
-            "Placed anew: the GPU read %.1f GB/s over the bus and the processor %.1f; a token would take %.0f%% less",
+            "Placed anew: the GPU read %.1f GB/s over the bus and the CPU %.1f; a token would take %.0f%% less",
             rates.reach / 1e9, rates.beside / 1e9, 100 * saved,
         )  # fmt: skip
         found = place(rates)
@@ -188,13 +188,13 @@ def timed(
         token_s=_middle([one.seconds for one in tokens]),
         hot_s=_middle([one.gpu_s.get("ffn", 0.0) for one in tokens]),
         reached_s=_middle([one.gpu_s.get(REACHED, 0.0) for one in tokens]),
-        cold_s=_middle([sum(one.processor_s.get(stage, 0.0) for stage in (COLD, LISTING)) for one in tokens]),
+        cold_s=_middle([sum(one.cpu_s.get(stage, 0.0) for stage in (COLD, LISTING)) for one in tokens]),
         reached_bytes=_middle([reached_bytes for reached_bytes, _ in bytes_of]),
         cold_bytes=_middle([cold_bytes for _, cold_bytes in bytes_of]),
         reached_layers=int(np.count_nonzero(reached)),
         cold_layers=int(np.count_nonzero(cold)),
         quiet=quiet,
-        computed=_middle([float(one.by_gpu[:, 0].sum() + one.by_processor[:, 0].sum()) for one in tokens]),
+        computed=_middle([float(one.by_gpu[:, 0].sum() + one.by_cpu[:, 0].sum()) for one in tokens]),
     )
     log.info("Tokens took: %s", times)
     return times
@@ -203,7 +203,7 @@ def timed(
 def _decoded(
     program: GpuDecodeProgram, cache: GpuCache, sample: Sequence[int], cancelled: Callable[[], bool]
 ) -> tuple[list[TimedToken], bool] | None:
-    """The tokens that count, and whether hardly anybody else kept the processor busy."""
+    """The tokens that count, and whether hardly anybody else kept the CPU busy."""
     started, read_before, taken = time.perf_counter(), _pages_read(), 0
 
     def step(token: int) -> TimedToken | None:
@@ -253,7 +253,7 @@ def _bytes(
     reached: NDArray[np.float64],
     cold: NDArray[np.bool_],
 ) -> tuple[float, float]:
-    """Of rows that the GPU read over the bus, and of those that the processor read beside it."""
+    """Of rows that the GPU read over the bus, and of those that the CPU read beside it."""
     over_bus = in_ram = 0.0
     for i, layer in enumerate(model.layers):
         if layer is None or layer.whole is not None:
@@ -266,7 +266,7 @@ def _bytes(
             asked = float(reached[i] * token.by_gpu[i, 0]) if program.predicts(i) else layer.reached.n_slots
             over_bus += asked * first + opened * second + fired * down
         if cold[i]:
-            computed, opened, fired = token.by_processor[i].tolist()
+            computed, opened, fired = token.by_cpu[i].tolist()
             n_cold = ffn.up.n_rows - sum(block.n_slots for block in layer.blocks)
             in_ram += (computed if program.predicts(i) else n_cold) * first + opened * second + fired * down
     return over_bus, in_ram

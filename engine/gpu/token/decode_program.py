@@ -1,4 +1,4 @@
-"""One decoded token on a GPU and the processor at once: a compiled program that launches and awaits the GPU.
+"""One decoded token on a GPU and the CPU at once: a compiled program that launches and awaits the GPU.
 
 Hot neurons may change places in their slots between two tokens without anything being laid out anew. It loads no
 weights and places no neurons. Paper: PowerInfer, sections 4 and 5.3.
@@ -18,7 +18,7 @@ from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.slots import SlotTable
-from engine.gpu.token.processor_calls import COLD, LISTING, ProcessorCalls
+from engine.gpu.token.cpu_calls import COLD, LISTING, CpuCalls
 from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.gpu.token.token_plan import plan_tokens
 from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
@@ -54,9 +54,9 @@ class TimedToken:
     neurons: computed, opened and fired, i64 [L, 3]."""
 
     seconds: float
-    processor_s: dict[str, float]
+    cpu_s: dict[str, float]
     gpu_s: dict[str, float]
-    by_processor: I64
+    by_cpu: I64
     by_gpu: I64
 
 
@@ -103,7 +103,7 @@ class GpuDecodeProgram:
             held.callback(self._memory.free)
             self._shared = SharedMemory(gpu, config, vocabulary)
             held.callback(self._shared.free)
-            self._processor = ProcessorCalls(
+            self._cpu = CpuCalls(
                 config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
             )
             self._runner = self._laid_out(self._rotary.rotation(1).scale)
@@ -180,11 +180,11 @@ class GpuDecodeProgram:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         finally:
             self._counters, self._timed = counters, False
-            by_processor_s = self._runner.stage_seconds()
+            by_cpu_s = self._runner.stage_seconds()
             self._runner.forget_times()
         by_gpu = (self._counted - before).reshape(layers, COUNTS)[:, :3].astype(np.int64)
-        counted = self._processor.counted()
-        return TimedToken(seconds, by_processor_s, on_gpu, counted, by_gpu) if on_gpu else None
+        counted = self._cpu.counted()
+        return TimedToken(seconds, by_cpu_s, on_gpu, counted, by_gpu) if on_gpu else None
 
     def forget_marks(self) -> None:
         """Gives back what timed tokens take on the GPU."""
@@ -192,7 +192,7 @@ class GpuDecodeProgram:
 
     def predicts(self, layer: int) -> bool:
         """Whether the GPU says of a layer at home there which neurons are to be computed."""
-        return self._processor.predicts(layer)
+        return self._cpu.predicts(layer)
 
     def capture(self) -> None:
         """Captures a token with its logits, so that `program_for` needs the GPU no more.
@@ -233,7 +233,7 @@ class GpuDecodeProgram:
 
     def logits(self, hidden: F32) -> F32:
         """What `hidden` gave, [T, D] -> logits [T, V], where the GPU has the head. Raises: DeviceFailedError."""
-        assert self._model.head is not None, "the processor has the head"
+        assert self._model.head is not None, "the CPU has the head"
         found = np.empty((len(hidden), self._model.head.n_rows), np.float32)
         try:
             self._gpu.enter()
@@ -282,7 +282,7 @@ class GpuDecodeProgram:
         return True
 
     def _prepare(self, token: int, cache: GpuCache, length: int) -> None:
-        graph = self._processor.graph
+        graph = self._cpu.graph
         self._turn(length)
         graph.turn(length)
         state = graph.state
@@ -290,11 +290,11 @@ class GpuDecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         self._shared.state.array[0] = cache.length
         graph.counts.fill(0)
-        self._processor.ffn.tallies.point_to(self._counters.per_neuron)
+        self._cpu.ffn.tallies.point_to(self._counters.per_neuron)
 
     def _count(self) -> None:
         counted = self._shared.counts.array.copy()
-        layers, on_gpu = self._processor.totals(counted - self._counted)
+        layers, on_gpu = self._cpu.totals(counted - self._counted)
         self._counted = counted
         self._counters.add_decoded(layers, on_gpu)
 
@@ -309,10 +309,10 @@ class GpuDecodeProgram:
 
     def _laid_out(self, angle_scale: float) -> TokenRunner:
         gpu, config, model, shared = self._gpu, self._config, self._model, self._shared
-        places, processor = self._memory.places, self._processor
-        steps = TokenSteps(gpu, config, model, self.mode, places, shared, processor.by_processor)
+        places, cpu = self._memory.places, self._cpu
+        steps = TokenSteps(gpu, config, model, self.mode, places, shared, cpu.by_cpu)
         layout = KvLayout(config.head_dim, self._region.codec)
-        plans = plan_tokens(model, steps, processor, shared, layout, angle_scale)
+        plans = plan_tokens(model, steps, cpu, shared, layout, angle_scale)
         return TokenRunner(gpu, self._pool, plans, places, shared, self._execution, self._patience_s)
 
     def _turn(self, length: int) -> None:

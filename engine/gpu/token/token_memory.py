@@ -1,4 +1,4 @@
-"""Where the values of one token lie while it passes through the GPU, and where GPU and processor leave each other
+"""Where the values of one token lie while it passes through the GPU, and where GPU and CPU leave each other
 theirs. Made once for a model; it computes nothing.
 
 Two regions: one of the GPU's memory, one of pinned memory of the host that both see.
@@ -18,7 +18,7 @@ from native_kernels.cpu.ffn.bit_lists import mask_words
 from native_kernels.cuda.gpu import Gpu, GpuMatrix, GpuVector, HostMemory
 
 _ALIGNMENT = 256
-_LINE = 128  # bytes between words that GPU and processor wait for
+_LINE = 128  # bytes between words that GPU and CPU wait for
 STATE_WORDS = _ALIGNMENT // 4  # u32, in front of the stream
 COUNTS = 4  # of a layer: computed, opened, fired, rows of a predictor's copy read
 
@@ -72,7 +72,7 @@ class TokenPlaces:
     counts: int
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
-    epoch: int  # i64: how often the GPU has told the processor
+    epoch: int  # i64: how often the GPU has told the CPU
 
     def inner_of(self, rank: int) -> GpuVector:
         """The low rank part's values, where there are so many."""
@@ -113,9 +113,9 @@ class Shared:
 
 class SharedMemory:
     """What both see: what goes to the GPU (state and stream), what it leaves (residual and normed input of a block,
-    bits, hidden state, logits with counts), the processor's sum, and the words by which they wait for each other.
+    bits, hidden state, logits with counts), the CPU's sum, and the words by which they wait for each other.
 
-    The processor's residual stream lies here, too: a layer whose home is another's goes on where the last one ended.
+    The CPU's residual stream lies here, too: a layer whose home is another's goes on where the last one ended.
     """
 
     def __init__(self, gpu: Gpu, config: ModelConfig, vocabulary: int) -> None:

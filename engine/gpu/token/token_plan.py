@@ -1,14 +1,14 @@
-"""One token cut into what the GPU does at a stretch and what the processor does between, in their order; it runs
+"""One token cut into what the GPU does at a stretch and what the CPU does between, in their order; it runs
 nothing.
 
-A stretch ends where the processor has something to do: cold neurons, layers that are at home there, or the end.
+A stretch ends where the CPU has something to do: cold neurons, layers that are at home there, or the end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.gpu.token.processor_calls import ProcessorCalls
+from engine.gpu.token.cpu_calls import CpuCalls
 from engine.gpu.token.token_memory import SharedMemory
 from engine.gpu.token.token_steps import Step, TokenSteps
 from engine.gpu.weights.layers import GpuModel
@@ -40,14 +40,14 @@ class TokenPlans:
 def plan_tokens(
     model: GpuModel,
     steps: TokenSteps,
-    processor: ProcessorCalls,
+    cpu: CpuCalls,
     shared: SharedMemory,
     layout: KvLayout,
     angle_scale: float,
 ) -> TokenPlans:
     """The plans of a model's tokens, over caches of that layout in the host's memory. angle_scale: of cosines and
     sines."""
-    graph = processor.graph
+    graph = cpu.graph
     graph.start(layout)
     calls: list[list[Call]] = [graph.embedding()]
     stretches: list[list[Step]] = []
@@ -61,7 +61,7 @@ def plan_tokens(
         calls[-1] += graph.flush()
         steps.enter(angle_scale)
 
-    def to_processor() -> None:
+    def to_cpu() -> None:
         steps.leave()
         cut([])
         graph.resume()
@@ -69,18 +69,18 @@ def plan_tokens(
     for i, layer in enumerate(model.layers):
         if layer is None:
             if on_gpu:
-                to_processor()
+                to_cpu()
             calls[-1] += graph.layers(i, i + 1)
         else:
             if not on_gpu:
                 to_gpu()
             steps.layer(i, layer)
             if layer.has_cold:
-                cut(processor.cold(i))
+                cut(cpu.cold(i))
         on_gpu = layer is not None
     if model.head is None:
         if on_gpu:
-            to_processor()
+            to_cpu()
         *before, last = calls
         norm, hidden = graph.last_norm()
         logits = last + norm + graph.logits_of(hidden)

@@ -1,7 +1,7 @@
-"""Runs a token's plans on GPU and processor: captures the GPU's part, and lets the processor's threads launch and
+"""Runs a token's plans on GPU and CPU: captures the GPU's part, and lets the CPU's threads launch and
 await it. It knows no layer and no model.
 
-segments: the processor launches each stretch when it has done its part. eager: every operator is launched from here and
+segments: the CPU launches each stretch when it has done its part. eager: every operator is launched from here and
 waited for, to be looked at closely.
 """
 

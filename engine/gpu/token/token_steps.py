@@ -1,7 +1,7 @@
 """What the GPU does for one token, as a list of its operators in their order; it runs nothing and keeps no numbers.
 
 An emitter of engine/model/graph.py. A value that is added to the residual stream is not added at once: the step that
-reads the stream next takes it along, also what the processor has added up meanwhile.
+reads the stream next takes it along, also what the CPU has added up meanwhile.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class TokenSteps:
         mode: Mode,
         places: TokenPlaces,
         shared: SharedMemory,
-        by_processor: Set[int],
+        by_cpu: Set[int],
     ) -> None:
-        """by_processor: layers at home on the GPU whose whole feed-forward block, with its predictor and biases, the
-        processor computes."""
+        """by_cpu: layers at home on the GPU whose whole feed-forward block, with its predictor and biases, the
+        CPU computes."""
         self._gpu = gpu
         self._config = config
         self._graph = graph_of(config)
@@ -58,7 +58,7 @@ class TokenSteps:
         self._mode = mode
         self._places = places
         self._shared = shared
-        self._by_processor = by_processor
+        self._by_cpu = by_cpu
         self._activation = config.kernel_activation
         self._steps: list[Step] = []
         self._stage = ""
@@ -74,7 +74,7 @@ class TokenSteps:
     # -------------------------------------------------------------- between the two
 
     def enter(self, angle_scale: float) -> None:
-        """The position and the processor's stream, and once a token the angles."""
+        """The position and the CPU's stream, and once a token the angles."""
         places, config = self._places, self._config
         words = STATE_WORDS + config.d_model
         self._begin("other")
@@ -90,7 +90,7 @@ class TokenSteps:
                 self._do(partial(self._gpu.angles, places.state, frequencies, scale, table.rotated // 2, to))
 
     def leave(self) -> None:
-        """The whole stream to the processor, and what was counted."""
+        """The whole stream to the CPU, and what was counted."""
         self._begin("other")
         self._advance()
         self._counts()
@@ -99,7 +99,7 @@ class TokenSteps:
     # -------------------------------------------------------------- layers
 
     def layer(self, i: int, layer: GpuLayer) -> None:
-        """Layer i. Where it has cold neurons, the processor is told once it can begin with them; the next step takes
+        """Layer i. Where it has cold neurons, the CPU is told once it can begin with them; the next step takes
         its sum along."""
         self._begin("attention")
         self._bits = 0
@@ -116,11 +116,11 @@ class TokenSteps:
         """Which neurons are expected, and the CPU's share of the work to it."""
         one, places, shared = self._layer(layer), self._places, self._shared
         x = self._read(step.reads)
-        if one.whole is None and layer not in self._by_processor:
+        if one.whole is None and layer not in self._by_cpu:
             self._bits = self._predict(layer, one, x)
         if not one.has_cold:
             return
-        if layer in self._by_processor:
+        if layer in self._by_cpu:
             self._do(partial(self._gpu.copy, places.stream.values, shared.residual.address, self._config.d_model))
         self._publish(x.values, shared.x.address, self._bits, one.hot_bits)
         self._pending.others.append(shared.cold.address)
@@ -216,7 +216,7 @@ class TokenSteps:
             self._pending.n_parts = (parts - places.parts) // (4 * config.d_model)
         if layer.whole is not None:
             self._whole(i, layer, x)
-        elif layer.down_bias and i not in self._by_processor:
+        elif layer.down_bias and i not in self._by_cpu:
             self._pending.others.append(layer.down_bias)
 
     def _whole(self, i: int, layer: GpuLayer, x: GpuVector) -> None:
@@ -252,7 +252,7 @@ class TokenSteps:
             self._do(partial(self._gpu.quantise, final))
 
     def tell_hidden(self) -> None:
-        """What the head would read, to the processor, and what was counted."""
+        """What the head would read, to the CPU, and what was counted."""
         self._counts()
         self._publish(self._places.final.values, self._shared.hidden.address)
 
@@ -271,7 +271,7 @@ class TokenSteps:
             self._do(partial(gpu.softcap, places.logits, model.head.n_rows, self._config.logit_softcap))
 
     def tell_logits(self) -> None:
-        """The logits to the processor, and what was counted, which lies behind them."""
+        """The logits to the CPU, and what was counted, which lies behind them."""
         places, shared = self._places, self._shared
         words = (places.counts - places.logits) // 4 + COUNTS * self._config.n_layers
         self._do(partial(
@@ -279,7 +279,7 @@ class TokenSteps:
         ))  # fmt: skip
 
     def head_alone(self) -> None:
-        """The logits of a hidden state that the processor has left, for whoever waits for the stream."""
+        """The logits of a hidden state that the CPU has left, for whoever waits for the stream."""
         places, shared, d = self._places, self._shared, self._config.d_model
         self._do(partial(self._gpu.copy, shared.hidden.address, places.final.values, d))
         if places.final.bytes:

@@ -1,4 +1,4 @@
-"""A model's graph where a GPU computes with the processor: every token goes through the program of both.
+"""A model's graph where a GPU computes with the CPU: every token goes through the program of both.
 
 What generation, evaluation and measurements ask of a Transformer; its layers cannot be run one by one. A long prompt
 goes another way where somebody has one (GpuPrefill).

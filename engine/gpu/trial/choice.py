@@ -43,7 +43,7 @@ class GpuFullError(GpuUnusableError):
 @dataclass(frozen=True)
 class OpenedGpu:
     """A GPU that has been tried out. gpu: with what its context takes. execution: as GpuUse has it.
-    cpu_bytes_per_s: how fast the processor reads its memory; None: unknown."""
+    cpu_bytes_per_s: how fast the CPU reads its memory; None: unknown."""
 
     gpu: Gpu
     info: GpuInfo
@@ -60,7 +60,7 @@ def candidate(
     Raises: DeviceUnavailableError where the GPU was asked for by name.
     """
     if engine.device == "cpu":
-        return None, "The processor computes, as asked"
+        return None, "The CPU computes, as asked"
     info, words = choose_gpu(profile)
     reason = _why_not(opened, backend) if info is not None else words.removesuffix(".")
     if not reason:
@@ -154,7 +154,7 @@ def _why_not(opened: OpenedModel, backend: Backend) -> str:
     if opened.config.n_experts:
         return "The neurons of experts are computed on the CPU alone"
     if backend.kernels is None:
-        return f"The GPU works beside the processor's kernels, and those do not run: {_as_half(backend.reason)}"
+        return f"The GPU works beside the CPU's kernels, and those do not run: {_as_half(backend.reason)}"
     if opened.config.head_dim > MAX_HEAD_DIM:
         return f"There are no kernels for attention heads of {opened.config.head_dim} numbers"
     sizes = GpuBytes.of(opened, "mapped", opened.down_is_row_wise)

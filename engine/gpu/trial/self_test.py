@@ -1,6 +1,6 @@
 """Whether a GPU can be worked with on this machine, and how: tried out once for every driver, GPU and build.
 
-Its kernels are held against NumPy, exchanges with the processor are made and every number of them looked at, and what
+Its kernels are held against NumPy, exchanges with the CPU are made and every number of them looked at, and what
 an exchange and the bus take is measured. `decide` says what follows from that, in words too. What went well is kept in
 the user's cache; what went wrong is tried again at the next start. How fast the GPU computes is not looked at
 (engine/machine/gpu_speed.py), nor does this know which models fit on it.
@@ -63,8 +63,8 @@ class Findings:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """How to work with a GPU. execution: by captured work cut where the processor has something to do, or operator by
-    operator. most_threads: of the processor, while the GPU works. reasons: one sentence for every decision.
+    """How to work with a GPU. execution: by captured work cut where the CPU has something to do, or operator by
+    operator. most_threads: of the CPU, while the GPU works. reasons: one sentence for every decision.
     """
 
     usable: bool
@@ -78,8 +78,8 @@ def decide(findings: Findings, processors: int) -> GpuUse:
     most = max(1, processors - 1)
     if findings.failures:
         why = "; ".join(findings.failures)
-        return GpuUse(False, "eager", most, (f"The GPU failed its test, so the processor computes: {why}.",))
-    reasons = [f"The GPU computed what the processor computes, in {N_EXCHANGES} exchanges too."]
+        return GpuUse(False, "eager", most, (f"The GPU failed its test, so the CPU computes: {why}.",))
+    reasons = [f"The GPU computed what the CPU computes, in {N_EXCHANGES} exchanges too."]
     if findings.captures:
         reasons.append(
             f"Work is captured up to each exchange, which takes {1e6 * findings.exchange_s:.0f} us "
@@ -146,9 +146,9 @@ def sources_digest() -> str:
 
 
 def _exchanges(trial: GpuTrial, host_rate: float) -> Findings:
-    """Numbers and bits to the processor and numbers back, launched and awaited as a token does it; every one checked.
+    """Numbers and bits to the CPU and numbers back, launched and awaited as a token does it; every one checked.
 
-    The GPU adds what the processor left there: whole numbers, so that every sum is exact.
+    The GPU adds what the CPU left there: whole numbers, so that every sum is exact.
     """
     gpu, n_bytes = trial.gpu, 4 * _WIDTH
     shared = trial.pinned(2 * n_bytes + 4 * _WORDS + 128)

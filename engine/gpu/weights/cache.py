@@ -1,7 +1,7 @@
 """The keys and values of a conversation on a GPU: a model has one region there, which conversations take in turn.
 
 Who takes it brings back what it has computed, and what was there before goes to the host's memory: so that however many
-conversations there are, the GPU's memory stays what it is. Layers whose home is the processor keep theirs as ever.
+conversations there are, the GPU's memory stays what it is. Layers whose home is the CPU keep theirs as ever.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KvRegion:
     host's memory are its own; None where its home is the GPU."""
 
     def __init__(self, gpu: Gpu, layers: list[GpuKv | None], codec: KvCodec) -> None:
-        """layers: [L], None for those whose home is the processor; their codec is this one too."""
+        """layers: [L], None for those whose home is the CPU; their codec is this one too."""
         self.gpu = gpu
         self.codec: KvCodec = codec
         self.layers = layers
@@ -141,7 +141,7 @@ class SavedPositions:
 class GpuCache(KVCache):
     """A KVCache of which the layers at home on the GPU have theirs in the region, while it is this cache's.
 
-    blocks: [layers at home on the processor, H_kv, n_blocks, block_bytes]; whose they are, region.rows says.
+    blocks: [layers at home on the CPU, H_kv, n_blocks, block_bytes]; whose they are, region.rows says.
     """
 
     def __init__(self, config: ModelConfig, context: int, region: KvRegion) -> None:

@@ -1,7 +1,7 @@
 """What of a model lies on the GPU, layer by layer, as addresses; it holds nothing and computes nothing.
 
 A layer's home is where its attention is: on the GPU then are also its norms, its keys and values and its predictor,
-and of its neurons the hot ones. A layer whose home is the processor is computed there altogether.
+and of its neurons the hot ones. A layer whose home is the CPU is computed there altogether.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class GpuLayer:
     """A layer whose home is the GPU. Addresses of biases, 0: none; norms that the family lacks are None.
 
     block: its hot neurons, None where there are none. hot_bits: u32 [F / 32 rounded up], set for neurons with a slot; 0
-    without any. whole: instead of a block, where down lies row-wise. has_cold: whether the processor computes any of
+    without any. whole: instead of a block, where down lies row-wise. has_cold: whether the CPU computes any of
     its neurons. reached: neurons that are in the RAM and that the GPU computes all the same: their matrices lie in
     pinned memory, which it reads over the bus; None where it does not pay.
     """
@@ -96,7 +96,7 @@ class GpuLayer:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """layers: None for one whose home is the processor. head: None where the processor has it; with it the final norm
+    """layers: None for one whose home is the CPU. head: None where the CPU has it; with it the final norm
     and OPT-350M's projection."""
 
     layers: tuple[GpuLayer | None, ...]

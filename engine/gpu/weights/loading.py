@@ -113,7 +113,7 @@ def load_onto_gpu(
         if pinned:
             try:
                 memory = gpu.pin(pinned)
-            except CudaOutOfMemoryError:  # the processor then computes them with the other cold ones
+            except CudaOutOfMemoryError:  # the CPU then computes them with the other cold ones
                 log.info("%.2f GiB of memory could not be pinned; the GPU reaches for no neurons", pinned / 2**30)
                 hot = [ids[: len(own)] for ids, own in zip(hot, placement.hot, strict=True)]
                 on_gpu = list(laid_out((0, 0, 0)).n_bytes[:2])

@@ -77,7 +77,7 @@ def estimate_of(
 
 
 def _has_room_for_all(problem: Problem, vram_budget: int) -> bool:
-    """Whether the GPU could hold every layer and the head; a faster placement may leave some to the processor."""
+    """Whether the GPU could hold every layer and the head; a faster placement may leave some to the CPU."""
     can = problem.possible[:, problem.attention_on_gpu].any(axis=1).all() and np.isfinite(problem.head_seconds[1])
     return bool(can) and problem.most_vram <= vram_budget
 

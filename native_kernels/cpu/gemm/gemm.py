@@ -1,9 +1,9 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
 Two ways. *Floats*: pieces of rows are unpacked to float32 once, and tiles of them are multiplied with the tokens, which
-lie side by side in panels. *Bytes*, where the processor multiplies bytes (VNNI) and rows hold blocks of quants: the
+lie side by side in panels. *Bytes*, where the CPU multiplies bytes (VNNI) and rows hold blocks of quants: the
 tokens are quantised to bytes in groups of 32 columns, as at decode, and quants of many rows are laid side by side, so
-that a register works for as many rows as it has lanes. *Tiles*, where the processor has them (AMX) and tokens are many:
+that a register works for as many rows as it has lanes. *Tiles*, where the CPU has them (AMX) and tokens are many:
 rows and tokens are rounded to bfloat16, or split into two of them. Weights are unpacked for a tile, never as a whole.
 
 The tokens are prepared by calls of their own, once for all matrices that read them (`Panels`). How many tokens there

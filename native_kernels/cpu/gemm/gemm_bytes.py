@@ -1,6 +1,6 @@
 """Products of many tokens as bytes: quants of many rows are laid side by side and multiplied in tiles.
 
-Only where the processor multiplies bytes and adds up in one instruction (VNNI). Elsewhere the three instructions for
+Only where the CPU multiplies bytes and adds up in one instruction (VNNI). Elsewhere the three instructions for
 it do as much as three of floats, so that little would be won. How calls are made of this is gemm's business.
 """
 

@@ -31,7 +31,7 @@ def _read(args: int, lo: int, hi: int, worker: int) -> None:
 class ReadProbe:
     """So many bytes, to be read again and again by the threads of a pool.
 
-    Cost: n_bytes of memory, written once; they should be far more than the processor's caches hold, unless it is the
+    Cost: n_bytes of memory, written once; they should be far more than the CPU's caches hold, unless it is the
     caches that are asked about.
     """
 

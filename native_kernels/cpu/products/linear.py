@@ -46,7 +46,7 @@ class Vector:
 
 def why_not(w: PackedMatrix) -> list[str]:
     """Why no kernel multiplies this matrix; empty where one does."""
-    return [] if w.codec in GEMV and has_kernel(w.codec) else [f"No processor kernel multiplies {w.codec}."]
+    return [] if w.codec in GEMV and has_kernel(w.codec) else [f"No CPU kernel multiplies {w.codec}."]
 
 
 def has_kernel(codec: str) -> bool:

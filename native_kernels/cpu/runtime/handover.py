@@ -1,4 +1,4 @@
-"""The processor's end of working together with a device: waits for its flag, and launches what it does next.
+"""The CPU's end of working together with a device: waits for its flag, and launches what it does next.
 
 All are calls of a program, so that a token needs no Python. Which functions launch is told by address; nothing here
 knows CUDA. Every wait ends: by the flag, by a stop word or by a limit of time.

@@ -24,7 +24,7 @@ class Isa:
     """One instruction set.
 
     lanes: float32 numbers in one register.
-    needs: the processor's features, as LLVM calls them.
+    needs: the CPU's features, as LLVM calls them.
     limit: (CPU name, features) that keep the compiler from using more than this set; None: the compiler's own choice.
     byte_dot: how four products of bytes are added up in a lane: "vnni512", "vnni256", "maddubs" or "plain".
     half: whether float16 is converted by an instruction.
@@ -57,13 +57,13 @@ _GENERIC = Isa("generic", 8, frozenset(), None, "plain", platform.machine().lowe
 
 
 def known() -> tuple[Isa, ...]:
-    """Every set for this kind of processor, the best first; the last one runs anywhere."""
+    """Every set for this kind of CPU, the best first; the last one runs anywhere."""
     return (*_X86, _GENERIC_X86) if is_x86() else (_GENERIC,)
 
 
 @functools.cache
 def features() -> frozenset[str]:
-    """What this processor can do, as LLVM names it."""
+    """What this CPU can do, as LLVM names it."""
     from llvmlite import binding
 
     return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
@@ -102,7 +102,7 @@ def chosen() -> Isa:
             _limit_the_compiler(isa)
             return isa
     names = ", ".join(isa.name for isa in available())
-    raise ValueError(f"{SWITCH} is {wanted!r}; this processor offers {names}")
+    raise ValueError(f"{SWITCH} is {wanted!r}; this CPU offers {names}")
 
 
 def why_unavailable() -> list[str]:
@@ -114,7 +114,7 @@ def why_unavailable() -> list[str]:
         missing = sorted(isa.needs - features())
         lack = f"it is switched off by {SWITCH}"
         if missing:
-            lack = f"the processor lacks {', '.join(missing)}"
+            lack = f"the CPU lacks {', '.join(missing)}"
         elif isa.tiles and tiles_refused():
             lack = f"this process is not granted its registers; {tiles_refused()}"
         reasons.append(f"{isa.name}: {lack}.")

@@ -2,7 +2,7 @@
 
 Every worker runs its slice of every call, and of calls that may be shared then what nobody has taken yet; it waits for
 the others at a barrier. Waiting spins for a short time
-and then gives the processor away; between programs the workers park, so that an idle program costs nothing. What the
+and then gives the CPU away; between programs the workers park, so that an idle program costs nothing. What the
 interpreter does between two calls is compiled as well (`_run_part`), and the GIL is released while it runs. The control
 block is int64 words, each on cache lines of its own, and passes between threads through atomics alone.
 """
@@ -67,10 +67,10 @@ OPEN_SHARE = 4  # one part of so many
 OPEN_PIECES = 4
 
 # A pause is 40 cycles on AMD's and 140 on Intel's processors: some 15 to 50 us of spinning inside a program, where
-# the others are a fraction of a call behind; then the processor is offered to whoever else wants it.
+# the others are a fraction of a call behind; then the CPU is offered to whoever else wants it.
 SPINS = 1000
 SPINS_WITHOUT_A_SPARE = 100
-# Between two tokens stands the choice of the token: about 1 ms of offering the processor before a worker parks.
+# Between two tokens stands the choice of the token: about 1 ms of offering the CPU before a worker parks.
 IDLE_YIELDS = 2000
 # How long a program runs on before the caller is asked whether it is to be stopped.
 SLICE_S = 0.02
@@ -212,7 +212,7 @@ class PoolError(RuntimeError):
 class Program:
     """Calls in the order in which they run, as the table that workers read, and what their stages took so far.
 
-    Stages are measured on runs that ask for it; ticks are the processor's, seconds come from the wall clock of the
+    Stages are measured on runs that ask for it; ticks are the CPU's, seconds come from the wall clock of the
     same runs.
     """
 
@@ -344,7 +344,7 @@ class _Workers:
         self._wake_parked()
         self._run(self._address, self._n, epoch, 0)
         if control[_FAILED]:
-            raise PoolError("A thread of the processor kernels has ended.") from self.failure
+            raise PoolError("A thread of the CPU kernels has ended.") from self.failure
         if timed:
             program.timed_s += time.perf_counter() - started
         return int(control[_NEXT])
@@ -411,7 +411,7 @@ def ticks_per_s() -> float:
 
 @cache
 def _yield_address() -> int:
-    """Where the system's function lies that offers the processor to another thread."""
+    """Where the system's function lies that offers the CPU to another thread."""
     if sys.platform == "win32":
         function = ctypes.windll.kernel32.SwitchToThread
     else:

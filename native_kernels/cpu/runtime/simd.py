@@ -150,7 +150,7 @@ def store_part(b: Any, at: Any, n: Any, value: Any) -> None:
 
 
 def call_same(b: Any, name: str, *values: Any) -> Any:
-    """An LLVM intrinsic whose arguments and result have one type. A processor without "fma" rounds twice: LLVM would
+    """An LLVM intrinsic whose arguments and result have one type. A CPU without "fma" rounds twice: LLVM would
     call a function for every lane, 60 times as slow."""
     of = values[0].type
     if name == "fma" and not _FUSES:
@@ -159,7 +159,7 @@ def call_same(b: Any, name: str, *values: Any) -> Any:
 
 
 def halves_to_floats(b: Any, halves: Any) -> Any:
-    """float16 -> float32: by an instruction, or by moving the fields where the processor has none."""
+    """float16 -> float32: by an instruction, or by moving the fields where the CPU has none."""
     if ISA.half:
         return b.fpext(halves, VF)
     wide = b.zext(b.bitcast(halves, VS), VI)

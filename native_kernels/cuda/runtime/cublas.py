@@ -170,7 +170,7 @@ class Cublas:
     """
 
     def __init__(self, device: Device, stream: Stream, file: LibraryFile | None = None, library: Any = None) -> None:
-        """file: None: what `find` finds. library: a stand-in for what would be loaded from it.
+        """file: None: what `find` finds. library: a fake for what would be loaded from it.
 
         Cost: 0.1 s. Raises: LibraryUnavailableError; CudaOutOfMemoryError.
         """

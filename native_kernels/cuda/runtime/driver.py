@@ -101,7 +101,7 @@ _NEWER: dict[str, tuple[Any, ...]] = {
 class Driver:
     """The driver's functions by name, each call checked.
 
-    library: a stand-in for the driver's own, with the same functions.
+    library: a fake for the driver's own, with the same functions.
     Raises: CudaUnavailableError where there is no driver, or one that lacks a function.
     """
 

@@ -1,6 +1,6 @@
 """A ring of pinned buffers through which weights come to the GPU while it computes; what is in them it does not know.
 
-Three parties take turns with a buffer: the processor fills it, the copy stream brings it to the GPU, the compute
+Three parties take turns with a buffer: the CPU fills it, the copy stream brings it to the GPU, the compute
 stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers. One
 thread may fill and send, another one use and release: a buffer's turn comes again once it was released.
 """

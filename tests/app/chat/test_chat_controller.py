@@ -1,4 +1,4 @@
-"""The controller with a real store and a stand-in for the engine, but without a window."""
+"""The controller with a real store and a fake for the engine, but without a window."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_cut_answer_is_written_on_in_its_place(make_desk: MakeDesk) -> None:
     assert desk.last.state is MessageState.WRITING
     finish(desk)
     assert desk.last.id == begun.id
-    assert desk.last.text == begun.text + begun.text, "the stand-in repeats what it is to go on with"
+    assert desk.last.text == begun.text + begun.text, "the fake repeats what it is to go on with"
     assert desk.last.state is MessageState.COMPLETE
     assert desk.last.stats is not None
     assert begun.stats is not None

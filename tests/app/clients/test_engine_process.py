@@ -130,7 +130,7 @@ def test_an_exit_code_is_named(qtbot: QtBot, make_host: MakeHost) -> None:
 
 
 @pytest.mark.parametrize(("flag", "words"), [("--version-99", "version 99"), ("--garbage", "not JSON")])
-def test_a_partner_that_speaks_something_else_is_ended(
+def test_a_process_that_speaks_something_else_is_ended(
     qtbot: QtBot, make_host: MakeHost, flag: str, words: str
 ) -> None:
     _, heard = make_host(flag)

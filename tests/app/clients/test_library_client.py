@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from desk import MakeDesk
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 from pytestqt.qtbot import QtBot
 from tiny_model import make_tiny_gguf
 
@@ -82,11 +82,11 @@ def line(qtbot: QtBot, tmp_path: Path) -> Iterator[Callable[..., Line]]:
 
 
 @pytest.fixture
-def slow_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[HubStandIn, bytes]]:
+def slow_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[FakeHub, bytes]]:
     """A hub with one model of some 30 MB, which takes three seconds."""
     data = make_tiny_gguf(tmp_path / "tiny.gguf", d_model=256, d_ff=9216, n_layers=4).read_bytes()
     assert len(data) > 24 << 20
-    with HubStandIn(bytes_per_s=len(data) // 3) as hub:
+    with FakeHub(bytes_per_s=len(data) // 3) as hub:
         hub.connect(monkeypatch, tmp_path)
         hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
         hub.fail("*.gguf", stall_after=14 << 20)  # it ends before the kill on no machine
@@ -150,7 +150,7 @@ def test_what_a_killed_process_had_not_answered_is_asked_again(line: Callable[..
 
 @posix_only
 def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
-    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[HubStandIn, bytes], tmp_path: Path
+    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[FakeHub, bytes], tmp_path: Path
 ) -> None:
     hub, data = slow_hub
     desk = make_desk(location="process")
@@ -180,7 +180,7 @@ def test_a_download_goes_on_after_kill_9_and_the_chat_does_not_notice(
 
 @posix_only
 def test_the_page_shows_a_download_that_was_cut_short_as_if_nothing_had_been(
-    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[HubStandIn, bytes]
+    line: Callable[..., Line], make_desk: MakeDesk, slow_hub: tuple[FakeHub, bytes]
 ) -> None:
     desk = make_desk()
     desk.wait_ready()
@@ -210,7 +210,7 @@ def test_it_runs_in_the_windows_own_process_as_well(line: Callable[..., Line]) -
     assert len(here.ask("library")["models"]) == 1
 
 
-def test_a_cancelled_job_says_so(line: Callable[..., Line], slow_hub: tuple[HubStandIn, bytes]) -> None:
+def test_a_cancelled_job_says_so(line: Callable[..., Line], slow_hub: tuple[FakeHub, bytes]) -> None:
     here = line()
     here.ask("library")
     here.client.cancel(here.begin("search", query="tiny"))

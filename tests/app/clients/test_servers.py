@@ -1,4 +1,4 @@
-"""Chats that are sent to a server elsewhere because a person chose it, over a real connection to a stand-in; and what
+"""Chats that are sent to a server elsewhere because a person chose it, over a real connection to a fake; and what
 never is."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
-from server_stand_in import Piece, ServerStandIn
+from fake_server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
 from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat
@@ -34,7 +34,7 @@ from engine.library.service.host import LibraryHost
 class Room:
     """A desk with a library of its own and a server on the other side."""
 
-    def __init__(self, make_desk: MakeDesk, folder: Path, server: ServerStandIn, **options: Any) -> None:
+    def __init__(self, make_desk: MakeDesk, folder: Path, server: FakeServer, **options: Any) -> None:
         def library_host(emit: Any) -> InThreadHost:
             return InThreadHost(emit, lambda emit: LibraryHost(emit, home=folder / "library"))  # type: ignore[arg-type]
 
@@ -72,13 +72,13 @@ MakeRoom = Callable[..., Room]
 
 
 @pytest.fixture
-def server() -> Iterator[ServerStandIn]:
-    with ServerStandIn() as found:
+def server() -> Iterator[FakeServer]:
+    with FakeServer() as found:
         yield found
 
 
 @pytest.fixture
-def make_room(make_desk: MakeDesk, tmp_path: Path, server: ServerStandIn) -> Iterator[MakeRoom]:
+def make_room(make_desk: MakeDesk, tmp_path: Path, server: FakeServer) -> Iterator[MakeRoom]:
     rooms: list[Room] = []
 
     def make(**options: Any) -> Room:

@@ -1,4 +1,4 @@
-"""What the desktop is asked over a real D-Bus with stand-ins for its services, and what happens where there is none."""
+"""What the desktop is asked over a real D-Bus with fakes for its services, and what happens where there is none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Desktop:
 
     def play(self, *parts: str) -> None:
         service = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parents[1] / "bus_stand_in.py"), *parts],
+            [sys.executable, str(Path(__file__).parents[1] / "fake_bus.py"), *parts],
             env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": self.address}, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._services.append(service)

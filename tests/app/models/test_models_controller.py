@@ -1,4 +1,4 @@
-"""What a person does with models, against a stand-in for the library, without a window."""
+"""What a person does with models, against a fake for the library, without a window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.user_messages import UserMessage
 
 
 class Room:
-    """A controller with its stand-ins, and everything it said."""
+    """A controller with its fakes, and everything it said."""
 
     def __init__(self, qtbot: QtBot, pace_ms: int = 1, **options: Any) -> None:
         self.qtbot = qtbot

@@ -183,7 +183,7 @@ def test_how_down_lies_and_where_weights_are_is_said(capsys: pytest.CaptureFixtu
     arguments = ["bench", path, "--prompt-tokens", "4", "--gen-tokens", "2", "--repeat", "1"]
     assert run_json(capsys, *arguments)["hold"] == "mapped"
     assert cli.main(arguments) == 0
-    assert "weights  Run straight from the file: the processor kernels multiply" in capsys.readouterr().out
+    assert "weights  Run straight from the file: the CPU kernels multiply" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("argv", [["inspect", "starter-chat"], ["probe"]])

@@ -1,4 +1,4 @@
-"""The command pull against the hub's stand-in, with the real list of installed models."""
+"""The command pull against the hub's fake, with the real list of installed models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from download_places import BLOCK, ROOT, wait_for
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 
 from engine.assets import starter_model
 from engine.commands.cli import main
@@ -31,8 +31,8 @@ def starter_bytes() -> bytes:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starter_bytes: bytes) -> Iterator[HubStandIn]:
-    with HubStandIn() as found:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, starter_bytes: bytes) -> Iterator[FakeHub]:
+    with FakeHub() as found:
         found.connect(monkeypatch, tmp_path)
         found.add("maker/pip-gguf", {GGUF: starter_bytes, "README.md": b"# Pip"})
         yield found
@@ -43,7 +43,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_a_repository_is_pulled_and_can_be_opened_by_its_name(
-    hub: HubStandIn, capsys: pytest.CaptureFixture[str], starter_bytes: bytes
+    hub: FakeHub, capsys: pytest.CaptureFixture[str], starter_bytes: bytes
 ) -> None:
     assert main(["pull", "maker/pip-gguf", "--json"]) == 0
     said = lines(capsys)
@@ -63,7 +63,7 @@ def test_a_repository_is_pulled_and_can_be_opened_by_its_name(
     assert hub.sent_bytes(GGUF) == len(starter_bytes), "what lies there and is right is not fetched again"
 
 
-def test_one_of_several_files(hub: HubStandIn, capsys: pytest.CaptureFixture[str], starter_bytes: bytes) -> None:
+def test_one_of_several_files(hub: FakeHub, capsys: pytest.CaptureFixture[str], starter_bytes: bytes) -> None:
     hub.add("maker/many", {"pip-q8_0.gguf": starter_bytes, "pip-q4_0.gguf": b"another"})
     assert main(["pull", "maker/many"]) == 1
     assert "several variants: q4_0, q8_0" in capsys.readouterr().err
@@ -73,7 +73,7 @@ def test_one_of_several_files(hub: HubStandIn, capsys: pytest.CaptureFixture[str
     assert "has no q2_k" in capsys.readouterr().err
 
 
-def test_a_model_of_the_catalogue(hub: HubStandIn, capsys: pytest.CaptureFixture[str], starter_bytes: bytes) -> None:
+def test_a_model_of_the_catalogue(hub: FakeHub, capsys: pytest.CaptureFixture[str], starter_bytes: bytes) -> None:
     entry = next(entry for entry in load_catalogue().entries if entry.format == "gguf" and "*" not in entry.files[0])
     hub.add(entry.repo, {name: starter_bytes for name in entry.files if name.endswith(".gguf")})
     assert main(["pull", entry.id, "--json"]) == 0
@@ -88,7 +88,7 @@ def test_a_model_of_the_catalogue(hub: HubStandIn, capsys: pytest.CaptureFixture
     ("model", "error"),
     [("no-such-model", "ModelNotFoundError"), ("a/b/c", "InvalidRequestError"), ("no/body", "RepositoryNotFoundError")],
 )
-def test_failures_are_told_kindly(hub: HubStandIn, capsys: pytest.CaptureFixture[str], model: str, error: str) -> None:
+def test_failures_are_told_kindly(hub: FakeHub, capsys: pytest.CaptureFixture[str], model: str, error: str) -> None:
     assert main(["pull", model, "--json"]) == 1
     caught = capsys.readouterr()
     (last,) = [json.loads(line) for line in caught.out.splitlines() if '"failed"' in line]
@@ -96,7 +96,7 @@ def test_failures_are_told_kindly(hub: HubStandIn, capsys: pytest.CaptureFixture
     assert caught.err == f"{last['message']}\n{last['hint']}\n"
 
 
-def test_what_is_no_model_is_fetched_and_not_listed(hub: HubStandIn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_model_is_fetched_and_not_listed(hub: FakeHub, capsys: pytest.CaptureFixture[str]) -> None:
     hub.add("maker/junk", {"junk.gguf": b"GGUF is not what this is" * 99})
     assert main(["pull", "maker/junk", "--json"]) == 1
     assert lines(capsys)[-1]["event"] == "failed"
@@ -106,7 +106,7 @@ def test_what_is_no_model_is_fetched_and_not_listed(hub: HubStandIn, capsys: pyt
 
 @pytest.mark.skipif(os.name == "nt", reason="interrupts are POSIX's")
 @pytest.mark.parametrize("way", ["kill", "interrupt"])
-def test_an_ended_pull_goes_on_where_it_was(hub: HubStandIn, way: str, starter_bytes: bytes) -> None:
+def test_an_ended_pull_goes_on_where_it_was(hub: FakeHub, way: str, starter_bytes: bytes) -> None:
     import signal
 
     half = len(starter_bytes) // 2

@@ -119,7 +119,7 @@ def test_with_weights_that_16_bits_hold_the_tokens_are_the_sources_own(tmp_path:
     bundle = convert(folder, tmp_path / "b", "f16").bundle
     theirs, ours = load(folder), load(bundle)
     logits = [last_logits(model, TOKENS, every=True) for model in (ours, theirs)]
-    # Where the processor has tiles of bfloat16, 16-bit weights lose 3 * 2^-16 of each product.
+    # Where the CPU has tiles of bfloat16, 16-bit weights lose 3 * 2^-16 of each product.
     np.testing.assert_allclose(logits[0], logits[1], rtol=0, atol=1e-3 if isa.chosen().name == "amx" else 0)
     assert tokens(ours) == tokens(theirs)
     assert np.abs(last_logits(ours, TOKENS) - last_logits(ours, TOKENS, mode="exact")).max() > 1e-3

@@ -22,7 +22,7 @@ from engine.errors import ArtifactMismatchError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
 from engine.executor.hot_blocks import HotBlocks
-from engine.executor.hot_side import ProcessorHotSide
+from engine.executor.hot_side import CpuHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.executor.slots import SlotTable
 from engine.executor.sparse import SparseExecutor
@@ -91,7 +91,7 @@ def some_predictor(config: ModelConfig, *, reads: Any = "residual", threshold: f
 
 def hybrid(loaded: Loaded, predictor: Predictor | None, hot: list[I32]) -> HybridExecutor:
     config, weights = loaded
-    blocks = HotBlocks(config, weights, hot, lambda n: ProcessorHotSide(config, weights, n, OPS))
+    blocks = HotBlocks(config, weights, hot, lambda n: CpuHotSide(config, weights, n, OPS))
     return HybridExecutor(config, weights, predictor, blocks, OPS)
 
 
@@ -102,7 +102,7 @@ def one_side(loaded: Loaded, predictor: Predictor | None) -> FfnExecutor:
 
 
 def program(loaded: Loaded, executor: HybridExecutor, n_threads: int) -> Transformer:
-    assert isinstance(executor.blocks.hot, ProcessorHotSide)
+    assert isinstance(executor.blocks.hot, CpuHotSide)
     sides, pool = Sides(executor.blocks.tables, executor.blocks.hot), Pool(n_threads)
     decoder = DecodeProgram(*loaded, "exact", executor.counters, pool, executor.predictor, sides)
     return Transformer(*loaded, executor, OPS, decoder)
@@ -214,7 +214,7 @@ def test_bundles_of_every_codec(tmp_path: Path, codec: str) -> None:
     exact = FfnCalls("exact", config, weights, products, None)
     for share in (0.0, 0.26, 1.0):
         executor = hybrid((config, weights), None, [rng.permutation(160)[: round(share * 160)] for _ in range(2)])
-        assert isinstance(executor.blocks.hot, ProcessorHotSide)
+        assert isinstance(executor.blocks.hot, CpuHotSide)
         parted = HybridCalls(config, weights, products, None, executor.blocks.tables, executor.blocks.hot)
         wanted, found = np.zeros((2, 96), np.float32)
         for plan, out in ((exact, wanted), (parted, found)):
@@ -236,7 +236,7 @@ def test_a_hot_side_is_a_copy_of_its_own(tiny: Loaded) -> None:
         executor = hybrid(loaded, None, everything)
         model = program(loaded, executor, 2) if as_program else Transformer(*loaded, executor, OPS)
         up = loaded[1].layers[0].up
-        assert isinstance(executor.blocks.hot, ProcessorHotSide)
+        assert isinstance(executor.blocks.hot, CpuHotSide)
         wanted = one_by_one(model)
         saved = up.data.copy()
         up.data[:] = 7

@@ -274,7 +274,7 @@ def test_a_codec_without_kernels_goes_layer_by_layer_and_says_so(
     path = recode(source, tmp_path / "m.gguf", "q5_1")
     opened = open_model(path)
     weights = load_weights(opened, hold="mapped")
-    assert why_not(opened.config, weights, "exact") == ["No processor kernel multiplies q5_1."]
+    assert why_not(opened.config, weights, "exact") == ["No CPU kernel multiplies q5_1."]
     model = LoadedModel.load(path, EngineConfig(context=32))
     assert (model.weights.hold, model.backend.reads_all_of(model.opened)) == ("f32", False)
     assert model.transformer().decoder is not None  # unpacked to float32, for which there are kernels
@@ -293,11 +293,11 @@ def test_where_kernels_cannot_run_the_reference_does_and_the_reason_is_kept(
         raise OSError("no room for code")
 
     by_kernels = LoadedModel.load(path, EngineConfig(context=32))
-    assert by_kernels.backend.name.startswith("processor kernels (")
+    assert by_kernels.backend.name.startswith("CPU kernels (")
     monkeypatch.setattr("engine.backends.self_test", broken)
     by_reference = LoadedModel.load(path, EngineConfig(context=32))
     assert by_reference.backend.name == "reference"
-    assert by_reference.backend.reason == "The processor kernels cannot run: no room for code"
+    assert by_reference.backend.reason == "The CPU kernels cannot run: no room for code"
     assert by_reference.transformer().decoder is None
     assert by_reference.weights.hold == "f32"
     with pytest.raises(KernelUnavailableError, match="no room for code"):

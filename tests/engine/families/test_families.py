@@ -173,7 +173,7 @@ def test_the_gguf_file_of_the_same_model(reference: Reference, model: Transforme
 
 
 @pytest.mark.parametrize("form", ["safetensors", "gguf"])
-def test_the_processor_kernels_answer_alike(reference: Reference, kernels: Backend, form: str, tmp_path: Path) -> None:
+def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, form: str, tmp_path: Path) -> None:
     """A prompt in pieces and an answer token by token, from float32 where it lies: but another order of sums."""
     if form == "gguf" and not reference.case.gguf:
         pytest.skip("GGUF has no architecture for this shape")

@@ -1,4 +1,4 @@
-"""Every family without experts: its tokens on GPU and processor are those of the processor's own program."""
+"""Every family without experts: its tokens on GPU and CPU are those of the CPU's own program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from family_models import CASES, save_model
-from gpu_tokens import CONTEXT, by_processor, logits_of, put_on_gpu, some_hot
+from gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_hot
 from predictors_of_kinds import predictor_of
 
 from engine.config import Mode
@@ -26,7 +26,7 @@ FAMILIES = [name for name, case in CASES.items() if not EXPERTS & set(case.argum
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
-    """Its first layer on the GPU with some hot neurons, then one on the processor; half of all the others."""
+    """Its first layer on the GPU with some hot neurons, then one on the CPU; half of all the others."""
     save_model(name, tmp_path)
     config = open_model(tmp_path).config
     weights = load_weights(open_model(tmp_path), hold="f32")
@@ -37,7 +37,7 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
     modes: list[tuple[Mode, str]] = [("exact" if config.has_zeros else "dense", "gpu"), ("sparse", "cpu")]
     for mode, head in modes:
         predictor = predictor_of(config, weights, "low_rank", reads="residual")
-        wanted, counted = by_processor(config, weights, mode, tokens, predictor)
+        wanted, counted = by_cpu(config, weights, mode, tokens, predictor)
         ours = put_on_gpu(any_gpu, config, weights, mode, hot, predictor, attention=attention, head=head,
                            execution="token" if head == "cpu" else "segments")  # fmt: skip
         found = logits_of(ours.decoder.step, ours.cache(), tokens)

@@ -34,7 +34,7 @@ BORDERS = {"phi3-longrope": LONGROPE_BORDER, "llama-dynamic": 48}
 
 
 class Both:
-    """A tiny model as transformers has it, and as we have it, in the reference or in the processor kernels."""
+    """A tiny model as transformers has it, and as we have it, in the reference or in the CPU kernels."""
 
     def __init__(self, name: str, folder: Path, backend: BackendName = "reference") -> None:
         import transformers

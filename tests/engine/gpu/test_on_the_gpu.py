@@ -1,4 +1,4 @@
-"""A model on this machine's own GPU: the processor's answers, all memory back, and never more than the budget."""
+"""A model on this machine's own GPU: the CPU's answers, all memory back, and never more than the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gpu_fakes import Holder, OtherEngine
+from gpu_neighbours import Holder, OtherEngine
 from placements_by_hand import a_placement
 from tiny_model import make_tiny_model
 
@@ -57,18 +57,18 @@ def held_bytes() -> int:
     return told
 
 
-def test_the_starter_model_answers_as_on_the_processor(own_gpu: Gpu) -> None:
+def test_the_starter_model_answers_as_on_the_cpu(own_gpu: Gpu) -> None:
     loaded = LoadedModel.load(starter_model(), EngineConfig(device="cuda", mode="exact"))
     assert loaded.device == "cuda"
     found, load = answer(loaded)
     assert load == 1
     tokens = list(range(100, 160))
     logits = last_logits(loaded, tokens, every=True)
-    processor = LoadedModel.load(starter_model(), EngineConfig(device="cpu", mode="exact"))
-    theirs = last_logits(processor, tokens, every=True)
+    cpu = LoadedModel.load(starter_model(), EngineConfig(device="cpu", mode="exact"))
+    theirs = last_logits(cpu, tokens, every=True)
     assert np.mean(logits.argmax(1) == theirs.argmax(1)) > 0.9  # of numbers that nobody wrote
     np.testing.assert_allclose(logits, theirs, atol=0.03 * np.abs(theirs).max())
-    expected, _ = answer(processor)
+    expected, _ = answer(cpu)
     assert found[:4] == expected[:4]
     loaded.close()
 

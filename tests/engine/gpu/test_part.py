@@ -1,4 +1,4 @@
-"""A model with its part on a GPU: the same answers, less of it where memory is short, the processor where it fails."""
+"""A model with its part on a GPU: the same answers, less of it where memory is short, the CPU where it fails."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from fake_gpu import FakeGpu
-from on_a_fake_gpu import GIB, StandInMachine
+from fake_prefill import HostDevice
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from placements_by_hand import a_placement
-from stand_in_prefill import HostDevice
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import loaded_model as loading
@@ -41,8 +41,8 @@ PROMPT = [1, 5, 9, 40, 7]
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
-    made = StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:
         gpu.close()
@@ -58,14 +58,14 @@ def answer(model: LoadedModel | ChatSession, prompt: list[int] = PROMPT) -> list
     return [event.token_id for event in session.generate(prompt, GREEDY) if event.token_id is not None]
 
 
-def on_processor(path: Path, **changes: Any) -> LoadedModel:
+def on_cpu(path: Path, **changes: Any) -> LoadedModel:
     return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
 
 
 # ------------------------------------------------------------------ answers
 
 
-def test_the_same_answer_as_the_processor(machine: StandInMachine, tiny: Path) -> None:
+def test_the_same_answer_as_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None:
     model = machine.load(tiny)
     assert model.device == "cuda"
     assert model.gpu is not None
@@ -73,7 +73,7 @@ def test_the_same_answer_as_the_processor(machine: StandInMachine, tiny: Path) -
     assert "A GPU computes all layers with all neurons" in model.device_reason
     *_, last = ChatSession(model).generate(PROMPT, GREEDY)
     assert last.stats.gpu_neuron_load == 1
-    assert answer(model) == answer(on_processor(tiny))
+    assert answer(model) == answer(on_cpu(tiny))
     assert model.vram_bytes == sum(model.gpu.part_bytes.values()) > 0
     assert model.gpu.part_bytes.keys() == {*model.gpu.placement.vram_parts_bytes}
     model.close()
@@ -83,17 +83,17 @@ def test_the_same_answer_as_the_processor(machine: StandInMachine, tiny: Path) -
     assert (model.device, model.vram_bytes) == ("cpu", 0)
 
 
-def test_row_wise_too(machine: StandInMachine, tmp_path: Path) -> None:
+def test_row_wise_too(machine: FakeGpuMachine, tmp_path: Path) -> None:
     path = make_tiny_gguf(tmp_path / "m.gguf")
     model = machine.load(path)
     assert model.weights.down_is_row_wise
     assert model.hot_blocks is None
-    assert len(answer(model)) == len(answer(on_processor(path)))
+    assert len(answer(model)) == len(answer(on_cpu(path)))
     model.close()
     assert machine.gpus[0].used_bytes == 0
 
 
-def test_all_that_it_holds_is_counted_and_planned(machine: StandInMachine, tiny: Path) -> None:
+def test_all_that_it_holds_is_counted_and_planned(machine: FakeGpuMachine, tiny: Path) -> None:
     model = machine.load(tiny)
     gpu = model.gpu
     assert gpu is not None
@@ -107,7 +107,7 @@ def test_all_that_it_holds_is_counted_and_planned(machine: StandInMachine, tiny:
     model.close()
 
 
-def test_two_modes_of_one_model(machine: StandInMachine, tiny: Path) -> None:
+def test_two_modes_of_one_model(machine: FakeGpuMachine, tiny: Path) -> None:
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -117,11 +117,11 @@ def test_two_modes_of_one_model(machine: StandInMachine, tiny: Path) -> None:
     model.close()
 
 
-def test_predictors_follow_when_they_are_asked_for(machine: StandInMachine, tmp_path: Path) -> None:
+def test_predictors_follow_when_they_are_asked_for(machine: FakeGpuMachine, tmp_path: Path) -> None:
     from raw_gguf import make_tiny_powerinfer
 
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
-    model, other = machine.load(path, mode="exact"), on_processor(path)
+    model, other = machine.load(path, mode="exact"), on_cpu(path)
     assert model.gpu is not None
     session, theirs = ChatSession(model), ChatSession(other, "exact")
     assert answer(session) == answer(theirs)
@@ -136,7 +136,7 @@ def test_predictors_follow_when_they_are_asked_for(machine: StandInMachine, tmp_
 
 
 def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from raw_gguf import make_tiny_powerinfer
 
@@ -150,7 +150,7 @@ def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
     session.set_mode("sparse")
     assert model.generation > generation
     assert model.device == "cuda"
-    assert answer(session) == answer(ChatSession(on_processor(path), "sparse"))
+    assert answer(session) == answer(ChatSession(on_cpu(path), "sparse"))
     model.close()
     assert machine.gpus[0].used_bytes == 0
 
@@ -171,7 +171,7 @@ class SmallGpu(FakeGpu):
 
 
 def test_with_less_room_where_memory_runs_out(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.make = SmallGpu
     monkeypatch.setattr(SmallGpu, "limits", [50_000])
@@ -179,13 +179,13 @@ def test_with_less_room_where_memory_runs_out(
     model = machine.load(tiny)
     assert model.gpu is not None
     assert any("could not be had" in note for note in model.gpu.notes)
-    assert answer(model) == answer(on_processor(tiny))
+    assert answer(model) == answer(on_cpu(tiny))
     model.close()
     assert machine.gpus[0].used_bytes == 0
 
 
 def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it is loaded there is room for it; then it lies there, and it is placed, and later placed anew."""
     profile = HardwareProfile.load(tiny.parent / "slow.json")
@@ -203,15 +203,15 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     model.close()
 
 
-def test_the_processor_computes_where_memory_always_runs_out(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cpu_computes_where_memory_always_runs_out(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.make = SmallGpu
     monkeypatch.setattr(SmallGpu, "limits", [10] * 9)
     monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
-    assert model.device_reason == "The processor computes: the memory of A GPU ran out 3 times while it was loaded"
+    assert model.device_reason == "The CPU computes: the memory of A GPU ran out 3 times while it was loaded"
     assert machine.gpus[0].used_bytes == 0
     assert machine.gpus[0].closed
     monkeypatch.setattr(SmallGpu, "limits", [10] * 9)
@@ -220,7 +220,7 @@ def test_the_processor_computes_where_memory_always_runs_out(
 
 
 def test_memory_is_given_back_where_others_need_it(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "SMALLER", 0.9999)
     model = machine.load(tiny)
@@ -240,8 +240,8 @@ def test_memory_is_given_back_where_others_need_it(
     assert machine.gpus[0].used_bytes == 0
 
 
-def test_the_processor_computes_where_others_need_all_of_it(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cpu_computes_where_others_need_all_of_it(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = machine.load(tiny)
     session = ChatSession(model)
@@ -257,8 +257,8 @@ def test_the_processor_computes_where_others_need_all_of_it(
 # ------------------------------------------------------------------ a GPU that fails
 
 
-def test_a_gpu_that_fails_ends_the_answer_and_the_processor_goes_on(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
@@ -275,14 +275,14 @@ def test_a_gpu_that_fails_ends_the_answer_and_the_processor_goes_on(
     gpu.synchronize = lambda: (_ for _ in ()).throw(CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED"))  # type: ignore[method-assign]
     with pytest.raises(DeviceFailedError) as failed:
         list(events)
-    assert failed.value.hint.startswith("Send the message again: the processor computes it.")
+    assert failed.value.hint.startswith("Send the message again: the CPU computes it.")
     assert model.device == "cpu"
     assert "The GPU is not used any more" in model.device_reason
     assert answer(session) == first
 
 
 def test_a_fault_that_passes_leaves_the_gpu_in_use(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
@@ -316,7 +316,7 @@ def test_a_fault_that_passes_leaves_the_gpu_in_use(
     ],
 )
 def test_a_gpu_that_cannot_be_opened_is_a_reason(
-    error: Exception, words: str, machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, words: str, machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def opens(gpu: GpuInfo) -> FakeGpu:
         raise error
@@ -324,14 +324,14 @@ def test_a_gpu_that_cannot_be_opened_is_a_reason(
     monkeypatch.setattr(choice, "open_gpu", opens)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
-    assert model.device_reason.startswith("The processor computes: ")
+    assert model.device_reason.startswith("The CPU computes: ")
     with pytest.raises(DeviceUnavailableError, match=words) as refused:
         machine.load(tiny)
     assert refused.value.hint == "Use --device cpu."
 
 
 def test_a_gpu_that_computes_wrongly_is_not_used(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(self_test, "tried", lambda *gpu: self_test.Findings(("multiply in f16",)))
     model = machine.load(tiny, device="auto")
@@ -339,12 +339,12 @@ def test_a_gpu_that_computes_wrongly_is_not_used(
     assert machine.gpus[0].closed
 
 
-def test_reasons_that_need_no_gpu(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+def test_reasons_that_need_no_gpu(machine: FakeGpuMachine, tiny: Path, tmp_path: Path) -> None:
     from experts_gguf import make_tiny_mixtral
 
     experts = make_tiny_mixtral(tmp_path / "e.gguf")
     cases: list[tuple[Callable[[], LoadedModel], str]] = [
-        (lambda: machine.load(tiny, device="cpu"), "The processor computes, as asked"),
+        (lambda: machine.load(tiny, device="cpu"), "The CPU computes, as asked"),
         (lambda: machine.load(experts, device="auto"), "The neurons of experts are computed on the CPU alone"),
         (lambda: machine.load(tiny, device="auto", backend="reference"), "those do not run: as asked"),
         (lambda: machine.load(tiny, device="auto", hardware_file="no-gpu"), "CPU only"),
@@ -362,10 +362,10 @@ def test_reasons_that_need_no_gpu(machine: StandInMachine, tiny: Path, tmp_path:
         machine.load(tiny, vram_budget_gib=0.01)
 
 
-def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMachine, tiny: Path) -> None:
+def test_logits_of_every_position_are_those_of_the_cpu(machine: FakeGpuMachine, tiny: Path) -> None:
     from engine.measure.evaluate import last_logits
 
-    model, other = machine.load(tiny), on_processor(tiny)
+    model, other = machine.load(tiny), on_cpu(tiny)
     tokens = list(range(3, 15))
     ours, theirs = last_logits(model, tokens, every=True), last_logits(other, tokens, every=True)
     np.testing.assert_allclose(ours, theirs, atol=2e-3 * np.abs(theirs).max())
@@ -373,7 +373,7 @@ def test_logits_of_every_position_are_those_of_the_processor(machine: StandInMac
 
 
 def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_gpu(
-    machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.bundle import artefacts
     from engine.errors import DiskSpaceError
@@ -394,8 +394,8 @@ def test_a_placement_that_cannot_be_kept_is_no_reason_not_to_use_the_gpu(
 # ------------------------------------------------------------------ conversations and learning
 
 
-def test_two_conversations_take_turns_on_the_gpu(machine: StandInMachine, tiny: Path) -> None:
-    model, other = machine.load(tiny), on_processor(tiny)
+def test_two_conversations_take_turns_on_the_gpu(machine: FakeGpuMachine, tiny: Path) -> None:
+    model, other = machine.load(tiny), on_cpu(tiny)
     prompts = ([1, 5, 9, 40, 7], [2, 8, 100, 33, 12, 90])
     sessions, theirs = [ChatSession(model) for _ in prompts], [ChatSession(other) for _ in prompts]
     for round_ in range(2):
@@ -409,7 +409,7 @@ def test_two_conversations_take_turns_on_the_gpu(machine: StandInMachine, tiny: 
 
 
 def test_hot_neurons_are_learned_and_kept_for_the_next_time(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.adaptation import Adaptation
     from engine.placement import memory_plan
@@ -436,7 +436,7 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
     session.keep()
     learned = [table.neuron_in.copy() for table in blocks.tables]
     first = answer(ChatSession(model))
-    assert first == answer(on_processor(path))
+    assert first == answer(on_cpu(path))
     model.close()
     again = machine.load(path, vram_budget_gib=room)
     assert again.hot_blocks is not None
@@ -451,9 +451,9 @@ def test_hot_neurons_are_learned_and_kept_for_the_next_time(
 
 
 class Pinning:
-    """A model on the GPU whose cold neurons the GPU could read in place: the other pages are a stand-in's."""
+    """A model on the GPU whose cold neurons the GPU could read in place: the other pages are a fake's."""
 
-    def __init__(self, machine: StandInMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
+    def __init__(self, machine: FakeGpuMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
         self.ram = RamInfo(128 * GIB, 64 * GIB)
         patch.setattr(in_place, "read_ram", lambda *of: self.ram)
         self.device = HostDevice()
@@ -482,7 +482,7 @@ class Pinning:
 
 
 def test_cold_neurons_are_pinned_in_place_behind_the_load(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch, vram_budget_gib=1)
     assert pinning.model.wait_for_weights(60)
@@ -505,7 +505,7 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
 
 
 def test_before_an_answer_the_ram_is_looked_at_too(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(60)
@@ -518,7 +518,7 @@ def test_before_an_answer_the_ram_is_looked_at_too(
 
 
 def test_nothing_is_pinned_where_the_ram_has_no_room(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
     pinning = Pinning(machine, tmp_path, monkeypatch)
@@ -529,7 +529,7 @@ def test_nothing_is_pinned_where_the_ram_has_no_room(
 
 
 def test_a_part_that_goes_lets_go_of_what_is_pinned(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(60)
@@ -540,7 +540,7 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
     pinning.model.close()
 
 
-def test_the_host_gives_the_gpu_back(machine: StandInMachine, tiny: Path, tmp_path: Path) -> None:
+def test_the_host_gives_the_gpu_back(machine: FakeGpuMachine, tiny: Path, tmp_path: Path) -> None:
     from engine.service import protocol
     from engine.service.host import EngineHost
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import GIB, StandInMachine
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
@@ -54,8 +54,8 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Free:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
-    made = StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    made = FakeGpuMachine(tmp_path, monkeypatch)
     monkeypatch.setattr(room, "LOOK_EVERY_S", 0.0)
     monkeypatch.setattr(room, "TAKE_BACK_EVERY_S", 0.0)
     monkeypatch.setattr(room, "LEAST_GAIN_BYTES", 0)
@@ -163,7 +163,7 @@ def test_nobody_says_what_is_free() -> None:
 # ------------------------------------------------------------------ a loaded model
 
 
-def give_back_some(machine: StandInMachine, path: Path, free: Free, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
+def give_back_some(machine: FakeGpuMachine, path: Path, free: Free, monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """A model that has given back a part of its memory."""
     model = machine.load(path)
     assert model.on_gpu is not None
@@ -176,7 +176,7 @@ def give_back_some(machine: StandInMachine, path: Path, free: Free, monkeypatch:
 
 
 def test_it_is_given_back_and_taken_again_with_the_same_answers(
-    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_tiny_model(tmp_path / "m", d_ff=256)
     whole = machine.load(path)
@@ -205,7 +205,7 @@ def test_it_is_given_back_and_taken_again_with_the_same_answers(
 
 
 def test_a_gpu_that_was_lost_to_others_comes_back(
-    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     session = ChatSession(model)
@@ -231,7 +231,7 @@ def test_a_gpu_that_was_lost_to_others_comes_back(
 
 
 def test_a_gpu_that_others_held_at_loading_is_used_when_they_leave_it(
-    machine: StandInMachine, tmp_path: Path, free: Free
+    machine: FakeGpuMachine, tmp_path: Path, free: Free
 ) -> None:
     from dataclasses import replace
 
@@ -260,7 +260,7 @@ def test_a_gpu_that_others_held_at_loading_is_used_when_they_leave_it(
     assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
 
 
-def test_a_gpu_that_failed_does_not_come_back(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
+def test_a_gpu_that_failed_does_not_come_back(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     assert model.on_gpu is not None
     model.on_gpu.give_up("it failed")
@@ -271,7 +271,7 @@ def test_a_gpu_that_failed_does_not_come_back(machine: StandInMachine, tmp_path:
 
 
 def test_who_asks_meanwhile_stops_it_before_anything_has_moved(
-    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = give_back_some(machine, make_tiny_model(tmp_path / "m", d_ff=256), free, monkeypatch)
     assert model.gpu is not None
@@ -286,7 +286,7 @@ def test_who_asks_meanwhile_stops_it_before_anything_has_moved(
 
 
 def test_where_it_cannot_be_had_after_all_the_model_goes_on(
-    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = give_back_some(machine, make_tiny_model(tmp_path / "m", d_ff=256), free, monkeypatch)
     assert model.gpu is not None
@@ -309,7 +309,7 @@ def test_where_it_cannot_be_had_after_all_the_model_goes_on(
     assert machine.gpus[0].used_bytes == 0
 
 
-def test_a_given_budget_is_kept(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
+def test_a_given_budget_is_kept(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"), vram_budget_gib=3)
     assert model.gpu is not None
     generation = model.generation
@@ -322,7 +322,7 @@ def test_a_given_budget_is_kept(machine: StandInMachine, tmp_path: Path, free: F
 # ------------------------------------------------------------------ what is told
 
 
-def test_the_host_tells_where_the_model_is_now(machine: StandInMachine, tmp_path: Path, free: Free) -> None:
+def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path: Path, free: Free) -> None:
     path = make_tiny_model(tmp_path / "m")
     events: list[protocol.Event] = []
     host = EngineHost(events.append)
@@ -376,7 +376,7 @@ def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[in
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_an_answer_goes_on_with_less_on_the_gpu(
-    machine: StandInMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
+    machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     monkeypatch.setattr(room, "SMALLER", 0.999)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))

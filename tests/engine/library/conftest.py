@@ -1,4 +1,4 @@
-"""The hub's stand-in for the tests of this folder."""
+"""The hub's fake for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from download_places import SMALL
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 
 
 @pytest.fixture(autouse=True)
@@ -17,9 +17,9 @@ def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandIn]:
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeHub]:
     """A hub with one small model, which is the only hub that anybody asks."""
-    with HubStandIn() as found:
+    with FakeHub() as found:
         found.connect(monkeypatch, tmp_path)
         found.add("maker/small-gguf", {"small-q4_0.gguf": SMALL, "README.md": b"# Small"})
         yield found

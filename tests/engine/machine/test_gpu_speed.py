@@ -1,4 +1,4 @@
-"""Measuring GPUs: the figures land in the profile, and a GPU that fails keeps the reason. The GPU is a stand-in."""
+"""Measuring GPUs: the figures land in the profile, and a GPU that fails keeps the reason. The GPU is a fake."""
 
 from __future__ import annotations
 

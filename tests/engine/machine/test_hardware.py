@@ -253,7 +253,7 @@ def test_adapters_of_other_makers_sockets_and_sound_are_no_gpus(machine: Recorde
     assert [gpu.name for gpu in probe(**machine.keywords()).gpus] == ["AMD graphics"]
 
 
-# ------------------------------------------------------------------ processor and memory
+# ------------------------------------------------------------------ CPU and memory
 
 
 @of("no_gpu")
@@ -323,7 +323,7 @@ def test_default_threads(cores: int, performance: int | None, threads: int) -> N
     [
         (None, 3, "a thread for each core but one"),
         (6, 6, "as asked"),
-        (9, 8, "9 were asked for, and this process may use 8 processors"),
+        (9, 8, "9 were asked for, and this process may use 8 CPUs"),
     ],
 )
 def test_no_more_threads_than_processors(wanted: int | None, threads: int, why: str) -> None:

@@ -48,7 +48,7 @@ def test_records_of_another_kind_are_passed_over() -> None:
     assert parse_cores(HYBRID[:-1]) == parse_cores(HYBRID)[:-1]
 
 
-def test_the_processor_is_described_by_them(tmp_path: Path) -> None:
+def test_the_cpu_is_described_by_them(tmp_path: Path) -> None:
     cpu = read_cpu(None, tmp_path, range(20), parse_cores(HYBRID))
     assert (cpu.cores, cpu.threads, cpu.performance_cores) == (14, 20, 6)
 

@@ -14,7 +14,7 @@ from engine.loaded_model import LoadedModel
 from engine.measure.bench_batch import run_batch, whole_slots
 
 
-def test_the_processor_decodes_a_batch(tmp_path: Path) -> None:
+def test_the_cpu_decodes_a_batch(tmp_path: Path) -> None:
     model = LoadedModel.load(make_tiny_model(tmp_path / "model"), EngineConfig(device="cpu", threads=2, sequences=3))
     seen: list[tuple[int, int]] = []
     found = run_batch(model, 3, 4, 3, 2, on_progress=lambda done, total: seen.append((done, total)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -18,11 +18,11 @@ from engine.placement import memory_plan
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
-    return StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
+    return FakeGpuMachine(tmp_path, monkeypatch)
 
 
-def test_bench_of_a_model_wholly_on_the_gpu(machine: StandInMachine, tmp_path: Path) -> None:
+def test_bench_of_a_model_wholly_on_the_gpu(machine: FakeGpuMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_model(tmp_path / "m"))
     result = bench.run(model, prompt_tokens=4, gen_tokens=4, repeat=1)
     assert result.device == "cuda"
@@ -36,7 +36,7 @@ def test_bench_of_a_model_wholly_on_the_gpu(machine: StandInMachine, tmp_path: P
     model.close()
 
 
-def test_what_both_sides_read_adds_up(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_both_sides_read_adds_up(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     whole = machine.load(path, mode="sparse")
     assert whole.gpu is not None
@@ -61,7 +61,7 @@ def test_what_both_sides_read_adds_up(machine: StandInMachine, tmp_path: Path, m
 
 
 def test_generate_tells_where_it_was_computed(
-    machine: StandInMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    machine: FakeGpuMachine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = make_tiny_model(tmp_path / "m")
     flags = ["--json", "--raw", "--max-tokens", "3", "--threads", "1", "--hardware", str(tmp_path / "slow.json")]

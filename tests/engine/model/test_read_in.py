@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.assets import starter_model
@@ -41,7 +41,7 @@ def nothing(address: int, n_bytes: int) -> None:
 
 
 class System:
-    """A stand-in for the system that is advised. asked: (address, bytes) in their order."""
+    """A fake for the system that is advised. asked: (address, bytes) in their order."""
 
     def __init__(self, free: int = 1 << 40, resident: int = 0) -> None:
         self.free, self.there = free, resident
@@ -226,7 +226,7 @@ def test_it_ends_in_silence_where_the_system_refuses() -> None:
 # ------------------------------------------------------------------ loaded models
 
 
-def test_a_model_of_the_processor_is_read_in_once_it_is_loaded() -> None:
+def test_a_model_of_the_cpu_is_read_in_once_it_is_loaded() -> None:
     loaded = LoadedModel.load(starter_model(), EngineConfig(device="cpu", threads=1, backend="kernels"))
     assert loaded.weights.hold == "mapped"
     assert loaded.reading is not None
@@ -247,7 +247,7 @@ def test_a_model_of_the_processor_is_read_in_once_it_is_loaded() -> None:
 def test_a_model_with_a_gpu_is_read_in_where_the_gpu_does_not_hold_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     asked: list[Span] = []
     monkeypatch.setattr(read_in, "advised", lambda at, n: asked.append((at, at + n)) or True)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))

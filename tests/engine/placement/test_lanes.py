@@ -239,7 +239,7 @@ def test_rates_that_are_known_are_not_asked_about_while_neither_side_waits_long(
 
 
 def test_a_lane_that_does_not_pay_is_tried_once(world: MakeWorld) -> None:
-    """The processor takes all that the RAM gives."""
+    """The CPU takes all that the RAM gives."""
     made = world(LaneRates(20e9, 50e9, 75e9), 1e9, 0.1)
     first = made.place(None)
     assert not first.times.reached_bytes

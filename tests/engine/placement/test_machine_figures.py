@@ -26,9 +26,9 @@ class Machine:
         patch.setattr(machine_figures, "processor_times", self._times)
         patch.setattr(machine_figures, "measure", self._measure)
 
-    def _times(self) -> machine_figures.ProcessorTimes:
+    def _times(self) -> machine_figures.CpuTimes:
         own = self.seconds
-        return machine_figures.ProcessorTimes(own + self.others * self.seconds, 8 * self.seconds, own)
+        return machine_figures.CpuTimes(own + self.others * self.seconds, 8 * self.seconds, own)
 
     def _measure(self, profile: HardwareProfile, threads: int, n_bytes: int) -> HardwareProfile:
         self.seconds += 1.0

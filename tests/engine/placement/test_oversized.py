@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import GIB, StandInMachine
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from placement_cases import a_profile
 from tiny_model import make_tiny_model
 
@@ -224,7 +224,7 @@ def test_a_gpu_that_was_left_out_is_offered() -> None:
     profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
     room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
     [first, *_] = alternatives(Case(model, "f16"), room, 1024)
-    assert (first.kind, first.words) == ("device", "Let the GPU compute with the processor: it fits then.")
+    assert (first.kind, first.words) == ("device", "Let the GPU compute with the CPU: it fits then.")
     assert is_held(model, replace(room, gpu=profile.gpus[0],
                                   budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
 
@@ -265,7 +265,7 @@ def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pyt
     from engine.machine.graphics import GpuInfo
     from native_kernels.cuda.runtime.driver import CudaError
 
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
 
     def opens(gpu: GpuInfo) -> None:
         raise CudaError("cuInit", 999, "CUDA_ERROR_UNKNOWN")
@@ -279,5 +279,5 @@ def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pyt
     case = Case(ModelBytes.of(open_model(path)), "f16")
     lacking = case.in_ram(64) - (4 << 10)
     replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
-    with pytest.raises(HostMemoryError, match="The GPU does not help: The processor computes: A GPU does not work"):
+    with pytest.raises(HostMemoryError, match="The GPU does not help: The CPU computes: A GPU does not work"):
         machine.load(path, device="auto")

@@ -247,7 +247,7 @@ def test_a_block_whose_down_lies_row_by_row_is_hot_as_a_whole() -> None:
         assert {int(problem.blocks[way]) for way in ways} <= {0, 8}
 
 
-def test_what_gpus_have_no_kernels_for_stays_on_the_processor() -> None:
+def test_what_gpus_have_no_kernels_for_stays_on_the_cpu() -> None:
     config = a_config()
     model = a_model(config)
     possible = np.array([True, False, True, True])
@@ -260,7 +260,7 @@ def test_what_gpus_have_no_kernels_for_stays_on_the_processor() -> None:
     assert place_greedily(problem, 64 * MIB) == choice
 
 
-def test_neurons_are_read_over_the_bus_where_the_processor_does_not_take_all_that_the_ram_gives() -> None:
+def test_neurons_are_read_over_the_bus_where_the_cpu_does_not_take_all_that_the_ram_gives() -> None:
     slow: dict[str, Any] = {"codec": "q4_0", "mode": "sparse", "predictors": predictors(), "neuron": 3 << 17}
     quick: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17}
     for codecs, pays in ((slow, True), (quick, False)):

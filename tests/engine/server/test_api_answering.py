@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
@@ -91,7 +91,7 @@ def model(tiny: Path) -> LoadedModel:
 
 @pytest.fixture
 def on_gpu(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModel]:
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     yield machine.load(tiny)
     for gpu in machine.gpus:
         gpu.close()

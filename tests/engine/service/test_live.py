@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.adaptation import Adaptation
@@ -148,12 +148,12 @@ def tiny(tmp_path: Path) -> Path:
     return make_tiny_model(tmp_path / "m", d_ff=256)
 
 
-def on_processor(path: Path, **changes: Any) -> LoadedModel:
+def on_cpu(path: Path, **changes: Any) -> LoadedModel:
     return LoadedModel.load(path, EngineConfig(device="cpu", threads=1, **changes))
 
 
 def test_the_sample_is_what_fired_for_that_very_token(tiny: Path) -> None:
-    session = ChatSession(on_processor(tiny, mode="exact"))
+    session = ChatSession(on_cpu(tiny, mode="exact"))
     counters = session.transformer.executor.counters
     counters.record_per_neuron()
     sample, config = sample_of(session), session.model.opened.config
@@ -171,7 +171,7 @@ def test_the_sample_is_what_fired_for_that_very_token(tiny: Path) -> None:
         before, whole = sample.look(session.transformer), counters.per_neuron.copy()
 
 
-def test_the_busiest_come_first_and_the_gpu_s_before_the_processor_s() -> None:
+def test_the_busiest_come_first_and_the_gpu_s_before_the_cpu_s() -> None:
     orders = [np.arange(100)[::-1].astype(np.int64)]
     sample = NeuronSample(orders, 100, [0.0])
     assert len(sample._ids) == GROUPS * SAMPLED
@@ -180,7 +180,7 @@ def test_the_busiest_come_first_and_the_gpu_s_before_the_processor_s() -> None:
 
 
 def test_whoever_counts_neurons_anyway_goes_on_doing_so(tiny: Path, tmp_path: Path) -> None:
-    model = on_processor(tiny, mode="exact")
+    model = on_cpu(tiny, mode="exact")
     learning = ChatSession(model, adaptation=Adaptation(model.opened, tmp_path / "learned"))
     assert told(learning)
     assert learning.transformer.executor.counters.per_neuron is not None
@@ -197,7 +197,7 @@ def test_whoever_counts_neurons_anyway_goes_on_doing_so(tiny: Path, tmp_path: Pa
 
 
 def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
-    session = ChatSession(on_processor(make_tiny_model(tmp_path / "s", activation="silu")))
+    session = ChatSession(on_cpu(make_tiny_model(tmp_path / "s", activation="silu")))
     lives = told(session)
     assert lives
     assert not any(live.has_zeros or live.is_counted or live.fired for live in lives)
@@ -207,16 +207,16 @@ def test_a_model_all_of_whose_neurons_work_says_so(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
-    made = StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:
         gpu.close()
 
 
-def test_with_a_gpu_its_share_and_the_waiting_are_told(machine: StandInMachine, tiny: Path) -> None:
+def test_with_a_gpu_its_share_and_the_waiting_are_told(machine: FakeGpuMachine, tiny: Path) -> None:
     model = machine.load(tiny, mode="exact")
-    theirs, ours = told(ChatSession(model)), told(ChatSession(on_processor(tiny, mode="exact")))
+    theirs, ours = told(ChatSession(model)), told(ChatSession(on_cpu(tiny, mode="exact")))
     assert theirs[0].on_gpu == [1.0] * model.opened.config.n_layers
     assert theirs[0].gpu_neuron_load == 1
     assert theirs[0].cpu_s["wait"] > 0
@@ -228,9 +228,7 @@ def test_with_a_gpu_its_share_and_the_waiting_are_told(machine: StandInMachine, 
     model.close()
 
 
-def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_processor_s_figures(
-    machine: StandInMachine, tiny: Path
-) -> None:
+def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_cpu_s_figures(machine: FakeGpuMachine, tiny: Path) -> None:
     model = machine.load(tiny, mode="exact")
     session = ChatSession(model)
     assert told(session)[0].on_gpu[0] == 1
@@ -242,7 +240,7 @@ def test_a_gpu_that_is_given_up_in_mid_watch_leaves_the_processor_s_figures(
     model.close()
 
 
-def test_where_a_gpu_counts_no_neurons_none_are_told_apart(machine: StandInMachine, tmp_path: Path) -> None:
+def test_where_a_gpu_counts_no_neurons_none_are_told_apart(machine: FakeGpuMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"))
     assert not is_counted(model)
     lives = told(ChatSession(model))
@@ -252,7 +250,7 @@ def test_where_a_gpu_counts_no_neurons_none_are_told_apart(machine: StandInMachi
 
 
 def test_an_answer_that_is_over_soon_lights_neurons_up(tiny: Path) -> None:
-    session = ChatSession(on_processor(tiny, mode="exact"))
+    session = ChatSession(on_cpu(tiny, mode="exact"))
     events: list[Any] = []
     ticks = itertools.count()
     feed = LiveFeed(events.append, lambda: next(ticks) * FIRST_S / 3)

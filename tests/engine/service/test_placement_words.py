@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from on_a_fake_gpu import GIB, StandInMachine
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
@@ -22,8 +22,8 @@ KEYS = {
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
-    return StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
+    return FakeGpuMachine(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_memory_is_counted_as_it_is_sold() -> None:
     assert gib(33 << 20) == "33\u202fMB"
 
 
-def test_with_a_gpu(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_gpu(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from engine.placement import memory_plan
 
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
@@ -86,18 +86,18 @@ def test_with_a_gpu(machine: StandInMachine, tmp_path: Path, monkeypatch: pytest
     assert told["line"].startswith(f"A GPU: {told['gpu_neuron_load']:.0%} of the active neurons on the GPU, ")
     assert any("were asked for" in sentence for sentence in told["why"])
     smaller.close()
-    told = placement_of(smaller)  # it was given back, and the processor computes
+    told = placement_of(smaller)  # it was given back, and the CPU computes
     assert told["line"].startswith("No GPU is used: ")
 
 
-def test_models_without_zeros_have_no_active_neurons(machine: StandInMachine, tmp_path: Path) -> None:
+def test_models_without_zeros_have_no_active_neurons(machine: FakeGpuMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"), mode="dense")
     assert "100% of the neurons on the GPU" in placement_of(model)["line"]
     model.close()
 
 
 def test_the_reason_names_the_gpu_that_was_not_taken(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dataclasses import replace
 
@@ -141,4 +141,4 @@ def test_what_cannot_be_foretold_is_no_reason_not_to_say_the_rest(
     told = placement_of(model)
     assert told["line"].endswith("speed unknown")
     assert told["predicted_tok_s"] is None
-    assert told["why"][0] == "The processor computes, as asked."
+    assert told["why"][0] == "The CPU computes, as asked."

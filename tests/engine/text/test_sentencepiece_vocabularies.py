@@ -47,24 +47,24 @@ def model(variant: str) -> sentencepiece.SentencePieceProcessor:
 
 def facts(variant: str) -> dict[str, Any]:
     """What a converter writes of the model into a GGUF file."""
-    processor = model(variant)
+    cpu = model(variant)
 
     def kind(i: int) -> int:
-        if processor.is_unknown(i):
+        if cpu.is_unknown(i):
             return 2
-        if processor.is_control(i):
+        if cpu.is_control(i):
             return 3
-        if processor.id_to_piece(i) in VARIANTS[variant].get("user_defined_symbols", ()):
+        if cpu.id_to_piece(i) in VARIANTS[variant].get("user_defined_symbols", ()):
             return 4
-        return 6 if processor.is_byte(i) else 5 if processor.is_unused(i) else 1
+        return 6 if cpu.is_byte(i) else 5 if cpu.is_unused(i) else 1
 
-    ids = range(processor.get_piece_size())
+    ids = range(cpu.get_piece_size())
     return {
         "general.architecture": "llama",
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [processor.id_to_piece(i) for i in ids],
-        "tokenizer.ggml.scores": [processor.get_score(i) for i in ids],
+        "tokenizer.ggml.tokens": [cpu.id_to_piece(i) for i in ids],
+        "tokenizer.ggml.scores": [cpu.get_score(i) for i in ids],
         "tokenizer.ggml.token_type": [kind(i) for i in ids],
         "tokenizer.ggml.bos_token_id": 1,
         "tokenizer.ggml.eos_token_id": 2,
@@ -229,7 +229,7 @@ def test_an_end_of_text_that_is_no_mark_is_found_in_text(architecture: str, swal
 
 
 def test_user_defined_runs_of_spaces_are_found_in_text() -> None:
-    """Gemma's converter writes them with spaces, others with the stand-in for a space."""
+    """Gemma's converter writes them with spaces, others with the fake for a space."""
     for text in ("   ", "▁▁▁"):
         values = facts("across spaces")
         values["tokenizer.ggml.tokens"][500] = text

@@ -41,7 +41,7 @@ def test_tokens_are_named_in_two_ways(
     assert (tokenizer.bos_token_id, tokenizer.eos_token_ids, tokenizer.adds_bos) == (bos, eos, adds_bos)
 
 
-def test_a_post_processor_says_that_bos_is_added(tmp_path: Path) -> None:
+def test_a_post_cpu_says_that_bos_is_added(tmp_path: Path) -> None:
     begin = {"SpecialToken": {"id": "<|begin|>", "type_id": 0}}
     sequence = {"Sequence": {"id": "A", "type_id": 0}}
     post = {"type": "TemplateProcessing", "single": [begin, sequence], "pair": [begin, sequence, sequence],

@@ -1,4 +1,4 @@
-"""Products through torch: equal to the operators', held for as long as they fit. A GPU is played by the processor."""
+"""Products through torch: equal to the operators', held for as long as they fit. A GPU is played by the CPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_model_walks_the_same_on_a_device(tmp_path: Path) -> None:
     assert len(seen) == opened.config.n_layers
 
 
-def test_the_processor_needs_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_needs_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_model(make_tiny_gguf(tmp_path / "m.gguf"))
     parts = ModelParts(opened.config, load_weights(opened), OPS)
     assert on_device(parts, "cpu") is parts

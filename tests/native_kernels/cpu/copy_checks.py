@@ -1,4 +1,4 @@
-"""Low-bit copies by the processor kernels: rows against float64, and every way of multiplying them against every other.
+"""Low-bit copies by the CPU kernels: rows against float64, and every way of multiplying them against every other.
 
 Run as a script it checks some shapes for the instruction set of its process: a test starts it once for each. A score
 decides by a threshold, so one row, several, a list, a cascade and a batch of tokens must give the same bits.

@@ -1,4 +1,4 @@
-"""Runs checks in processes that are limited to lower instruction sets than this processor's best.
+"""Runs checks in processes that are limited to lower instruction sets than this CPU's best.
 
 Each set has byte products of its own, but many sets share everything else: what the vector types and the conversions of
 float16 make of a kernel without byte products is the same code for all that have the same number of lanes. Such kernels

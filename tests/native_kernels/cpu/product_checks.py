@@ -1,4 +1,4 @@
-"""Products of the processor kernels against float64, with the errors that their arithmetic allows.
+"""Products of the CPU kernels against float64, with the errors that their arithmetic allows.
 
 Run as a script it checks a few shapes in every codec for the instruction set of its process: tests start it once for
 each. Errors: a sum of D products in float32 is off by at most (D + 8) 2^-24 times the sum of their magnitudes. Where

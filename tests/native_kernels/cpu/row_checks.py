@@ -1,4 +1,4 @@
-"""Products and sums of stored rows by the processor kernels against float64, with the errors that are allowed.
+"""Products and sums of stored rows by the CPU kernels against float64, with the errors that are allowed.
 
 Run as a script it checks some shapes in the codecs it is given, for the instruction set of its process: a test starts
 it once for each. Errors: a sum of n products in float32 is off by at most (n + 8) 2^-24 times the sum of their

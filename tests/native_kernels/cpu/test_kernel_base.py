@@ -1,4 +1,4 @@
-"""The ground that the processor kernels stand on: a small kernel, compiled, cached, called by its address."""
+"""The ground that the CPU kernels stand on: a small kernel, compiled, cached, called by its address."""
 
 from __future__ import annotations
 

@@ -13,15 +13,15 @@ from native_kernels.cuda.gpu import GpuKv, GpuVector
 from native_kernels.cuda.runtime import modules
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError, Device, Driver
 from tests.native_kernels.cuda.on_gpu import OnGpu
-from tests.native_kernels.cuda.runtime.test_driver import StandIn
+from tests.native_kernels.cuda.runtime.test_driver import Fake
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def library(monkeypatch: pytest.MonkeyPatch) -> Fake:
     """A driver whose handles and addresses count up, with a GPU of 100 multiprocessors that runs any code."""
     monkeypatch.setattr(modules, "machine_code", lambda *_: b"code")
     monkeypatch.setattr(Driver, "address_of", lambda *_: 7)
-    found, handles = StandIn(), itertools.count(1 << 20, 1 << 16)
+    found, handles = Fake(), itertools.count(1 << 20, 1 << 16)
 
     def hand_out(out: Any, *_: Any) -> int:
         out._obj.value = next(handles)
@@ -38,7 +38,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 @pytest.fixture
-def grids(library: StandIn) -> list[tuple[int, ...]]:
+def grids(library: Fake) -> list[tuple[int, ...]]:
     """The grids that were launched."""
     launched: list[tuple[int, ...]] = []
 
@@ -50,7 +50,7 @@ def grids(library: StandIn) -> list[tuple[int, ...]]:
     return launched
 
 
-def test_what_was_made_is_given_back_once(library: StandIn) -> None:
+def test_what_was_made_is_given_back_once(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     gpu.close()
     gpu.close()
@@ -62,7 +62,7 @@ def test_what_was_made_is_given_back_once(library: StandIn) -> None:
     assert library.calls[-1] == "cuDevicePrimaryCtxRelease_v2"
 
 
-def test_a_gpu_that_cannot_be_made_holds_nothing(library: StandIn) -> None:
+def test_a_gpu_that_cannot_be_made_holds_nothing(library: Fake) -> None:
     library.answers["cuMemAlloc_v2"] = 2
     with pytest.raises(CudaOutOfMemoryError):
         CudaGpu(Device(0, Driver(library)))
@@ -70,7 +70,7 @@ def test_a_gpu_that_cannot_be_made_holds_nothing(library: StandIn) -> None:
     assert library.calls[-2:] == ["cuStreamDestroy_v2", "cuDevicePrimaryCtxRelease_v2"]
 
 
-def test_a_gpu_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn) -> None:
+def test_a_gpu_that_has_failed_is_given_back_as_far_as_can_be(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     library.answers["cuStreamDestroy_v2"] = 999
     with pytest.raises(CudaError, match="cuStreamDestroy_v2"):
@@ -94,7 +94,7 @@ def test_a_gpu_that_has_failed_is_given_back_as_far_as_can_be(library: StandIn) 
     ],
 )
 def test_attention_fills_the_gpu_and_no_more(
-    library: StandIn, grids: list[tuple[int, ...]], codec: Any, n_heads: int, n_kv_heads: int, head_dim: int,
+    library: Fake, grids: list[tuple[int, ...]], codec: Any, n_heads: int, n_kv_heads: int, head_dim: int,
     capacity: int, window: int | None, grid: tuple[int, ...],
 ) -> None:  # fmt: skip
     gpu = CudaGpu(Device(0, Driver(library)))
@@ -114,7 +114,7 @@ def test_attention_fills_the_gpu_and_no_more(
     ("n_heads", "n_kv_heads", "head_dim", "n"), [(5, 2, 64, 320), (4, 2, 264, 1056), (4, 2, 64, 255)]
 )
 def test_heads_that_there_are_no_kernels_for_are_refused(
-    library: StandIn, n_heads: int, n_kv_heads: int, head_dim: int, n: int
+    library: Fake, n_heads: int, n_kv_heads: int, head_dim: int, n: int
 ) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     kv = GpuKv("f16", 1, 1, 0, 0, n_kv_heads, head_dim, 8)
@@ -123,7 +123,7 @@ def test_heads_that_there_are_no_kernels_for_are_refused(
     gpu.close()
 
 
-def test_vectors_that_there_is_no_room_for_are_refused(library: StandIn) -> None:
+def test_vectors_that_there_is_no_room_for_are_refused(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     with pytest.raises(ValueError, match="columns"):
         gpu.advance(1, (1 << 20) + 1)
@@ -134,7 +134,7 @@ def test_vectors_that_there_is_no_room_for_are_refused(library: StandIn) -> None
     gpu.close()
 
 
-def test_angles_that_a_head_has_no_room_for_are_refused(library: StandIn) -> None:
+def test_angles_that_a_head_has_no_room_for_are_refused(library: Fake) -> None:
     gpu = CudaGpu(Device(0, Driver(library)))
     kv = GpuKv("f16", 1, 1, 0, 0, 2, 64, 8)
     with pytest.raises(ValueError, match="33 angles"):

@@ -81,8 +81,8 @@ def test_many_blocks_post_one_flag_behind_all_of_them(on_gpu: OnGpu, n: int) -> 
 
 
 class Exchange:
-    """A model of nothing but exchanges: every layer the GPU adds what the processor left and publishes its stream;
-    the processor adds the stream to what it leaves."""
+    """A model of nothing but exchanges: every layer the GPU adds what the CPU left and publishes its stream;
+    the CPU adds the stream to what it leaves."""
 
     def __init__(self, on_gpu: OnGpu, n: int, n_threads: int = 1) -> None:
         self.on_gpu, self.n = on_gpu, n

@@ -142,7 +142,7 @@ def odd_numbers() -> Any:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1, 31, 64, 1000, 8192])
-def test_numbers_are_rounded_as_the_processor_rounds_them(bench: Bench, n: int) -> None:
+def test_numbers_are_rounded_as_the_cpu_rounds_them(bench: Bench, n: int) -> None:
     x = odd_numbers()[:n] if n <= 1000 else some_numbers(n)
     vector = bench.vector(x)
     n_groups = -(-n // 32)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import StandInMachine
-from stand_in_batch import StandInBatchOps
+from fake_batch import FakeBatchOps
+from on_a_fake_gpu import FakeGpuMachine
 from tiny_model import make_tiny_model
 
 from engine.batch import open_batch
@@ -23,12 +23,12 @@ from engine.placement.solving import Solved, solve_model
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInMachine:
-    monkeypatch.setattr(placed_part, "batch_ops", StandInBatchOps)
-    return StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
+    monkeypatch.setattr(placed_part, "batch_ops", FakeBatchOps)
+    return FakeGpuMachine(tmp_path, monkeypatch)
 
 
-def test_sequences_share_the_gpu(machine: StandInMachine, tmp_path: Path) -> None:
+def test_sequences_share_the_gpu(machine: FakeGpuMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_model(tmp_path / "model"), sequences=3, context=16)
     assert model.gpu is not None
     together, alone = open_batch(model, 3), model.transformer()
@@ -49,7 +49,7 @@ def test_sequences_share_the_gpu(machine: StandInMachine, tmp_path: Path) -> Non
 
 
 def test_what_is_read_over_the_bus_counts_as_read_in_the_ram(
-    machine: StandInMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_cold = 5
 

@@ -1,4 +1,4 @@
-"""A batch on GPU and processor gives every sequence what it gets alone, wherever the model's parts are."""
+"""A batch on GPU and CPU gives every sequence what it gets alone, wherever the model's parts are."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_reaching_changes_nothing_from_run_to_run_and_little_at_all(
     else:
         assert (read[0][:, 0] > 0).all()
         assert (read[0][:, 0] < counts).all()
-        assert (read[0][:, 0] <= needed[:, 0] + 1e-3).all()  # of what the processor read, where it computed them too
+        assert (read[0][:, 0] <= needed[:, 0] + 1e-3).all()  # of what the CPU read, where it computed them too
     assert (read[0][:, 1] > 0).all()
     assert (read[0][:, 1] <= read[0][:, 0]).all()
 
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused(tiny: Loaded) -> None:
 
 
 @pytest.mark.parametrize(("homes", "programs"), [("ggg", 1), ("gcg", 2)])
-def test_a_step_is_one_program_between_layers_of_the_processor(
+def test_a_step_is_one_program_between_layers_of_the_cpu(
     tiny: Loaded, monkeypatch: pytest.MonkeyPatch, homes: str, programs: int
 ) -> None:
     gpu = FakeGpu()

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_on_gpu import GpuArrays
+from fake_prefill import HostDevice, HostDriver, NumpyPrefillOps
 from placement_cases import a_profile
 from prompt_checks import CAPACITY, Setting
 from split_model import BASE, in_a_file, random_weights
-from stand_in_prefill import HostDevice, HostDriver, NumpyPrefillOps
 
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill import in_place, prompts

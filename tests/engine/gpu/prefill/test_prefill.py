@@ -1,4 +1,4 @@
-"""Prompts on a GPU, or on a stand-in of it, against the processor: families, codecs, what is hot and what is cold."""
+"""Prompts on a GPU, or on a fake of it, against the CPU: families, codecs, what is hot and what is cold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_on_gpu import GpuArrays, entered_device
+from fake_prefill import NumpyPrefillOps
 from prompt_checks import Setting
 from split_model import BASE, FAMILIES, in_a_file, random_weights
-from stand_in_prefill import NumpyPrefillOps
 
 from engine.errors import Cancelled
 from engine.gpu.prefill.cold_stream import least_bytes
@@ -38,14 +38,14 @@ def gpu() -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.fixture(scope="module")
-def stand_in() -> Iterator[tuple[Any, Any]]:
+def fake() -> Iterator[tuple[Any, Any]]:
     ops = NumpyPrefillOps()
     arrays = GpuArrays(ops.device)
     yield arrays, ops
     arrays.close()
 
 
-@pytest.fixture(params=["stand_in", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["fake", pytest.param("gpu", marks=pytest.mark.gpu)])
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     arrays, ops = request.getfixturevalue(request.param)
     made: list[Setting] = []
@@ -60,7 +60,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_says_what_the_processor_says(make: Make, family: str) -> None:
+def test_every_family_says_what_the_cpu_says(make: Make, family: str) -> None:
     make(FAMILIES[family]).check(1, 37, 5)
 
 
@@ -88,7 +88,7 @@ def test_every_codec_is_streamed(make: Make, codec: str) -> None:
 
 
 @pytest.mark.parametrize("kv_codec", ["f32", "f16"])
-def test_layers_at_home_on_the_processor_take_part(make: Make, kv_codec: str) -> None:
+def test_layers_at_home_on_the_cpu_take_part(make: Make, kv_codec: str) -> None:
     setting = make(at_home=lambda i: i == 1, kv_codec=kv_codec)
     setting.check(20, 30)
     setting = make(at_home=lambda i: i != 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import GIB, StandInMachine
+from on_a_fake_gpu import GIB, FakeGpuMachine
 from raw_gguf import make_tiny_powerinfer
 from tiny_model import make_tiny_model
 
@@ -22,8 +22,8 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
 from engine.gpu import placed_part, room
 from engine.gpu.token import balance
+from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
-from engine.gpu.token.processor_calls import COLD, LISTING
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.lane_rates import LaneRates
@@ -45,8 +45,8 @@ PROMPT = [1, 5, 9, 40, 7]
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInMachine]:
-    made = StandInMachine(tmp_path, monkeypatch)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    made = FakeGpuMachine(tmp_path, monkeypatch)
     yield made
     for gpu in made.gpus:
         gpu.close()
@@ -100,7 +100,7 @@ def answer(model: LoadedModel, prompt: list[int] = PROMPT) -> list[int]:
 
 
 def test_tokens_are_timed_and_leave_nothing_behind(
-    machine: StandInMachine,
+    machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
     watched: list[LaneTimes | None],
@@ -135,7 +135,7 @@ def test_tokens_are_timed_and_leave_nothing_behind(
 
 
 def test_what_its_predictors_expect_is_learned_from_the_tokens(
-    machine: StandInMachine,
+    machine: FakeGpuMachine,
     tmp_path: Path,
     by_hand: list[Solved],
     watched: list[LaneTimes | None],
@@ -168,7 +168,7 @@ def test_what_its_predictors_expect_is_learned_from_the_tokens(
 
 
 def test_nothing_is_timed_where_no_side_could_take_from_the_other(
-    machine: StandInMachine, tiny: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.load(tiny).close()  # all of it is on the GPU
     assert not watched
@@ -177,7 +177,7 @@ def test_nothing_is_timed_where_no_side_could_take_from_the_other(
 @pytest.mark.parametrize("why", ["files", "a disk", "marks", "short"])
 def test_tokens_that_tell_nothing(
     why: str,
-    machine: StandInMachine,
+    machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
     watched: list[LaneTimes | None],
@@ -205,7 +205,7 @@ def test_fewer_tokens_where_they_take_long(
     long: float,
     very_long: float,
     n: int,
-    machine: StandInMachine,
+    machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
     watched: list[LaneTimes | None],
@@ -232,7 +232,7 @@ def no_marks(self: Any) -> Any:
 
 
 def test_who_cancels_is_heard(
-    machine: StandInMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted: list[bool] = []
     step = GpuDecodeProgram.timed_step
@@ -254,7 +254,7 @@ def test_who_cancels_is_heard(
 
 @pytest.mark.parametrize("cause", ["fails", "is late", "memory"])
 def test_a_gpu_that_fails_meanwhile_is_one_that_fails_while_loading(
-    cause: str, machine: StandInMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
+    cause: str, machine: FakeGpuMachine, tiny: Path, by_hand: list[Solved], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(self: GpuDecodeProgram, *of: Any) -> Any:
         error: CudaError | None = CudaError("cuStreamSynchronize", 719, "CUDA_ERROR_LAUNCH_FAILED")
@@ -295,7 +295,7 @@ class Truth:
 
 
 @pytest.fixture
-def here(machine: StandInMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LoadedModel]:
+def here(machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LoadedModel]:
     """Loads the model as on a machine that is asked what it is, with room for some of its neurons on the GPU."""
     monkeypatch.setattr(memory_plan, "gpu_scratch_bytes", lambda *of: 0)
     whole = machine.load(tiny)

@@ -1,4 +1,4 @@
-"""A token on GPU and processor equals the processor's own program, wherever the model's parts are."""
+"""A token on GPU and CPU equals the CPU's own program, wherever the model's parts are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu import FakeGpu
-from gpu_tokens import CONTEXT, by_processor, logits_of, put_on_gpu, recoded, some_hot
+from gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
 from predictors_of_kinds import predictor_of
 from tiny_model import make_tiny_gguf, make_tiny_model
 
@@ -51,10 +51,10 @@ def with_activation(loaded: Loaded, activation: str) -> Loaded:
 
 
 def check(gpu: Gpu, loaded: Loaded, mode: Any, hot: Any, close: float = CLOSE, **how: Any) -> None:
-    """Logits and counts as the processor has them."""
+    """Logits and counts as the CPU has them."""
     config, weights = loaded
     predictor = how.pop("predictor", None)
-    wanted, counted = by_processor(config, weights, mode, TOKENS, predictor, how.get("kv_codec", "f32"))
+    wanted, counted = by_cpu(config, weights, mode, TOKENS, predictor, how.get("kv_codec", "f32"))
     ours = put_on_gpu(gpu, config, weights, mode, hot, predictor, **how)
     try:
         found = logits_of(ours.decoder.step, ours.cache(), TOKENS)
@@ -167,7 +167,7 @@ def test_a_stop_within_a_token_leaves_the_cache_as_it_was(
     any_gpu: Gpu, tiny: Loaded, execution: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("native_kernels.cpu.runtime.pool.SLICE_S", 0.0)  # asked behind every call
-    wanted, _ = by_processor(*tiny, "exact", TOKENS)
+    wanted, _ = by_cpu(*tiny, "exact", TOKENS)
     ours = put_on_gpu(any_gpu, *tiny, "exact", some_hot(tiny[0], "random"), execution=execution)
     cache = ours.cache()
     ours.decoder.step(TOKENS[0], cache)
@@ -247,7 +247,7 @@ def test_neurons_change_places_between_two_tokens(any_gpu: Gpu, tiny: Loaded) ->
     config, weights = tiny
     hot = some_hot(config, "random")
     ours = put_on_gpu(any_gpu, config, weights, "sparse", hot, predictor := predictor_of(*tiny, "low_rank"))
-    wanted, _ = by_processor(config, weights, "sparse", TOKENS, predictor)
+    wanted, _ = by_cpu(config, weights, "sparse", TOKENS, predictor)
     cache = ours.cache()
     found = [ours.decoder.step(token, cache) for token in TOKENS[:3]]
     for layer, table in enumerate(ours.tables):
@@ -365,13 +365,13 @@ def test_a_timed_token_is_counted_nowhere_and_leaves_the_next_as_it_was(
         if execution == "eager":
             assert found == [None] * len(TOKENS)
         else:
-            both = [one.by_gpu + one.by_processor for one in found if one is not None]
+            both = [one.by_gpu + one.by_cpu for one in found if one is not None]
             np.testing.assert_array_equal(np.sum(both, axis=0)[:, 1:], counted[:, 1:3])
             for one in found:
                 assert one is not None
                 assert {"ffn", "reached", "attention"} <= set(one.gpu_s)
-                assert {"cold", "exchange"} <= set(one.processor_s)
-                assert sum(one.processor_s.values()) <= one.seconds
+                assert {"cold", "exchange"} <= set(one.cpu_s)
+                assert sum(one.cpu_s.values()) <= one.seconds
             assert {"ffn", "attention"} <= set(ours.decoder.gpu_seconds())
             assert "reached" not in ours.decoder.gpu_seconds()
         ours.decoder.forget_marks()

@@ -1,4 +1,4 @@
-"""What generation and evaluation ask of a model that GPU and processor compute together."""
+"""What generation and evaluation ask of a model that GPU and CPU compute together."""
 
 from __future__ import annotations
 

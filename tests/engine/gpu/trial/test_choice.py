@@ -11,7 +11,7 @@ import numpy as np
 import pynvml
 import pytest
 from fake_gpu import FakeGpu
-from on_a_fake_gpu import StandInMachine
+from on_a_fake_gpu import FakeGpuMachine
 from placement_cases import MIB, a_profile
 from recoded_gguf import recode
 from tiny_model import make_tiny_gguf
@@ -138,7 +138,7 @@ def test_codecs_that_gpus_have_no_kernels_for(tmp_path: Path) -> None:
 
 
 def test_a_model_in_such_a_codec_is_the_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = StandInMachine(tmp_path, monkeypatch)
+    machine = FakeGpuMachine(tmp_path, monkeypatch)
     wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=512, n_heads=4, n_kv_heads=2)
     model = machine.load(recode(wide, tmp_path / "q5_k.gguf", "q5_k"), device="auto")
     assert model.device == "cpu"

@@ -86,7 +86,7 @@ def test_exchanges_are_made_and_measured(gpu: FakeGpu) -> None:
 
 def test_a_wrong_number_in_an_exchange_is_seen() -> None:
     class Late(FakeGpu):
-        """Forgets once what the processor left."""
+        """Forgets once what the CPU left."""
 
         adds = 0
 
@@ -158,12 +158,12 @@ def test_a_gpu_that_failed_is_not_used_and_says_why() -> None:
     use = decide(Findings(("norms are wrong", "exchange 3 brought wrong numbers")), 8)
     assert not use.usable
     assert use.reasons == (
-        "The GPU failed its test, so the processor computes: norms are wrong; exchange 3 brought wrong numbers.",
+        "The GPU failed its test, so the CPU computes: norms are wrong; exchange 3 brought wrong numbers.",
     )
 
 
 @pytest.mark.parametrize(("processors", "most"), [(1, 1), (2, 1), (16, 15)])
-def test_a_processor_is_left_for_the_driver(processors: int, most: int) -> None:
+def test_a_cpu_is_left_for_the_driver(processors: int, most: int) -> None:
     use = decide(GOOD, processors)
     assert (use.usable, use.execution, use.most_threads) == (True, "segments", most)
     assert any("12 us" in reason for reason in use.reasons)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpu import FakeGpu
+from fake_rows import from_planes
 from placements_by_hand import a_placement
 from raw_gguf import make_tiny_powerinfer
-from stand_in_rows import from_planes
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
@@ -188,7 +188,7 @@ def test_a_row_wise_block_is_there_as_a_whole_or_not_at_all(tmp_path: Path, gpu:
     loaded.close()
 
 
-def test_layers_at_home_on_the_processor_are_not_there(tmp_path: Path, gpu: FakeGpu) -> None:
+def test_layers_at_home_on_the_cpu_are_not_there(tmp_path: Path, gpu: FakeGpu) -> None:
     made = models(tmp_path)["f16"]()
     placement = replace(made.placement, attention=("cpu", "gpu"), hot=(np.zeros(0, np.int32), made.placement.hot[1]))
     loaded = replace(made, placement=placement).load(gpu)

@@ -317,7 +317,7 @@ def test_what_preparing_changes_is_reckoned_with() -> None:
     assert "prepared first" in large.notes[0]
 
 
-def test_experts_are_computed_on_the_processor() -> None:
+def test_experts_are_computed_on_the_cpu() -> None:
     mixtral = ModelShape("mixtral", "silu-glu", 32, 4096, 14336, 32, 8, 128, 32000, 32768, False, 8, 2)
     found = estimate_shape(mixtral, "q4_0", "gguf", machine("pc-high"))
     assert found.fits == "cpu"

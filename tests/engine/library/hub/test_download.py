@@ -21,7 +21,7 @@ from download_places import (
     the,
     wait_for,
 )
-from hub_stand_in import Content, HubStandIn
+from fake_hub import Content, FakeHub
 from tiny_model import make_tiny_gguf
 
 from engine.library.hub.part_file import PartFile, safe_length
@@ -34,7 +34,7 @@ GB = 1_000_000_000
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_after_a_kill_at_most_one_block_is_fetched_again(hub: HubStandIn, tmp_path: Path, seed: int) -> None:
+def test_after_a_kill_at_most_one_block_is_fetched_again(hub: FakeHub, tmp_path: Path, seed: int) -> None:
     """Product statement 10, by kill -9 of a process at moments that nobody chose."""
     hub.add("maker/big-gguf", {"big-q8_0.gguf": DATA})
     hub.bytes_per_s = 30 << 20
@@ -67,7 +67,7 @@ def test_after_a_kill_at_most_one_block_is_fetched_again(hub: HubStandIn, tmp_pa
     downloads.close()
 
 
-def test_a_power_loss_leaves_what_was_synced(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_power_loss_leaves_what_was_synced(hub: FakeHub, tmp_path: Path) -> None:
     """The end of the part, which a power loss may fill with anything, is not trusted; all before it is."""
     hub.add("maker/big-gguf", {"big-q8_0.gguf": DATA})
     hub.fail("*.gguf", cut_after=21 << 20)
@@ -93,7 +93,7 @@ def test_a_power_loss_leaves_what_was_synced(hub: HubStandIn, tmp_path: Path) ->
     downloads.close()
 
 
-def test_cut_connections_go_on_where_they_were(hub: HubStandIn, tmp_path: Path) -> None:
+def test_cut_connections_go_on_where_they_were(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/big-gguf", {"big-q8_0.gguf": DATA})
     hub.fail("*.gguf", cut_after=5_000_001, times=5)
     downloads, shelf = downloads_in(tmp_path)
@@ -106,7 +106,7 @@ def test_cut_connections_go_on_where_they_were(hub: HubStandIn, tmp_path: Path) 
     downloads.close()
 
 
-def test_answers_without_a_length_that_end_too_early(hub: HubStandIn, tmp_path: Path) -> None:
+def test_answers_without_a_length_that_end_too_early(hub: FakeHub, tmp_path: Path) -> None:
     hub.state_sizes = False
     hub.fail("*.gguf", cut_after=1_000_000, times=2)
     downloads, shelf = downloads_in(tmp_path)
@@ -117,7 +117,7 @@ def test_answers_without_a_length_that_end_too_early(hub: HubStandIn, tmp_path: 
     downloads.close()
 
 
-def test_a_server_without_ranges_still_gives_the_whole_file(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_server_without_ranges_still_gives_the_whole_file(hub: FakeHub, tmp_path: Path) -> None:
     hub.ignore_range = True
     hub.fail("*.gguf", cut_after=1_000_000, times=2)
     downloads, shelf = downloads_in(tmp_path)
@@ -128,7 +128,7 @@ def test_a_server_without_ranges_still_gives_the_whole_file(hub: HubStandIn, tmp
     downloads.close()
 
 
-def test_a_silent_connection_is_left_and_taken_up_again(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_silent_connection_is_left_and_taken_up_again(hub: FakeHub, tmp_path: Path) -> None:
     """Product statement 11, with half a second for the thirty."""
     hub.fail("*.gguf", stall_after=1 << 20, times=2)
     downloads, shelf = downloads_in(tmp_path, stall_s=0.5)
@@ -154,7 +154,7 @@ def test_the_silence_that_is_waited_for_is_thirty_seconds() -> None:
     assert hub_module.Hub(endpoint="http://127.0.0.1:1")._stall_s == 30.0
 
 
-def test_a_network_that_is_gone_is_waited_for(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_network_that_is_gone_is_waited_for(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -172,7 +172,7 @@ def test_a_network_that_is_gone_is_waited_for(hub: HubStandIn, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
-def test_a_flipped_bit_is_caught_and_only_that_file_fetched_again(hub: HubStandIn, tmp_path: Path, name: str) -> None:
+def test_a_flipped_bit_is_caught_and_only_that_file_fetched_again(hub: FakeHub, tmp_path: Path, name: str) -> None:
     """Product statement 12; of a large file by SHA-256, of a small one by git's hash."""
     hub.add("maker/tiny", {"model.safetensors": SMALL, "config.json": b"{}" * 99, "tokenizer.json": DATA[:200_000]})
     hub.fail(name, flip_at=150_000)
@@ -188,7 +188,7 @@ def test_a_flipped_bit_is_caught_and_only_that_file_fetched_again(hub: HubStandI
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_flipped_bit_is_caught(hub: HubStandIn, tmp_path: Path, seed: int) -> None:
+def test_any_flipped_bit_is_caught(hub: FakeHub, tmp_path: Path, seed: int) -> None:
     data = DATA[: 100_000 + seed]
     hub.add("maker/any", {"model.safetensors": data, "config.json": data[:777], "tokenizer.json": b"[]"})
     chosen = random.Random(seed)
@@ -201,7 +201,7 @@ def test_any_flipped_bit_is_caught(hub: HubStandIn, tmp_path: Path, seed: int) -
     downloads.close()
 
 
-def test_a_hub_that_goes_on_sending_wrong_bytes_lists_nothing(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_hub_that_goes_on_sending_wrong_bytes_lists_nothing(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/tiny", {"model.safetensors": SMALL, "config.json": b"{}" * 99, "tokenizer.json": b"[]"})
     hub.fail("model.safetensors", flip_at=5, times=2)
     downloads, shelf = downloads_in(tmp_path)
@@ -218,7 +218,7 @@ def test_a_hub_that_goes_on_sending_wrong_bytes_lists_nothing(hub: HubStandIn, t
     downloads.close()
 
 
-def test_a_bit_that_flips_on_the_disk_between_two_runs_is_caught(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_bit_that_flips_on_the_disk_between_two_runs_is_caught(hub: FakeHub, tmp_path: Path) -> None:
     """In a file that was finished and is not in its place yet, and in a part."""
     data = DATA[: 20 << 20]
     hub.add("maker/tiny", {"model.safetensors": data, "config.json": b"{}" * 99, "tokenizer.json": b"[]"})
@@ -251,7 +251,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte ^ 4]))
 
 
-def test_only_damaged_files_of_an_installed_model_are_fetched_again(hub: HubStandIn, tmp_path: Path) -> None:
+def test_only_damaged_files_of_an_installed_model_are_fetched_again(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/tiny", {"model.safetensors": SMALL, "config.json": b"{}" * 99, "tokenizer.json": DATA[:99_999]})
     downloads, shelf = downloads_in(tmp_path)
     downloads.add_variant("maker/tiny")
@@ -273,7 +273,7 @@ def test_only_damaged_files_of_an_installed_model_are_fetched_again(hub: HubStan
 
 
 def test_a_download_without_room_is_refused_before_a_byte_comes(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Product statement 13: refused when free < remaining + 2 GB."""
     give_room(monkeypatch, 2 * GB + len(SMALL) - 1)
@@ -289,7 +289,7 @@ def test_a_download_without_room_is_refused_before_a_byte_comes(
     downloads.close()
 
 
-def test_what_lies_there_needs_no_room_again(hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lies_there_needs_no_room_again(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.bytes_per_s = 1 << 20
     downloads, _ = downloads_in(tmp_path)
     id = downloads.add_variant("maker/small-gguf").id
@@ -303,7 +303,7 @@ def test_what_lies_there_needs_no_room_again(hub: HubStandIn, tmp_path: Path, mo
 
 
 def test_what_other_downloads_are_to_write_counts(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("maker/big-gguf", {"big-q8_0.gguf": DATA})
     give_room(monkeypatch, 2 * GB + len(DATA) + len(SMALL) // 2)
@@ -320,9 +320,7 @@ def test_what_other_downloads_are_to_write_counts(
 
 
 @pytest.mark.parametrize("at", [0, 1, (4 << 20) - 1, 4 << 20, 9_999_999])
-def test_a_full_disk_pauses_at_any_byte(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
+def test_a_full_disk_pauses_at_any_byte(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Product statement 13, second half: the disk takes `at` bytes of the part, then none."""
     data = DATA[: 12 << 20]
     hub.add("maker/big-gguf", {"big-q8_0.gguf": data})
@@ -363,9 +361,7 @@ def test_a_full_disk_pauses_at_any_byte(
     downloads.close()
 
 
-def test_a_disk_that_others_fill_pauses_it_too(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_others_fill_pauses_it_too(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.library.hub.download._ROOM_EVERY_BYTES", 1 << 20)
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
@@ -376,7 +372,7 @@ def test_a_disk_that_others_fill_pauses_it_too(
     downloads.close()
 
 
-def test_a_folder_that_cannot_be_written_fails_kindly(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_fails_kindly(hub: FakeHub, tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file where the folder should be")
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -387,7 +383,7 @@ def test_a_folder_that_cannot_be_written_fails_kindly(hub: HubStandIn, tmp_path:
 
 
 def test_a_file_of_more_than_50_gb_is_begun_and_taken_up(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_room(monkeypatch, 100 * GB)
     hub.add(
@@ -407,7 +403,7 @@ def test_a_file_of_more_than_50_gb_is_begun_and_taken_up(
     downloads.close()
 
 
-def test_a_folder_of_any_name_will_do(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_folder_of_any_name_will_do(hub: FakeHub, tmp_path: Path) -> None:
     """Product statement 23: spaces, Cyrillic, CJK, U+3000, and more than 260 characters."""
     folder = tmp_path / "мои модели　模型 x" / ("долгий путь " * 8).strip() / ("y" * 120) / ("z" * 60)
     folder.mkdir(parents=True)

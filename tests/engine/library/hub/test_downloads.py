@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from download_places import QUICK, SMALL, PlainShelf, downloading_process, downloads_in, parts_in, same, the, wait_for
-from hub_stand_in import Content, HubStandIn
+from fake_hub import Content, FakeHub
 from raw_gguf import gguf_file, value
 
 from engine.errors import InvalidRequestError, LibraryError, ModelFormatError, UnsupportedModelError
@@ -37,7 +37,7 @@ def entry(repo: str, files: tuple[str, ...], **more: Any) -> CatalogueEntry:
 # ------------------------------------------------------------------ from start to end
 
 
-def test_a_model_is_fetched_proven_and_listed(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_model_is_fetched_proven_and_listed(hub: FakeHub, tmp_path: Path) -> None:
     done: list[str] = []
     told: list[list[Download]] = []
     downloads, shelf = downloads_in(tmp_path, on_done=lambda model: done.append(model.id), on_change=told.append)
@@ -62,7 +62,7 @@ def test_a_model_is_fetched_proven_and_listed(hub: HubStandIn, tmp_path: Path) -
     downloads.close()
 
 
-def test_an_entry_of_the_catalogue_comes_with_its_predictors(hub: HubStandIn, tmp_path: Path) -> None:
+def test_an_entry_of_the_catalogue_comes_with_its_predictors(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/tiny", {"model.safetensors": SMALL, "config.json": b"{}", "tokenizer.json": b"[]", "x.bin": b"no"})
     hub.add("maker/tiny-predictor", {"model_0.pt": b"zero", "model_1.pt": b"one", "config.json": b'{"t": 1}'})
     downloads, shelf = downloads_in(tmp_path)
@@ -86,7 +86,7 @@ def test_an_entry_of_the_catalogue_comes_with_its_predictors(hub: HubStandIn, tm
     downloads.close()
 
 
-def test_a_model_in_several_parts_comes_with_its_activation_counts(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_model_in_several_parts_comes_with_its_activation_counts(hub: FakeHub, tmp_path: Path) -> None:
     parts = {f"big-q4_0-0000{i}-of-00002.gguf": SMALL[i:] for i in (1, 2)}
     hub.add("maker/split-gguf", {**parts, "activation/activation_0.pt": b"counts", "activation/activation_1.pt": b"c"})
     downloads, shelf = downloads_in(tmp_path)
@@ -98,7 +98,7 @@ def test_a_model_in_several_parts_comes_with_its_activation_counts(hub: HubStand
     downloads.close()
 
 
-def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: HubStandIn, tmp_path: Path) -> None:
+def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: FakeHub, tmp_path: Path) -> None:
     files = {"model.safetensors": SMALL, "config.json": b"{}", "extra/x.safetensors": b"x", "activation/junk.pt": b"x"}
     hub.add("maker/tiny", files)
     downloads, shelf = downloads_in(tmp_path)
@@ -113,7 +113,7 @@ def test_of_a_catalogue_entry_the_first_file_must_be_there(hub: HubStandIn, tmp_
     downloads.close()
 
 
-def test_a_repository_with_several_variants_asks_which(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_repository_with_several_variants_asks_which(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/many", {"many-q4_0.gguf": SMALL, "many-q8_0.gguf": SMALL[1:]})
     downloads, shelf = downloads_in(tmp_path)
     id = downloads.add_variant("maker/many").id
@@ -128,7 +128,7 @@ def test_a_repository_with_several_variants_asks_which(hub: HubStandIn, tmp_path
 
 
 def test_a_model_that_cannot_be_listed_leaves_nothing_behind(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise UnsupportedModelError("It is of a family that Hearth does not read.")
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_listed_leaves_nothing_behind(
     ],
 )
 def test_what_hearth_does_not_read_is_refused_before_it_is_fetched(
-    hub: HubStandIn, tmp_path: Path, name: str, head: bytes
+    hub: FakeHub, tmp_path: Path, name: str, head: bytes
 ) -> None:
     weights = Content.after(head, 3 << 30)
     beside = {"config.json": head, "tokenizer.json": b"{}", "model.safetensors": weights}
@@ -170,7 +170,7 @@ def test_what_hearth_does_not_read_is_refused_before_it_is_fetched(
 
 
 def test_files_that_prove_to_be_no_model_are_deleted_and_fetched_anew(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register = PlainShelf.register
 
@@ -194,7 +194,7 @@ def test_files_that_prove_to_be_no_model_are_deleted_and_fetched_anew(
 # ------------------------------------------------------------------ order, pause, cancel
 
 
-def test_two_at_once_and_the_others_in_their_order(hub: HubStandIn, tmp_path: Path) -> None:
+def test_two_at_once_and_the_others_in_their_order(hub: FakeHub, tmp_path: Path) -> None:
     for number in range(5):
         hub.add(f"maker/m{number}-gguf", {f"m{number}.gguf": SMALL[number:]})
     hub.bytes_per_s = 6 << 20
@@ -212,7 +212,7 @@ def test_two_at_once_and_the_others_in_their_order(hub: HubStandIn, tmp_path: Pa
     downloads.close()
 
 
-def test_pause_waits_for_no_silent_hub_and_keeps_what_came(hub: HubStandIn, tmp_path: Path) -> None:
+def test_pause_waits_for_no_silent_hub_and_keeps_what_came(hub: FakeHub, tmp_path: Path) -> None:
     hub.fail("*.gguf", stall_after=2 << 20)
     downloads, _ = downloads_in(tmp_path, stall_s=60.0)
     id = downloads.add_variant("maker/small-gguf").id
@@ -231,7 +231,7 @@ def test_pause_waits_for_no_silent_hub_and_keeps_what_came(hub: HubStandIn, tmp_
     downloads.close()
 
 
-def test_a_paused_one_lets_the_next_go(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_paused_one_lets_the_next_go(hub: FakeHub, tmp_path: Path) -> None:
     for number in range(3):
         hub.add(f"maker/m{number}-gguf", {f"m{number}.gguf": SMALL[number:]})
     hub.fail("m0.gguf", stall_after=0)
@@ -245,7 +245,7 @@ def test_a_paused_one_lets_the_next_go(hub: HubStandIn, tmp_path: Path) -> None:
     downloads.close()
 
 
-def test_cancel_deletes_what_came(hub: HubStandIn, tmp_path: Path) -> None:
+def test_cancel_deletes_what_came(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 1 << 20
     downloads, _ = downloads_in(tmp_path)
     id = downloads.add_variant("maker/small-gguf").id
@@ -261,7 +261,7 @@ def test_cancel_deletes_what_came(hub: HubStandIn, tmp_path: Path) -> None:
     downloads.close()
 
 
-def test_a_cancel_that_the_end_of_the_process_cut_short_is_carried_out(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_cancel_that_the_end_of_the_process_cut_short_is_carried_out(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 1 << 20
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -278,7 +278,7 @@ def test_a_cancel_that_the_end_of_the_process_cut_short_is_carried_out(hub: HubS
     downloads.close()
 
 
-def test_asking_twice_is_asking_once(hub: HubStandIn, tmp_path: Path) -> None:
+def test_asking_twice_is_asking_once(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 3 << 20
     downloads, _ = downloads_in(tmp_path)
     assert downloads.add_variant("maker/small-gguf").id == downloads.add_variant(hub.url + "/maker/small-gguf").id
@@ -292,7 +292,7 @@ def test_asking_twice_is_asking_once(hub: HubStandIn, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a restart in between
 
 
-def test_the_queue_outlasts_the_process(hub: HubStandIn, tmp_path: Path) -> None:
+def test_the_queue_outlasts_the_process(hub: FakeHub, tmp_path: Path) -> None:
     for number in range(4):
         hub.add(f"maker/m{number}-gguf", {f"m{number}.gguf": SMALL[number:]})
     hub.bytes_per_s = 1 << 20
@@ -316,9 +316,7 @@ def test_the_queue_outlasts_the_process(hub: HubStandIn, tmp_path: Path) -> None
     downloads.close()
 
 
-def test_a_second_process_of_hearth_is_told_so(
-    hub: HubStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_process_of_hearth_is_told_so(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.library.hub.downloads.LOCK_WAIT_S", 0.1)
     downloads, _ = downloads_in(tmp_path)
     with pytest.raises(LibraryError, match="Another Hearth"):
@@ -327,7 +325,7 @@ def test_a_second_process_of_hearth_is_told_so(
     downloads_in(tmp_path)[0].close()
 
 
-def test_two_processes_that_want_the_same_model_fetch_it_once(hub: HubStandIn, tmp_path: Path) -> None:
+def test_two_processes_that_want_the_same_model_fetch_it_once(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 1 << 18  # until the second one has been told
     child = downloading_process(tmp_path, ["maker/small-gguf"])
     wait_for(lambda: hub.sent_bytes("small-q4_0.gguf") > 1 << 17)
@@ -343,7 +341,7 @@ def test_two_processes_that_want_the_same_model_fetch_it_once(hub: HubStandIn, t
     downloads.close()
 
 
-def test_models_that_were_moved_meanwhile_are_put_where_they_belong_now(hub: HubStandIn, tmp_path: Path) -> None:
+def test_models_that_were_moved_meanwhile_are_put_where_they_belong_now(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 2 << 20
     downloads, _ = downloads_in(tmp_path)
     id = downloads.add_variant("maker/small-gguf").id
@@ -385,7 +383,7 @@ def test_a_move_to_another_disk_is_proven(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.expects_log("the queue of downloads cannot be read")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99}', '{"schema": 1, "downloads": [{"id": 3}]}', "\0" * 9])
-def test_a_damaged_queue_is_kept_aside(hub: HubStandIn, tmp_path: Path, text: str) -> None:
+def test_a_damaged_queue_is_kept_aside(hub: FakeHub, tmp_path: Path, text: str) -> None:
     (tmp_path / "queue").mkdir()
     (tmp_path / "queue" / "queue.json").write_text(text)
     downloads, _ = downloads_in(tmp_path)
@@ -394,7 +392,7 @@ def test_a_damaged_queue_is_kept_aside(hub: HubStandIn, tmp_path: Path, text: st
     downloads.close()
 
 
-def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(hub: FakeHub, tmp_path: Path) -> None:
     before = hub.repositories["maker/small-gguf"].head
     hub.fail("*.gguf", cut_after=1 << 20)
     hub.fail("*.gguf", status=500, times=4)
@@ -410,7 +408,7 @@ def test_a_repository_that_changes_meanwhile_is_fetched_as_it_was(hub: HubStandI
     downloads.close()
 
 
-def test_a_commit_that_is_gone_is_asked_for_anew(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_commit_that_is_gone_is_asked_for_anew(hub: FakeHub, tmp_path: Path) -> None:
     hub.fail("*.gguf", cut_after=1 << 20)
     hub.fail("*.gguf", status=500, times=4)
     downloads, shelf = downloads_in(tmp_path)
@@ -431,7 +429,7 @@ def test_a_commit_that_is_gone_is_asked_for_anew(hub: HubStandIn, tmp_path: Path
 # ------------------------------------------------------------------ what is told
 
 
-def test_news_come_at_most_five_times_a_second(hub: HubStandIn, tmp_path: Path) -> None:
+def test_news_come_at_most_five_times_a_second(hub: FakeHub, tmp_path: Path) -> None:
     hub.bytes_per_s = 1 << 20
     times: list[float] = []
     shown: list[Download] = []
@@ -453,7 +451,7 @@ def test_news_come_at_most_five_times_a_second(hub: HubStandIn, tmp_path: Path) 
     assert shown[-1].state == "done"
 
 
-def test_a_gated_model_says_where_to_go(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_gated_model_says_where_to_go(hub: FakeHub, tmp_path: Path) -> None:
     repository = hub.add("maker/gated-gguf", {"gated.gguf": SMALL}, gated=True)
     downloads, _ = downloads_in(tmp_path)
     id = downloads.add_variant("maker/gated-gguf").id
@@ -472,7 +470,7 @@ def test_a_gated_model_says_where_to_go(hub: HubStandIn, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("where", ["hub", "store"])
 @pytest.mark.parametrize("status", [500, 503, 429])
-def test_a_hub_in_trouble_is_asked_again(hub: HubStandIn, tmp_path: Path, where: str, status: int) -> None:
+def test_a_hub_in_trouble_is_asked_again(hub: FakeHub, tmp_path: Path, where: str, status: int) -> None:
     hub.fail("*.gguf", times=2, status=status, of=where, retry_after="1" if status == 429 else "")
     started = time.monotonic()
     downloads, _ = downloads_in(tmp_path)
@@ -482,7 +480,7 @@ def test_a_hub_in_trouble_is_asked_again(hub: HubStandIn, tmp_path: Path, where:
     downloads.close()
 
 
-def test_a_list_that_fails_for_a_while_is_asked_again(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_list_that_fails_for_a_while_is_asked_again(hub: FakeHub, tmp_path: Path) -> None:
     hub.fail("/maker/small-gguf", times=3, status=502)
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -490,7 +488,7 @@ def test_a_list_that_fails_for_a_while_is_asked_again(hub: HubStandIn, tmp_path:
     downloads.close()
 
 
-def test_an_address_of_the_store_that_has_expired_is_asked_for_anew(hub: HubStandIn, tmp_path: Path) -> None:
+def test_an_address_of_the_store_that_has_expired_is_asked_for_anew(hub: FakeHub, tmp_path: Path) -> None:
     hub.fail("*.gguf", status=403, of="store")
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
@@ -498,7 +496,7 @@ def test_an_address_of_the_store_that_has_expired_is_asked_for_anew(hub: HubStan
     downloads.close()
 
 
-def test_a_hub_in_trouble_for_good_fails_the_download_and_no_other(hub: HubStandIn, tmp_path: Path) -> None:
+def test_a_hub_in_trouble_for_good_fails_the_download_and_no_other(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/other-gguf", {"other.gguf": SMALL[5:]})
     hub.fail("small-q4_0.gguf", status=500, times=99)
     downloads, shelf = downloads_in(tmp_path)
@@ -513,7 +511,7 @@ def test_a_hub_in_trouble_for_good_fails_the_download_and_no_other(hub: HubStand
 @pytest.mark.parametrize(
     "name", ["../evil.gguf", "a/../../evil.gguf", "con.gguf", "x/nul/a.gguf", "a\\b.gguf", "c:.gguf", "a./b.gguf"]
 )
-def test_names_that_leave_the_folder_are_refused(hub: HubStandIn, tmp_path: Path, name: str) -> None:
+def test_names_that_leave_the_folder_are_refused(hub: FakeHub, tmp_path: Path, name: str) -> None:
     hub.add("maker/evil-gguf", {name: SMALL})
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/evil-gguf")
@@ -522,7 +520,7 @@ def test_names_that_leave_the_folder_are_refused(hub: HubStandIn, tmp_path: Path
     downloads.close()
 
 
-def test_pickles_are_refused(hub: HubStandIn, tmp_path: Path) -> None:
+def test_pickles_are_refused(hub: FakeHub, tmp_path: Path) -> None:
     hub.add("maker/pickled", {"pytorch_model.bin": SMALL, "config.json": b"{}"})
     downloads, _ = downloads_in(tmp_path)
     id = downloads.add_variant("maker/pickled").id
@@ -535,7 +533,7 @@ def test_pickles_are_refused(hub: HubStandIn, tmp_path: Path) -> None:
 
 
 def test_the_token_stays_out_of_logs_and_queue(
-    hub: HubStandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     caplog.set_level(logging.DEBUG)

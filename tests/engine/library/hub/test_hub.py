@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 from download_places import ROOT, SMALL
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 
 from engine.errors import (
     EngineError,
@@ -36,7 +36,7 @@ from engine.library.records import HubFile
 # ------------------------------------------------------------------ search and lists
 
 
-def test_a_search_names_what_a_person_chooses_by(hub: HubStandIn) -> None:
+def test_a_search_names_what_a_person_chooses_by(hub: FakeHub) -> None:
     hub.add("maker/Bamboo-gguf", {"b.gguf": b""}, downloads=5, likes=9, licence="mit", gated=True, tags=("gguf",))
     hub.add("maker/Bamboo-base", {"b.gguf": b""}, downloads=50, likes=2)
     found = Hub().search(" bamboo ")
@@ -51,7 +51,7 @@ def test_a_search_names_what_a_person_chooses_by(hub: HubStandIn) -> None:
         Hub().search("bamboo", "beauty")  # type: ignore[arg-type]
 
 
-def test_a_listing_is_pinned_to_a_commit(hub: HubStandIn) -> None:
+def test_a_listing_is_pinned_to_a_commit(hub: FakeHub) -> None:
     listing = Hub().listing(f"{hub.url}/maker/small-gguf/tree/main")
     assert listing.revision == hub.repositories["maker/small-gguf"].head
     assert listing.model.repo == "maker/small-gguf"
@@ -64,7 +64,7 @@ def test_a_listing_is_pinned_to_a_commit(hub: HubStandIn) -> None:
     assert Hub().listing("maker/small-gguf", before).variants[0].name == "q4_0"
 
 
-def test_a_repository_that_was_renamed(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_that_was_renamed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_token")
     hub.renamed["old/Small"] = "maker/small-gguf"
     listing = Hub().listing("old/Small")
@@ -73,7 +73,7 @@ def test_a_repository_that_was_renamed(hub: HubStandIn, monkeypatch: pytest.Monk
     assert all("authorization" in asked.headers for asked in hub.asked if not asked.at_store)
 
 
-def test_a_revision_with_slashes(hub: HubStandIn) -> None:
+def test_a_revision_with_slashes(hub: FakeHub) -> None:
     before = hub.repositories["maker/small-gguf"].head
     hub.add("maker/small-gguf", {"newer-q8_0.gguf": b"x"}, refs={"refs/pr/26": before})
     assert Hub().listing("maker/small-gguf", "refs/pr/26").revision == before
@@ -81,13 +81,13 @@ def test_a_revision_with_slashes(hub: HubStandIn) -> None:
     assert Hub().read("maker/small-gguf", "refs/pr/26", "README.md", 0, 9) == b"# Small"
 
 
-def test_a_tree_of_many_pages(hub: HubStandIn) -> None:
+def test_a_tree_of_many_pages(hub: FakeHub) -> None:
     hub.page_size = 7
     hub.add("maker/many", {f"part-{i:03}.gguf": b"x" * i for i in range(30)})
     assert len(Hub().files("maker/many")[2]) == 30
 
 
-def test_nothing_but_what_is_needed_is_asked(hub: HubStandIn, tmp_path: Path) -> None:
+def test_nothing_but_what_is_needed_is_asked(hub: FakeHub, tmp_path: Path) -> None:
     """In a process of its own, as the client reads its environment once. No telemetry, no look for a new version."""
     code = (
         "import sys; from engine.library.hub.hub import Hub; before = set(sys.modules); Hub();"
@@ -106,7 +106,7 @@ def test_nothing_but_what_is_needed_is_asked(hub: HubStandIn, tmp_path: Path) ->
 # ------------------------------------------------------------------ files
 
 
-def test_bytes_of_a_file_by_range(hub: HubStandIn) -> None:
+def test_bytes_of_a_file_by_range(hub: FakeHub) -> None:
     found = Hub()
     for _ in range(2):
         assert found.read("maker/small-gguf", "main", "small-q4_0.gguf", 1000, 500) == SMALL[1000:1500]
@@ -119,18 +119,18 @@ def test_bytes_of_a_file_by_range(hub: HubStandIn) -> None:
         found.read("maker/small-gguf", "main", "small-q4_0.gguf", 0, 1 << 30)
 
 
-def test_names_with_odd_letters(hub: HubStandIn) -> None:
+def test_names_with_odd_letters(hub: FakeHub) -> None:
     hub.add("maker/odd", {"модель #1 100%?.gguf": b"odd"})
     assert Hub().read("maker/odd", "main", "модель #1 100%?.gguf", 0, 9) == b"odd"
 
 
-def test_the_token_goes_to_the_hub_alone(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_goes_to_the_hub_alone(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     Hub().read("maker/small-gguf", "main", "small-q4_0.gguf", 0, 10)
     assert [("authorization" in asked.headers, asked.at_store) for asked in hub.asked] == [(True, False), (False, True)]
 
 
-def test_a_changed_file_is_sent_whole(hub: HubStandIn) -> None:
+def test_a_changed_file_is_sent_whole(hub: FakeHub) -> None:
     hub.redirects = False
     with Hub().open("maker/small-gguf", "main", "small-q4_0.gguf", 5) as answer:
         tag = answer.tag
@@ -166,7 +166,7 @@ def failure(what: object) -> EngineError:
     return caught.value
 
 
-def test_gates_and_what_is_not_there(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gates_and_what_is_not_there(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("maker/gated", {"g.gguf": SMALL}, gated=True)
     hub.add("maker/private", {"p.gguf": SMALL}, private=True)
     found = Hub()
@@ -190,7 +190,7 @@ def test_gates_and_what_is_not_there(hub: HubStandIn, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("status", "passes"), [(500, True), (503, True), (429, True), (400, False), (418, False)])
-def test_what_may_pass(hub: HubStandIn, status: int, passes: bool) -> None:
+def test_what_may_pass(hub: FakeHub, status: int, passes: bool) -> None:
     hub.fail("/maker/small-gguf", status=status)
     hub.fail("/search", status=status)
     hub.fail("small*", status=status, of="hub")
@@ -225,7 +225,7 @@ def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
         assert passing(error) is not None
 
 
-def test_a_certificate_that_is_not_trusted(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_that_is_not_trusted(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise httpx2.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate")
 
@@ -235,7 +235,7 @@ def test_a_certificate_that_is_not_trusted(hub: HubStandIn, monkeypatch: pytest.
     assert passing(error) is None
 
 
-def test_offline_is_honoured(hub: HubStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_is_honoured(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     found = Hub()
     for ask in (lambda: found.search("x"), lambda: found.listing("a/b"), lambda: found.read("a/b", "main", "c", 0, 9)):
@@ -282,8 +282,8 @@ print(json.dumps([hub.listing("maker/small-gguf").revision, text]))
 """
 
 
-def test_a_proxy_is_honoured(hub: HubStandIn) -> None:
-    """The hub has a name that only the proxy knows, which the stand-in plays too."""
+def test_a_proxy_is_honoured(hub: FakeHub) -> None:
+    """The hub has a name that only the proxy knows, which the fake plays too."""
     variables = dict(os.environ) | {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": hub.url, "NO_PROXY": ""}
     variables |= {"http_proxy": hub.url, "no_proxy": ""}
     done = subprocess.run(

@@ -249,7 +249,7 @@ def test_experts_need_no_predictors(tmp_path: Path) -> None:
     assert not Gains(opened, reference(slow_machine(tmp_path / "hw.json"))).missing.train
 
 
-def test_the_processor_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:
+def test_the_cpu_counts_while_a_chat_fills_the_gpu(tmp_path: Path) -> None:
     from engine.machine.measured_hardware import load_profile
 
     machine = load_profile(slow_machine(tmp_path / "hw.json", gpu=True))

@@ -98,7 +98,7 @@ def everything(gguf: Path, tmp_path: Path) -> EngineConfig:
 
 
 @pytest.fixture
-def processor(tmp_path: Path) -> EngineConfig:
+def cpu(tmp_path: Path) -> EngineConfig:
     return reference(slow_machine(tmp_path / "hw.json"))
 
 
@@ -146,10 +146,10 @@ def test_every_stage_in_order_and_then_nothing(shelf: OneModel, everything: Engi
     assert done(run(shelf, everything, jobs=again)[1]) == again.names == []
 
 
-def test_a_dense_model_is_only_placed(tmp_path: Path, processor: EngineConfig) -> None:
+def test_a_dense_model_is_only_placed(tmp_path: Path, cpu: EngineConfig) -> None:
     source = make_tiny_model(tmp_path / "m", activation="silu")
     shelf, jobs = OneModel(installed(source), tmp_path / "models"), Recorded()
-    model, plan = run(shelf, processor, jobs=jobs)
+    model, plan = run(shelf, cpu, jobs=jobs)
     assert jobs.names == done(plan) == ["solve"]
     assert model.prepared == ""
     assert shelf.prepared == [None]
@@ -157,33 +157,33 @@ def test_a_dense_model_is_only_placed(tmp_path: Path, processor: EngineConfig) -
     assert open_model(source).has_placement
 
 
-def test_signs_first_and_training_while_nobody_waits(shelf: OneModel, processor: EngineConfig) -> None:
+def test_signs_first_and_training_while_nobody_waits(shelf: OneModel, cpu: EngineConfig) -> None:
     jobs = Recorded()
-    _, plan = run(shelf, processor, "sign", jobs=jobs)
+    _, plan = run(shelf, cpu, "sign", jobs=jobs)
     assert done(plan) == ["convert", "train", "solve"]
     assert (jobs.jobs[1][1]["kind"], jobs.jobs[2][1].get("again")) == ("sign", None)
     assert preparing.pending_training(shelf) == [ID]
-    assert not preparing.plan(shelf, ID, processor, RARELY).interrupted
-    assert done(run(shelf, processor, "sign")[1]) == []  # it is as the person wanted it
+    assert not preparing.plan(shelf, ID, cpu, RARELY).interrupted
+    assert done(run(shelf, cpu, "sign")[1]) == []  # it is as the person wanted it
     assert preparing.pending_training(shelf) == [ID]
     trained = Recorded()
-    _, plan = run(shelf, processor, jobs=trained)
+    _, plan = run(shelf, cpu, jobs=trained)
     assert trained.names == ["train", "solve"]
     assert trained.jobs[0][1]["kind"] == "auto"
     assert preparing.pending_training(shelf) == []
 
 
-def test_idle_training_that_is_cut_short_stays_wanted(shelf: OneModel, processor: EngineConfig) -> None:
-    run(shelf, processor, "sign")
+def test_idle_training_that_is_cut_short_stays_wanted(shelf: OneModel, cpu: EngineConfig) -> None:
+    run(shelf, cpu, "sign")
 
     def stop(job: str) -> None:
         raise Cancelled
 
     with pytest.raises(Cancelled):
-        run(shelf, processor, jobs=Recorded(stop))
+        run(shelf, cpu, jobs=Recorded(stop))
     assert preparing.pending_training(shelf) == preparing.unfinished(shelf) == [ID]
-    assert preparing.plan(shelf, ID, processor, RARELY).interrupted
-    run(shelf, processor)
+    assert preparing.plan(shelf, ID, cpu, RARELY).interrupted
+    run(shelf, cpu)
     assert preparing.pending_training(shelf) == preparing.unfinished(shelf) == []
 
 
@@ -215,18 +215,18 @@ def test_what_was_finished_is_not_done_again(
     assert read_state(ID) is None
 
 
-def test_a_bundle_that_nobody_was_told_of_is_taken(shelf: OneModel, processor: EngineConfig) -> None:
+def test_a_bundle_that_nobody_was_told_of_is_taken(shelf: OneModel, cpu: EngineConfig) -> None:
     """A death between the conversion's last rename and the library's list."""
     conversion.convert(Path(shelf.model.path), shelf.prepared_folder(ID), "q8_0", activation="relu")
     jobs = Recorded()
-    run(shelf, processor, jobs=jobs)
+    run(shelf, cpu, jobs=jobs)
     assert jobs.names == ["train", "solve"]
     assert shelf.prepared[0] == shelf.prepared_folder(ID)
 
 
 @pytest.mark.parametrize("finished", [True, False])
 def test_what_was_made_of_other_files_is_made_anew(
-    shelf: OneModel, processor: EngineConfig, tmp_path: Path, finished: bool
+    shelf: OneModel, cpu: EngineConfig, tmp_path: Path, finished: bool
 ) -> None:
     """The model was downloaded again in a newer revision."""
     other = sparse_gguf(tmp_path / "other.gguf", seed=7)
@@ -238,80 +238,80 @@ def test_what_was_made_of_other_files_is_made_anew(
         with pytest.raises(Cancelled):
             conversion.convert(other, place, "q8_0", cancelled=lambda: next(steps, True), activation="relu")
         assert (place.parent / f"{place.name}.partial").is_dir()
-    run(shelf, processor)
+    run(shelf, cpu)
     assert open_bundle(place).manifest.source.fingerprint == open_model(Path(shelf.model.path), "relu").fingerprint
     assert not (place.parent / f"{place.name}.partial").exists()
 
 
-def test_a_damaged_bundle_is_made_anew(shelf: OneModel, processor: EngineConfig) -> None:
+def test_a_damaged_bundle_is_made_anew(shelf: OneModel, cpu: EngineConfig) -> None:
     place = shelf.prepared_folder(ID)
     place.mkdir(parents=True)
     (place / "manifest.json").write_text("{}")
-    run(shelf, processor)
+    run(shelf, cpu)
     verify(open_bundle(place))
 
 
-def test_a_bundle_that_is_damaged_later_is_made_anew(shelf: OneModel, processor: EngineConfig) -> None:
-    run(shelf, processor)
+def test_a_bundle_that_is_damaged_later_is_made_anew(shelf: OneModel, cpu: EngineConfig) -> None:
+    run(shelf, cpu)
     (shelf.prepared_folder(ID) / "layer-0001.bin").unlink()
     jobs = Recorded()
-    run(shelf, processor, jobs=jobs)
+    run(shelf, cpu, jobs=jobs)
     assert jobs.names[0] == "convert"
     verify(open_bundle(shelf.prepared_folder(ID)))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema_version": 9}', '{"schema_version": 1, "model": 3}'])
-def test_a_damaged_state_counts_as_none(shelf: OneModel, processor: EngineConfig, own_folders: Path, text: str) -> None:
+def test_a_damaged_state_counts_as_none(shelf: OneModel, cpu: EngineConfig, own_folders: Path, text: str) -> None:
     keep_state(PrepareState(ID, stage="train"))
     (file,) = (own_folders / "data" / "Hearth" / "preparing").glob("*.json")
     file.write_text(text)
     assert read_state(ID) is None
-    assert not preparing.plan(shelf, ID, processor, RARELY).interrupted
+    assert not preparing.plan(shelf, ID, cpu, RARELY).interrupted
     forget_state(ID)
 
 
 # ------------------------------------------------------------------ refusals
 
 
-def test_one_model_at_a_time(shelf: OneModel, processor: EngineConfig) -> None:
+def test_one_model_at_a_time(shelf: OneModel, cpu: EngineConfig) -> None:
     with only_one("somebody/else"), pytest.raises(LibraryError, match="somebody/else is being prepared"):
-        run(shelf, processor)
+        run(shelf, cpu)
     assert shelf.prepared == []
-    run(shelf, processor)
+    run(shelf, cpu)
 
 
-def test_what_cannot_be_prepared_is_refused(shelf: OneModel, processor: EngineConfig, tmp_path: Path) -> None:
+def test_what_cannot_be_prepared_is_refused(shelf: OneModel, cpu: EngineConfig, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="known are train, sign"):
-        run(shelf, processor, "magic")
+        run(shelf, cpu, "magic")
     with pytest.raises(ModelNotFoundError):
         preparing.prepare(shelf, "local/other")
     broken = OneModel(installed(tmp_path / "m.gguf", state="broken", reason="A file is missing."), tmp_path)
     with pytest.raises(LibraryError, match="A file is missing"):
-        run(broken, processor)
+        run(broken, cpu)
 
 
-def test_no_room_on_the_disk(shelf: OneModel, processor: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_on_the_disk(shelf: OneModel, cpu: EngineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     before = conversion.shutil.disk_usage
     monkeypatch.setattr(conversion.shutil, "disk_usage", lambda path: before(path)._replace(free=1 << 20))
     with pytest.raises(DiskSpaceError, match="GB are free"):
-        run(shelf, processor)
+        run(shelf, cpu)
     monkeypatch.undo()
     assert shelf.prepared == []
     assert not is_bundle(shelf.prepared_folder(ID))
 
 
 def test_a_state_that_cannot_be_kept_is_said(
-    shelf: OneModel, processor: EngineConfig, monkeypatch: pytest.MonkeyPatch
+    shelf: OneModel, cpu: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path, values: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("engine.library.prepare.prepare_state.write_json", full)
     with pytest.raises(DiskSpaceError):
-        run(shelf, processor)
+        run(shelf, cpu)
 
 
-def test_a_removed_model_leaves_nothing(shelf: OneModel, processor: EngineConfig) -> None:
+def test_a_removed_model_leaves_nothing(shelf: OneModel, cpu: EngineConfig) -> None:
     place = shelf.prepared_folder(ID)
     steps = iter([False, False, True])
     with pytest.raises(Cancelled):

@@ -1,4 +1,4 @@
-"""The library's jobs as the window asks for them: against a stand-in for the hub, and with stand-ins for the jobs."""
+"""The library's jobs as the window asks for them: against a fake for the hub, and with fakes for the jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_stand_in import HubStandIn
+from fake_hub import FakeHub
 from tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import LibraryError
@@ -102,7 +102,7 @@ class NoServices(Services):
         raise LibraryError("There is none.")
 
 
-def stand_in(**jobs: LibraryJob) -> dict[str, Any]:
+def fake(**jobs: LibraryJob) -> dict[str, Any]:
     return {"jobs": jobs, "services": lambda changed: NoServices(None, changed)}
 
 
@@ -127,7 +127,7 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
         return work
 
     here = asker(
-        **stand_in(
+        **fake(
             search=LibraryJob("hub", run("hub")),
             prepare=LibraryJob("prepare", run("prepare")),
             estimate=LibraryJob("quick", lambda services, given, course: {"quick": True}),
@@ -153,7 +153,7 @@ def test_a_job_is_cancelled_whether_it_runs_or_waits(asker: Callable[..., Asker]
             time.sleep(0.005)
         raise Cancelled
 
-    here = asker(**stand_in(prepare=LibraryJob("prepare", work)))
+    here = asker(**fake(prepare=LibraryJob("prepare", work)))
     first, second = here.begin("prepare"), here.begin("prepare")
     here.wait(lambda: any(isinstance(event, protocol.Progress) and event.eta_s == 5.0 for event in here.heard))
     for request in (second, first):
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_a_request_is_said(asker: Callable[..., Asker]) -> No
     def bug(services: Services, given: dict[str, Any], course: Course) -> dict[str, Any]:
         raise ZeroDivisionError("division by zero")
 
-    here = asker(**stand_in(broken=LibraryJob("quick", bug, {"model": str}, {"vram_budget_gib": float})))
+    here = asker(**fake(broken=LibraryJob("quick", bug, {"model": str}, {"vram_budget_gib": float})))
     assert here.failure("nonsense").error == "InvalidRequestError"
     assert "lacks its argument 'model'" in here.failure("broken").message
     assert "'model'" in here.failure("broken", model=7).message
@@ -188,7 +188,7 @@ def test_the_same_request_twice_is_done_once(asker: Callable[..., Asker]) -> Non
         done.append(1)
         return {}
 
-    here = asker(**stand_in(import_=LibraryJob("files", work)))
+    here = asker(**fake(import_=LibraryJob("files", work)))
     request = protocol.Job("r", "import_", {})
     here.host.submit(request)
     here.host.submit(request)
@@ -223,7 +223,7 @@ def test_the_machine_and_the_catalogue(asker: Callable[..., Asker]) -> None:
 
 
 def test_a_model_is_looked_up_fetched_listed_and_taken_away(
-    asker: Callable[..., Asker], hub: HubStandIn, tmp_path: Path
+    asker: Callable[..., Asker], hub: FakeHub, tmp_path: Path
 ) -> None:
     data = make_tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
     hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data, "pickled.bin": b"1"})
@@ -272,7 +272,7 @@ def test_an_import_tells_how_far_it_is(asker: Callable[..., Asker], tmp_path: Pa
 
 
 def test_a_folder_of_safetensors_is_estimated_by_its_config(
-    asker: Callable[..., Asker], hub: HubStandIn, tmp_path: Path
+    asker: Callable[..., Asker], hub: FakeHub, tmp_path: Path
 ) -> None:
     folder = make_tiny_model(tmp_path / "tiny")
     hub.add("maker/tiny", {path.name: path.read_bytes() for path in folder.iterdir()})
@@ -280,7 +280,7 @@ def test_a_folder_of_safetensors_is_estimated_by_its_config(
     assert list(looked["estimates"]) == ["safetensors"]
 
 
-def test_failures_of_the_hub_come_as_they_are(asker: Callable[..., Asker], hub: HubStandIn) -> None:
+def test_failures_of_the_hub_come_as_they_are(asker: Callable[..., Asker], hub: FakeHub) -> None:
     here = asker()
     assert here.failure("look", repo="maker/nothing").error == "RepositoryNotFoundError"
     assert here.failure("look", repo="no repository at all").error == "InvalidRequestError"
@@ -288,7 +288,7 @@ def test_failures_of_the_hub_come_as_they_are(asker: Callable[..., Asker], hub: 
     assert here.failure("pause", download="d9").error == "InvalidRequestError"
 
 
-def test_a_token_is_kept_and_taken_away(asker: Callable[..., Asker], hub: HubStandIn) -> None:
+def test_a_token_is_kept_and_taken_away(asker: Callable[..., Asker], hub: FakeHub) -> None:
     here = asker()
     assert here.ask("token")["has_token"] is False
     assert here.ask("token", set="hf_secret")["has_token"] is True
@@ -296,9 +296,7 @@ def test_a_token_is_kept_and_taken_away(asker: Callable[..., Asker], hub: HubSta
     assert "hf_secret" not in repr(here.heard)
 
 
-def test_downloads_that_ran_go_on_with_the_next_host(
-    asker: Callable[..., Asker], hub: HubStandIn, tmp_path: Path
-) -> None:
+def test_downloads_that_ran_go_on_with_the_next_host(asker: Callable[..., Asker], hub: FakeHub, tmp_path: Path) -> None:
     data = make_tiny_gguf(tmp_path / "tiny.gguf").read_bytes()
     hub.add("maker/tiny-GGUF", {"tiny-q8_0.gguf": data})
     stalled = hub.fail("tiny*", stall_after=1000)

@@ -31,8 +31,8 @@ for one in (one_part, two_parts, transposed):
 """
 
 
-@pytest.mark.skipif(not isa.is_x86(), reason="this is no x86 processor")
-def test_tiles_compile_on_any_x86_processor(tmp_path: Path) -> None:
+@pytest.mark.skipif(not isa.is_x86(), reason="this is no x86 CPU")
+def test_tiles_compile_on_any_x86_cpu(tmp_path: Path) -> None:
     around = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[4]),
@@ -54,11 +54,11 @@ def test_tiles_compile_on_any_x86_processor(tmp_path: Path) -> None:
 def test_tiles_say_why_they_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     amx = isa.known()[0]
     if not amx.tiles:
-        pytest.skip("this is no x86 processor")
+        pytest.skip("this is no x86 CPU")
     rest = next(one for one in isa.known() if not one.tiles)
     monkeypatch.setattr(isa, "chosen", lambda: rest)
     monkeypatch.setattr(isa, "features", lambda: amx.needs - {"amx-tile"})
-    assert isa.why_unavailable() == ["amx: the processor lacks amx-tile."]
+    assert isa.why_unavailable() == ["amx: the CPU lacks amx-tile."]
     assert amx not in isa.available()
     monkeypatch.setattr(isa, "features", lambda: amx.needs)
     monkeypatch.setattr(isa, "tiles_refused", lambda: "the system says: Operation not supported")

@@ -16,7 +16,7 @@ from native_kernels.cpu.runtime.pool import Pool, Program, ticks_per_s
 LAUNCHER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Partner:
+class FakeGpu:
     """Plays the device: every launch lets its flag grow by one, until it is told to fail or to keep still."""
 
     def __init__(self) -> None:
@@ -41,46 +41,46 @@ class Partner:
 
 
 @pytest.fixture
-def partner() -> Partner:
-    return Partner()
+def gpu() -> FakeGpu:
+    return FakeGpu()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_each_layer_waits_for_what_it_launched(partner: Partner, threads: int) -> None:
-    program = partner.program(5)
+def test_each_layer_waits_for_what_it_launched(gpu: FakeGpu, threads: int) -> None:
+    program = gpu.program(5)
     pool = Pool(threads)
     for token in range(1, 4):
         assert pool.run(program)
-        assert (int(partner.seen[0]), int(partner.status[0])) == (5 * token, 0)
-    assert partner.launched == 3 * [(100 + layer, 7) for layer in range(5)]
+        assert (int(gpu.seen[0]), int(gpu.status[0])) == (5 * token, 0)
+    assert gpu.launched == 3 * [(100 + layer, 7) for layer in range(5)]
     pool.close()
 
 
-def test_a_failed_launch_is_kept_and_ends_the_token(partner: Partner) -> None:
-    partner.answer = 719
-    assert Pool(1).run(partner.program(3))
-    assert int(partner.status[0]) == 719
-    assert len(partner.launched) == 1
+def test_a_failed_launch_is_kept_and_ends_the_token(gpu: FakeGpu) -> None:
+    gpu.answer = 719
+    assert Pool(1).run(gpu.program(3))
+    assert int(gpu.status[0]) == 719
+    assert len(gpu.launched) == 1
 
 
-def test_a_lost_partner_ends_in_late(partner: Partner) -> None:
-    partner.is_still = True
+def test_a_lost_gpu_ends_in_late(gpu: FakeGpu) -> None:
+    gpu.is_still = True
     started = time.perf_counter()
-    Pool(1).run(partner.program(4000, limit_s=0.02))
-    assert int(partner.status[0]) == LATE
-    assert len(partner.launched) == 1
+    Pool(1).run(gpu.program(4000, limit_s=0.02))
+    assert int(gpu.status[0]) == LATE
+    assert len(gpu.launched) == 1
     assert time.perf_counter() - started < 40, "later waits fall through"
 
 
-def test_the_stop_word_ends_a_wait(partner: Partner) -> None:
-    partner.is_still = True
+def test_the_stop_word_ends_a_wait(gpu: FakeGpu) -> None:
+    gpu.is_still = True
 
     def stop(word: I64) -> None:
         time.sleep(0.02)
         word[0] = 1
 
-    helper = threading.Thread(target=stop, args=(partner.stop,))
+    helper = threading.Thread(target=stop, args=(gpu.stop,))
     helper.start()
-    Pool(1).run(partner.program(2, limit_s=60))
+    Pool(1).run(gpu.program(2, limit_s=60))
     helper.join()
-    assert int(partner.status[0]) == STOPPED
+    assert int(gpu.status[0]) == STOPPED

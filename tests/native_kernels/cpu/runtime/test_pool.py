@@ -114,7 +114,7 @@ def test_many_programs_one_behind_the_other_with_pauses_long_enough_to_park() ->
     parked = pool._workers.control[pool_module._PARKED + pool_module._LINE :: pool_module._LINE][:2]
     until = time.monotonic() + 60
     while not parked.all():
-        assert time.monotonic() < until, "threads that have nothing to do use the processor"
+        assert time.monotonic() < until, "threads that have nothing to do use the CPU"
         time.sleep(0.001)
     pool.close()
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays_on_gpu import GpuArrays, entered_device
+from fake_library import NOT_SUPPORTED, Library, LibraryOps, opened
 from numpy.typing import NDArray
-from stand_in_library import NOT_SUPPORTED, Library, LibraryOps, opened
 
 from native_kernels.cuda import cublas_trial
 from native_kernels.cuda.cublas_trial import use_library
@@ -90,7 +90,7 @@ def test_a_file_that_is_no_library_is_a_reason(tmp_path: Path) -> None:
         Cublas(ops.device, ops.stream, file)
 
 
-# ------------------------------------------------------------------ a stand-in
+# ------------------------------------------------------------------ a fake
 
 
 SECONDS = {"own": 1.2, "library": 1.0}

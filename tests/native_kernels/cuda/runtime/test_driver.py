@@ -1,4 +1,4 @@
-"""The driver's calls against a stand-in: checked, given back, in order. On a GPU: memory, graphs and events."""
+"""The driver's calls against a fake: checked, given back, in order. On a GPU: memory, graphs and events."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is had in 
 
 
 class Function:
-    """One function of the stand-in: answers 0, or what the test wants."""
+    """One function of the fake: answers 0, or what the test wants."""
 
-    def __init__(self, owner: StandIn, name: str) -> None:
+    def __init__(self, owner: Fake, name: str) -> None:
         self._owner, self._name = owner, name
         self.argtypes: Any = None
         self.restype: Any = None
@@ -45,7 +45,7 @@ class Function:
         return given(*arguments) if callable(given) else given
 
 
-class StandIn:
+class Fake:
     """Looks like the driver's library. answers: a code, or a function of the call's arguments, by name."""
 
     def __init__(self) -> None:
@@ -66,37 +66,37 @@ class StandIn:
 
 
 @pytest.fixture
-def library() -> StandIn:
-    return StandIn()
+def library() -> Fake:
+    return Fake()
 
 
 @pytest.fixture
-def stand_in(library: StandIn) -> Device:
+def fake(library: Fake) -> Device:
     found = Device(0, Driver(library))
     found.enter()
     library.calls.clear()
     return found
 
 
-def test_a_failing_call_says_which_and_why(library: StandIn) -> None:
+def test_a_failing_call_says_which_and_why(library: Fake) -> None:
     library.answers["cuInit"] = 999
     with pytest.raises(CudaError, match=r"cuInit failed: CUDA_ERROR_UNKNOWN \(999\)"):
         Driver(library)
 
 
-def test_a_code_without_a_name_is_still_told(library: StandIn) -> None:
+def test_a_code_without_a_name_is_still_told(library: Fake) -> None:
     library.answers["cuInit"] = 12345
     with pytest.raises(CudaError, match="an unknown error"):
         Driver(library)
 
 
-def test_a_full_gpu_has_an_error_of_its_own(library: StandIn, stand_in: Device) -> None:
+def test_a_full_gpu_has_an_error_of_its_own(library: Fake, fake: Device) -> None:
     library.answers["cuMemAlloc_v2"] = cuda.OUT_OF_MEMORY
     with pytest.raises(CudaOutOfMemoryError, match="cuMemAlloc_v2"):
-        DeviceMemory(stand_in, 1 << 40)
+        DeviceMemory(fake, 1 << 40)
 
 
-def test_a_driver_without_a_function_is_too_old(library: StandIn) -> None:
+def test_a_driver_without_a_function_is_too_old(library: Fake) -> None:
     library.missing.add("cuGraphInstantiateWithFlags")
     with pytest.raises(CudaUnavailableError, match="too old: it lacks cuGraphInstantiateWithFlags"):
         Driver(library)
@@ -111,22 +111,22 @@ def test_no_driver_is_a_reason_in_words(monkeypatch: pytest.MonkeyPatch) -> None
         Driver()
 
 
-def test_everything_is_given_back_once(library: StandIn, stand_in: Device) -> None:
+def test_everything_is_given_back_once(library: Fake, fake: Device) -> None:
     def hand_out(out: Any, *_: Any) -> int:
         out._obj.value = 7 << 20
         return 0
 
     for name in ("cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuModuleLoadData"):
         library.answers[name] = hand_out
-    memory, stream, event = DeviceMemory(stand_in, 5), Stream(stand_in), Event(stand_in)
-    module = Module(stand_in, b"code")
+    memory, stream, event = DeviceMemory(fake, 5), Stream(fake), Event(fake)
+    module = Module(fake, b"code")
     for thing in (stream, event, module):
         thing.close()
         thing.close()
     memory.free()
     memory.free()
-    stand_in.close()
-    stand_in.close()
+    fake.close()
+    fake.close()
     back = ["cuStreamDestroy_v2", "cuEventDestroy_v2", "cuModuleUnload", "cuMemFree_v2"]
     assert library.calls[-5:] == [*back, "cuDevicePrimaryCtxRelease_v2"]
     assert [library.calls.count(name) for name in back] == [1, 1, 1, 1]
@@ -139,11 +139,11 @@ def device_pointer(out: Any, host: Any, flags: int) -> int:
 
 @on_linux
 def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
-    library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
+    library: Fake, fake: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
-    memory = PinnedMemory(stand_in, (5 << 20) + 12)
+    memory = PinnedMemory(fake, (5 << 20) + 12)
     assert library.calls == ["cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"]
     assert memory.address % LARGE_PAGE == 0
     assert memory.device_address == memory.address + 1
@@ -158,26 +158,26 @@ def test_much_pinned_memory_is_faulted_in_first_and_given_back_once(
 
 @on_linux
 def test_where_memory_cannot_be_pinned_afterwards_the_driver_gives_it(
-    library: StandIn, stand_in: Device, monkeypatch: pytest.MonkeyPatch
+    library: Fake, fake: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpu_memory, "MANY_BYTES", 1 << 20)
     library.answers["cuMemHostRegister_v2"] = 999
     library.answers["cuMemHostAlloc"] = lambda out, *_: setattr(out._obj, "value", 7 << 20) or 0
-    PinnedMemory(stand_in, 1 << 20).free()
+    PinnedMemory(fake, 1 << 20).free()
     made = [name for name in library.calls if name != "cuGetErrorName"]
     assert made == ["cuMemHostRegister_v2", "cuMemHostAlloc", "cuMemHostGetDevicePointer_v2", "cuMemFreeHost"]
 
 
 @pytest.mark.parametrize(("read_only", "flags"), [(False, 1 | 2), (True, 1 | 2 | 8)])
 def test_memory_of_somebody_else_is_registered_as_whole_pages(
-    library: StandIn, stand_in: Device, read_only: bool, flags: int
+    library: Fake, fake: Device, read_only: bool, flags: int
 ) -> None:
     asked: list[tuple[int, int, int]] = []
     library.answers["cuDeviceGetAttribute"] = lambda out, which, _: setattr(out._obj, "value", int(which == 113)) or 0
     library.answers["cuMemHostRegister_v2"] = lambda *arguments: asked.append(arguments) or 0
     library.answers["cuMemHostGetDevicePointer_v2"] = device_pointer
     page = mmap.PAGESIZE
-    memory = RegisteredMemory(stand_in, 7 * page + 5, 2 * page, read_only)
+    memory = RegisteredMemory(fake, 7 * page + 5, 2 * page, read_only)
     assert asked == [(7 * page, 3 * page, flags)]
     assert (memory.address, memory.n_bytes, memory.device_address) == (7 * page, 3 * page, 7 * page + 1)
     memory.free()
@@ -185,38 +185,38 @@ def test_memory_of_somebody_else_is_registered_as_whole_pages(
     assert library.calls.count("cuMemHostUnregister") == 1
 
 
-def test_what_cannot_be_registered_is_not_held(library: StandIn, stand_in: Device) -> None:
-    with pytest.raises(CudaError, match="NOT_SUPPORTED"):  # the stand-in's attribute is 0
-        RegisteredMemory(stand_in, 4096, 4096, read_only=True)
+def test_what_cannot_be_registered_is_not_held(library: Fake, fake: Device) -> None:
+    with pytest.raises(CudaError, match="NOT_SUPPORTED"):  # the fake's attribute is 0
+        RegisteredMemory(fake, 4096, 4096, read_only=True)
     assert "cuMemHostRegister_v2" not in library.calls
     library.answers["cuMemHostGetDevicePointer_v2"] = 999
     with pytest.raises(CudaError, match="cuMemHostGetDevicePointer_v2"):
-        RegisteredMemory(stand_in, 4096, 4096, read_only=False)
+        RegisteredMemory(fake, 4096, 4096, read_only=False)
     assert library.calls.count("cuMemHostUnregister") == 1
     library.answers["cuMemHostRegister_v2"] = 999
     with pytest.raises(CudaError, match="cuMemHostRegister_v2"):
-        RegisteredMemory(stand_in, 4096, 4096, read_only=False)
+        RegisteredMemory(fake, 4096, 4096, read_only=False)
     assert library.calls.count("cuMemHostUnregister") == 1
 
 
-def test_an_urgent_stream_asks_for_the_highest_priority(library: StandIn, stand_in: Device) -> None:
+def test_an_urgent_stream_asks_for_the_highest_priority(library: Fake, fake: Device) -> None:
     asked: list[int] = []
     library.answers["cuStreamCreateWithPriority"] = lambda out, flags, priority: asked.append(priority) or 0
-    Stream(stand_in)
+    Stream(fake)
     assert not asked
-    Stream(stand_in, urgent=True)
+    Stream(fake, urgent=True)
     assert asked[0] < -5  # the driver takes the nearest of its own
 
 
-def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_gpu_last(library: StandIn, stand_in: Device) -> None:
-    other = Device(0, stand_in.driver)
+def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_gpu_last(library: Fake, fake: Device) -> None:
+    other = Device(0, fake.driver)
     other.enter()
     other.hold()
     library.calls.clear()
     other.close()
     assert library.calls == ["cuDevicePrimaryCtxRelease_v2"]
-    stand_in.close()
-    stand_in.close()
+    fake.close()
+    fake.close()
     assert library.calls[1:] == ["cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"]
     other.enter()
     other.hold(lambda: True)  # somebody else computes there
@@ -225,7 +225,7 @@ def test_a_context_that_a_library_holds_is_ended_by_who_closes_the_gpu_last(libr
     assert library.calls == ["cuDevicePrimaryCtxRelease_v2"]
 
 
-def test_a_prepared_launch_is_the_launch(library: StandIn, stand_in: Device) -> None:
+def test_a_prepared_launch_is_the_launch(library: Fake, fake: Device) -> None:
     seen: list[Any] = []
 
     def launch(*words: Any) -> int:
@@ -235,7 +235,7 @@ def test_a_prepared_launch_is_the_launch(library: StandIn, stand_in: Device) -> 
         return 0
 
     library.answers["cuLaunchKernel"] = launch
-    function, stream = cuda.Function(stand_in.driver, 77, "some"), Stream(stand_in)
+    function, stream = cuda.Function(fake.driver, 77, "some"), Stream(fake)
     function.launch(stream, (3, 2), (128,), ctypes.c_int(5), ctypes.c_int(6))
     prepared = function.prepared(stream, (3, 2), (128,), ctypes.c_int(5), ctypes.c_int(6))
     prepared()
@@ -247,8 +247,8 @@ def test_a_prepared_launch_is_the_launch(library: StandIn, stand_in: Device) -> 
         prepared()
 
 
-def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_in: Device) -> None:
-    stream = Stream(stand_in)
+def test_a_capture_that_fails_leaves_the_stream_usable(library: Fake, fake: Device) -> None:
+    stream = Stream(fake)
 
     def fail() -> None:
         raise ValueError("in the middle")
@@ -258,20 +258,20 @@ def test_a_capture_that_fails_leaves_the_stream_usable(library: StandIn, stand_i
     assert library.calls[-2:] == ["cuStreamBeginCapture_v2", "cuStreamEndCapture"]
 
 
-def test_what_was_captured_is_freed_even_where_it_cannot_be_readied(library: StandIn, stand_in: Device) -> None:
+def test_what_was_captured_is_freed_even_where_it_cannot_be_readied(library: Fake, fake: Device) -> None:
     library.answers["cuGraphInstantiateWithFlags"] = 999
     with pytest.raises(CudaError):
-        Stream(stand_in).captured(lambda: None)
+        Stream(fake).captured(lambda: None)
     assert library.calls[-1] == "cuGraphDestroy"
 
 
-def test_the_uuid_is_written_as_nvml_writes_it(library: StandIn, stand_in: Device) -> None:
+def test_the_uuid_is_written_as_nvml_writes_it(library: Fake, fake: Device) -> None:
     def give(out: Any, handle: int) -> int:
         out.raw = bytes(range(16))
         return 0
 
     library.answers["cuDeviceGetUuid_v2"] = give
-    assert stand_in.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert fake.uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
 # ------------------------------------------------------------------ on a GPU

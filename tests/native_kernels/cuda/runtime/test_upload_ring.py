@@ -1,4 +1,4 @@
-"""The ring of pinned buffers against a stand-in: who waits for whom, and what is left where memory is short."""
+"""The ring of pinned buffers against a fake: who waits for whom, and what is left where memory is short."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stand_in_prefill import HostDevice, HostDriver, at
+from fake_prefill import HostDevice, HostDriver, at
 
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Stream, driver
 from native_kernels.cuda.runtime.upload_ring import SMALL_BYTES, UploadRing

@@ -1,4 +1,4 @@
-"""The processor's part of a token that runs on a GPU as well, as calls of kernels: the embedding, cold neurons, and
+"""The CPU's part of a token that runs on a GPU as well, as calls of kernels: the embedding, cold neurons, and
 layers and a head that are at home here. It runs nothing; what the GPU does is token_steps.py's.
 """
 
@@ -30,11 +30,11 @@ from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call
 from native_kernels.cpu.runtime.tallies import Tally
 
-# Stages of what the processor does for a layer beside the GPU, apart from those of layers that are at home there.
+# Stages of what the CPU does for a layer beside the GPU, apart from those of layers that are at home there.
 COLD, LISTING = "cold", "listing"
 
 
-def computed_by_processor(weights: ModelWeights, model: GpuModel) -> frozenset[int]:
+def computed_by_cpu(weights: ModelWeights, model: GpuModel) -> frozenset[int]:
     """Layers at home on the GPU whose whole feed-forward block is computed here: no row of their down is one neuron's,
     or none that a kernel adds up by itself."""
     found = []
@@ -47,7 +47,7 @@ def computed_by_processor(weights: ModelWeights, model: GpuModel) -> frozenset[i
     return frozenset(found)
 
 
-class ProcessorCalls:
+class CpuCalls:
     """The buffers of one model's tokens on this side, and the calls over them."""
 
     def __init__(
@@ -65,7 +65,7 @@ class ProcessorCalls:
         """tables: [L], which neurons are hot; None: none are. rows: as DecodeCalls has it."""
         self.ffn = FfnCalls(mode, config, weights, products, predictor)
         self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
-        self.by_processor = computed_by_processor(weights, model)
+        self.by_cpu = computed_by_cpu(weights, model)
         self._config = config
         self._weights = weights
         self._model = model
@@ -79,7 +79,7 @@ class ProcessorCalls:
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         layers = range(config.n_layers)
         # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
-        self._elsewhere = np.array([model.layers[i] is None or i in self.by_processor for i in layers])
+        self._elsewhere = np.array([model.layers[i] is None or i in self.by_cpu for i in layers])
         self._decided = np.array([self._is_decided_by_first(i) for i in layers])
 
     def cold(self, i: int) -> list[Call]:
@@ -88,7 +88,7 @@ class ProcessorCalls:
         shared, counts = self._shared, self.graph.counts[i]
         self._x.renew()
         self._residual.renew()
-        if i in self.by_processor:
+        if i in self.by_cpu:
             residual = self._x if graph_of(self._config).ffn(i).reads == "stream" else self._residual
             return self.ffn.of_layer(i, self._x, residual, shared.cold.array, counts)
         w = self._weights.layers[i].ffns[0]

@@ -58,7 +58,7 @@ class HostDriver(Driver):
         elif name == "cuMemsetD8Async":
             ctypes.memset(*arguments[:3])
         elif name == "cuLaunchKernel":
-            raise CudaError(name, 1, "a stand-in runs no kernels")
+            raise CudaError(name, 1, "a fake runs no kernels")
 
 
 class HostDevice(Device):
@@ -233,7 +233,7 @@ class NumpyPrefillOps(GpuPrefillOps):
             q, k = REFERENCE.rope(q, cos, sin, order), REFERENCE.rope(k, cos, sin, order)
         there[:, : n_heads * dim] = q.reshape(n_tokens, -1)
         for (numbers, scales), values in zip(self._kept(kv), (k, v), strict=True):
-            assert scales is None, "keys and values of this stand-in are numbers"
+            assert scales is None, "keys and values of this fake are numbers"
             numbers[:, start : start + n_tokens] = values.swapaxes(0, 1)
 
     def attend(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fake_prefill import HostDevice, HostDriver, at
 from numpy.typing import NDArray
-from stand_in_prefill import HostDevice, HostDriver, at
 
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.cublas import WORKSPACE_BYTES, Cublas, LibraryFile
@@ -197,5 +197,5 @@ class _Kernel:
 
 
 def opened(ops: GpuPrefillOps, library: Library, cuda: tuple[int, int] = (13, 0)) -> Cublas:
-    """The binding of a stand-in in the operators' stream."""
+    """The binding of a fake in the operators' stream."""
     return Cublas(ops.device, ops.stream, LibraryFile(Path(), cuda), library)

@@ -22,7 +22,7 @@ from native_kernels.cuda.runtime.memory import DeviceMemory  # noqa: E402 - by t
 _LESS_BYTES = 32 << 20  # is asked for where the driver does not give all that it says is free
 
 
-class Partner:
+class Neighbour:
     """A process that answers questions. `close` ends it."""
 
     def __init__(self, *arguments: str) -> None:
@@ -62,7 +62,7 @@ class Partner:
             self._process.wait()
 
 
-class Holder(Partner):
+class Holder(Neighbour):
     """Another program that holds memory of a GPU, as large games and trainings do."""
 
     def __init__(self, uuid: str) -> None:
@@ -74,7 +74,7 @@ class Holder(Partner):
         return found["held"], found["free"]
 
 
-class OtherEngine(Partner):
+class OtherEngine(Neighbour):
     """Another engine with the same model. Questions: prompt (tokens), tokens (of the answer)."""
 
     def __init__(self, model: Path | str, device: str, context: int) -> None:

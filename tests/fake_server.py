@@ -1,7 +1,7 @@
 """An OpenAI-compatible server for tests, on this PC's loopback alone. It answers as `script` says and records what it
 was asked.
 
-    with ServerStandIn() as server:
+    with FakeServer() as server:
         server.script = [Piece("Hello"), Piece(" there")]
         RemoteServer(server.address, "Stand-in").answer("big", [...], {})
 """
@@ -41,7 +41,7 @@ class Asked:
 
 
 @dataclass
-class ServerStandIn:
+class FakeServer:
     """status, headers, failure: what it answers in place of an answer. hold: it waits for that before every piece from
     the second one on; gone: somebody has left it in mid-answer. cut: it ends without a word."""
 
@@ -58,8 +58,8 @@ class ServerStandIn:
     hold: threading.Event | None = None
     gone: threading.Event = field(default_factory=threading.Event)
 
-    def __enter__(self) -> ServerStandIn:
-        stand_in = self
+    def __enter__(self) -> FakeServer:
+        fake = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -67,10 +67,10 @@ class ServerStandIn:
             def log_message(self, *_: object) -> None: ...
 
             def do_GET(self) -> None:
-                stand_in._serve(self, None)
+                fake._serve(self, None)
 
             def do_POST(self) -> None:
-                stand_in._serve(self, json.loads(self.rfile.read(int(self.headers["content-length"]))))
+                fake._serve(self, json.loads(self.rfile.read(int(self.headers["content-length"]))))
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

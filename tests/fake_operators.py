@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from fake_rows import from_planes, to_planes
 from numpy.typing import NDArray
-from stand_in_rows import from_planes, to_planes
 
 from native_kernels import reference
 from native_kernels.backend import Activation, RopeOrder
@@ -22,7 +22,7 @@ _OPS = reference.ReferenceOperators()
 _GROUP = 32
 
 
-class StandInOperators(ABC):
+class FakeOperators(ABC):
     """Over the memory and the stream of whoever derives from it."""
 
     @abstractmethod

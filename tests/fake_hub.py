@@ -1,7 +1,7 @@
 """A hub for tests, on this PC's loopback alone: search, metadata, trees, files by Range, redirects to a second port
 that plays the store behind the hub, gates, and every fault that a network has. It records what it was asked.
 
-    with HubStandIn() as hub:
+    with FakeHub() as hub:
         hub.add("maker/model-gguf", {"model-q4_0.gguf": data, "README.md": b"..."})
         hub.connect(monkeypatch, tmp_path)  # from now on `Hub()` and child processes ask this one
 
@@ -122,7 +122,7 @@ class Asked:
         return int(found[1]) if found else 0
 
 
-class HubStandIn:
+class FakeHub:
     """bytes_per_s: the pace of each answer, 0 as fast as it goes. redirects: whether large files lie at the store.
     ignore_range: answers whole files whatever was asked. state_sizes: whether files come with their length."""
 
@@ -143,7 +143,7 @@ class HubStandIn:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self.store_url = f"http://127.0.0.1:{self._store.server_port}"
 
-    def __enter__(self) -> HubStandIn:
+    def __enter__(self) -> FakeHub:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -204,7 +204,7 @@ class HubStandIn:
 
         Handler.hub, Handler.at_store = hub, at_store
         server = _Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True, name="hub stand-in").start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True, name="hub fake").start()
         return server
 
     def take_fault(self, name: str, at_store: bool, start: int) -> Fault | None:
@@ -234,7 +234,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    hub: HubStandIn
+    hub: FakeHub
     at_store: bool
     asked: Asked
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from fake_gpu import FakeGpu
-from stand_in_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
+from fake_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -15,12 +15,12 @@ from native_kernels.cuda.prefill_ops import Rows
 _IN_ORDER = ("multiply", "multiply_two", "multiply_columns", "multiply_turned", "round", "activate")
 
 
-class StandInBatchOps(NumpyPrefillOps):
+class FakeBatchOps(NumpyPrefillOps):
     """native_kernels/cuda/batch_ops.py; what is asked for runs in the GPU's stream."""
 
     def __init__(self, gpu: FakeGpu) -> None:
         super().__init__()
-        self._stand_in = gpu
+        self._fake = gpu
         self._held = False
         self._staged: list[int] = []  # halves that nobody has waited for since, as capturing asks for
         self._inner = NumpyPrefillOps()  # which asks itself for operators, too: those run at once
@@ -29,7 +29,7 @@ class StandInBatchOps(NumpyPrefillOps):
 
     def _in_order(self, name: str, operator: Any) -> Any:
         def asked(*arguments: Any, **named: Any) -> None:
-            self._stand_in.do(name, lambda: operator(*arguments, **named))
+            self._fake.do(name, lambda: operator(*arguments, **named))
 
         return asked
 
@@ -51,7 +51,7 @@ class StandInBatchOps(NumpyPrefillOps):
                     n_angles, order, q_norm, k_norm,
                 )  # fmt: skip
 
-        self._stand_in.do("place_heads", step)
+        self._fake.do("place_heads", step)
 
     def attend_each(
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
@@ -67,7 +67,7 @@ class StandInBatchOps(NumpyPrefillOps):
                 found = REFERENCE.attention(query, keys, values, scale, softcap, window)
                 rows_at(Rows(out.address + 4 * t * out.step, out.step), 1, n_heads * dim)[:] = found.reshape(1, -1)
 
-        self._stand_in.do("attend_each", step)
+        self._fake.do("attend_each", step)
 
     def needed(
         self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
@@ -82,7 +82,7 @@ class StandInBatchOps(NumpyPrefillOps):
                 hot = np.unpackbits(packed.view(np.uint8), bitorder="little")[:n].astype(bool)
             at(cold, np.uint32, n)[:] = np.where(hot, 0, word)
 
-        self._stand_in.do("needed", step)
+        self._fake.do("needed", step)
 
     def keep(self, first: Rows, n_tokens: int, n: int, neuron_in: int, words: int, computed: int) -> None:
         def step() -> None:
@@ -93,13 +93,13 @@ class StandInBatchOps(NumpyPrefillOps):
             there[:] = np.where(kept, there, 0)
             at(computed, np.uint32, 1)[0] += np.uint32(kept.sum())
 
-        self._stand_in.do("keep", step)
+        self._fake.do("keep", step)
 
     def count_used(self, h: Rows, n_tokens: int, n: int, used: int) -> None:
         def step() -> None:
             at(used, np.uint32, 1)[0] += np.uint32(np.count_nonzero(rows_at(h, n_tokens, n).any(axis=0)))
 
-        self._stand_in.do("count_used", step)
+        self._fake.do("count_used", step)
 
     def hold_staging(self) -> None:
         self._held = True
@@ -113,7 +113,7 @@ class StandInBatchOps(NumpyPrefillOps):
         n = pairs[0][0].n_rows
 
         def step() -> None:
-            gpu, neurons = self._stand_in, at(neuron_in, np.int32, n)
+            gpu, neurons = self._fake, at(neuron_in, np.int32, n)
             needed = neurons >= 0
             if words and needed.any():
                 needed = needed & (at(words, np.uint32, int(neurons.max()) + 1)[neurons] != 0)
@@ -126,7 +126,7 @@ class StandInBatchOps(NumpyPrefillOps):
                     rows = gpu.bytes_at(one, n * width).reshape(n, width)
                     gpu.bytes_at(other, n * width).reshape(n, width)[:] = np.where(needed[:, None], rows, 0)
 
-        self._stand_in.do("stage", step)
+        self._fake.do("stage", step)
 
     def await_staging(self, half: int) -> None:
         self._staged.remove(half)
