@@ -1,4 +1,4 @@
-"""A GPU of NVIDIA as native_kernels/cuda/GPU.py asks for it: memory, one stream, captured work, operators.
+"""A GPU of NVIDIA as native_kernels/cuda/gpu.py asks for it: memory, one stream, captured work, operators.
 
 The operators themselves are products.py, neurons.py and token_ops.py; this holds them together. It knows no model.
 """
@@ -17,7 +17,7 @@ from native_kernels.cuda.token_ops import GpuTokenOps
 
 
 class CudaGpu:
-    """The `Gpu` of native_kernels/cuda/GPU.py on a device; what each member does is said there.
+    """The `Gpu` of native_kernels/cuda/gpu.py on a device; what each member does is said there.
 
     device: whose context becomes the calling thread's, and which `close` closes too.
     Cost: 0.1 to 0.3 s, and where machine code was not kept the compilation of it.

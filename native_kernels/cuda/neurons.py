@@ -63,7 +63,7 @@ class _Elements(Structure):
 
 
 class GpuNeurons:
-    """The group `neurons` of native_kernels/cuda/GPU.py's `Gpu`; what each does and its shapes are said there.
+    """The group `neurons` of native_kernels/cuda/gpu.py's `Gpu`; what each does and its shapes are said there.
 
     Planes and vectors begin on 16 bytes. Cost of a call: about 10 us of the caller's; the first with new codecs 1 ms,
     or 1 s where they are compiled.

@@ -77,7 +77,7 @@ class _Repacked(Structure):
 
 
 class GpuProducts:
-    """The group `products` of native_kernels/cuda/GPU.py's `Gpu`; what each does and its shapes are said there.
+    """The group `products` of native_kernels/cuda/gpu.py's `Gpu`; what each does and its shapes are said there.
 
     Planes, and a vector's values, bytes and scales, begin on 16 bytes. Cost of a call: about 10 us of the caller's.
     Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.

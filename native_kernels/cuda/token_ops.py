@@ -66,7 +66,7 @@ class _AttentionShape:
 
 
 class GpuTokenOps:
-    """The groups `stream` and `exchange` of native_kernels/cuda/GPU.py's `Gpu`; what each does is said there.
+    """The groups `stream` and `exchange` of native_kernels/cuda/gpu.py's `Gpu`; what each does is said there.
 
     Vectors begin on 16 bytes. Some memory of the GPU is kept for sums: 256 KiB, and for attention as much as the
     largest one asked for needs, about a megabyte. Cost of a call: about 10 us of the caller's; of the first `attend` of

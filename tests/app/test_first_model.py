@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_hub import FakeHub
+from fakes.hub import FakeHub
 from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QWidget
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_hub import FakeHub
 from fake_library import FakeLibrary, installed
+from fakes.hub import FakeHub
 from person import Arrive
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from app.clients.engine_status import Phase
 from app.settings import AppSettings, load_settings

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from limits import MOST_SECONDS, little_memory
-from raw_gguf import array, entry, gguf_file, tensor, value
+from samples.raw_gguf import array, entry, gguf_file, tensor, value
 
 from engine.errors import EngineError
 from engine.formats.gguf import open_gguf

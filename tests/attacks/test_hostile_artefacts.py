@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from limits import refused
-from raw_gguf import make_tiny_powerinfer
+from samples.raw_gguf import make_tiny_powerinfer
 
 from engine.errors import ArtifactMismatchError, ModelFormatError, UnsupportedModelError
 from engine.model.model_artefacts import read_stats

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from experts_gguf import make_tiny_mixtral
 from limits import refused
+from samples.experts_gguf import make_tiny_mixtral
 
 from engine.errors import EngineError, ModelFormatError, UnsupportedModelError
 from engine.model.weights import load_weights, open_model

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw_gguf import array, entry, gguf_file, tensor, text, tiny_model_parts, write_gguf
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import array, entry, gguf_file, tensor, text, tiny_model_parts, write_gguf
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats.gguf_header import Budget, HeaderTooLargeError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from limits import little_memory, refused
-from raw_gguf import array, entry, gguf_file, split_gguf, tensor, text, value
 from safetensors.numpy import save_file
+from samples.raw_gguf import array, entry, gguf_file, split_gguf, tensor, text, value
 
 from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.gguf import open_gguf

@@ -59,7 +59,7 @@ def main() -> int:
 
 def measure(name: str) -> dict[str, Any]:
     """GB/s of float32 numbers made (decode) or read (encode); None where the codec is only read."""
-    import random_blocks
+    from samples import random_blocks
 
     from native_kernels.codecs import CODECS
 

@@ -101,7 +101,7 @@ def seconds(work: Callable[[], object]) -> float:
 def shares(codec: str, counts: list[int]) -> list[dict[str, Any]]:
     """The products of one codec, shape by shape."""
     import gemm_peaks
-    import random_blocks
+    from samples import random_blocks
 
     from native_kernels.backend import PackedMatrix
     from native_kernels.cpu.gemm import gemm, gemm_amx

@@ -249,7 +249,7 @@ def streams(folder: Path) -> Figures:
 
 def kill_download(folder: Path) -> Figures:
     """kill -9 of the library in the middle of a download, twice: bytes that came a second time."""
-    from fake_hub import FakeHub
+    from fakes.hub import FakeHub
 
     from engine.library.owned.installed import Library
 

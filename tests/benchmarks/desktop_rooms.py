@@ -76,7 +76,7 @@ def fill_long_chat(folder: Path, messages: int) -> str:
 
 def fill_models(folder: Path, models: int) -> None:
     """So many small models on the list of installed ones, where they lie."""
-    from tiny_model import make_tiny_gguf
+    from samples.tiny_model import make_tiny_gguf
 
     from engine.library.owned.installed import Library
 
@@ -106,7 +106,7 @@ def big_model(folder: Path) -> Path:
 def hub_process(n_bytes: int, bytes_per_s: int) -> Iterator[str]:
     """A hub in a process of its own, so that its work is not the window's; its address. It has one model."""
     code = (
-        "import sys, random; from fake_hub import FakeHub\n"
+        "import sys, random; from fakes.hub import FakeHub\n"
         "hub = FakeHub(bytes_per_s=int(sys.argv[2]))\n"
         "data = b'GGUF' + random.Random(7).randbytes(int(sys.argv[1]) - 4)\n"
         "hub.add('maker/big-GGUF', {'big-q8_0.gguf': data})\n"

@@ -37,7 +37,6 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from gpu_neighbours import Holder, OtherEngine  # noqa: E402 - found by the line above
 from sharing_models import (  # noqa: E402
     ANSWER,
     Bench,
@@ -50,6 +49,7 @@ from sharing_models import (  # noqa: E402
     random_prompt,
     walk,
 )
+from support.gpu_neighbours import Holder, OtherEngine  # noqa: E402 - found by the line above
 
 from engine.chat_session import ChatSession  # noqa: E402
 from engine.config import SamplingConfig  # noqa: E402

@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from model_contents import BLOCK_ROWS, DISTINCT_LAYERS, EMBEDDING_SCALE, Neurons  # noqa: E402 - found by the line above
 from model_shapes import N_SPECIAL, SHAPES, Shape, Tensor, Variant, tensors  # noqa: E402
-from raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
+from samples.raw_gguf import array, entry, gguf_file, tensor, text, value  # noqa: E402
 
 from native_kernels.codecs import CODECS  # noqa: E402
 from native_kernels.cpu.runtime.pool import usable_processors  # noqa: E402

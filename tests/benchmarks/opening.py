@@ -147,7 +147,7 @@ def write_sparse_model(path: Path, n_bytes: int) -> int:
     """A PowerInfer file of at least that size with as many layers as it takes; the size of the file back."""
     sys.path.insert(0, str(ROOT))
     sys.path.insert(0, str(ROOT / "tests"))
-    from raw_gguf import array, entry, gguf_file, tensor, text, value
+    from samples.raw_gguf import array, entry, gguf_file, tensor, text, value
 
     layer = {
         "attn_norm": (F32, (D_MODEL,)),

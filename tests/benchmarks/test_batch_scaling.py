@@ -9,9 +9,9 @@ from typing import Any
 
 import batch_scaling
 import pytest
-from fake_batch import FakeBatchOps
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.batch_operators import FakeBatchOps
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.gpu import placed_part
 from engine.measure import bench, bench_batch

@@ -10,10 +10,10 @@ from pathlib import Path
 import gpu_anchors
 import numpy as np
 import pytest
+from fakes.gpu_machine import FakeGpuMachine
 from gpu_anchors import EXCHANGE_S, GIB, TokenBytes, least_seconds, token_bytes
 from make_model import Recipe, make_model, save_statistics
-from on_a_fake_gpu import FakeGpuMachine
-from placement_cases import a_profile
+from samples.placement_cases import a_profile
 
 from engine.machine.cpu_and_ram import RamInfo
 from engine.measure import bench

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gpu_lengths
 import pytest
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 
 def test_it_runs_on_the_cpu(

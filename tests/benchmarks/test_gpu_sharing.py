@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gpu_neighbours
 import gpu_sharing
 import numpy as np
 import pytest
+from fakes.gpu_machine import GIB, FakeGpuMachine
 from gpu_sharing import Bench, agreement
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support import gpu_neighbours
 
 from engine.config import EngineConfig
 from engine.gpu import room

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from documented import PAGES, ROOT, Command, blocks, commands
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
+from support.documented import PAGES, ROOT, Command, blocks, commands
 
 from app.__main__ import main as app_main
 from engine.commands import cli

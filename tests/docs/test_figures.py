@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documented import ROOT
+from support.documented import ROOT
 
 RESULTS = ROOT / "tests" / "benchmarks" / "results"
 

@@ -15,8 +15,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-import random_blocks
-from documented import ROOT, blocks
+from samples import random_blocks
+from support.documented import ROOT, blocks
 
 from engine.model import families
 from native_kernels.codecs import Codec
@@ -37,7 +37,7 @@ for names in (codecs.CODECS, codecs.ROW_CODECS):
 {multiply}
 from native_kernels.cpu.blocks import k_quant_blocks
 k_quant_blocks.BLOCKS["tq2_0"] = READ_TQ2_0
-import random_blocks
+from samples import random_blocks
 random_blocks.HALVES["tq2_0"] = (64,)
 from product_checks import check_gemv, check_rows
 for n_rows, n_blocks in ((1, 1), (3, 2), (33, 3)):

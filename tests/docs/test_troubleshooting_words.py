@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from documented import ROOT
+from support.documented import ROOT
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 

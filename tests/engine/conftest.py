@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from fake_gpu import FakeGpu
+from fakes.gpu import FakeGpu
 
 from engine.placement import machine_figures
 from native_kernels.cuda.gpu import Gpu

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from split_model import hot_part, in_a_file, random_weights
+from samples.split_model import hot_part, in_a_file, random_weights
 
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor

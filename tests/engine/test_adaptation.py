@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine import adaptation as module
 from engine.adaptation import (

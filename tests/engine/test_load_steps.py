@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import FakeGpuMachine
-from placement_cases import a_problem
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.placement_cases import a_problem
+from samples.tiny_model import make_tiny_model
 
 from engine.errors import HostMemoryError
 from engine.load_steps import LoadSteps

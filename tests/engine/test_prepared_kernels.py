@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 # In a process of its own, where no other test has had a kernel compiled.
 ANSWER = """

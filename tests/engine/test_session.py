@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.chat_session import ChatSession, shared_prefix

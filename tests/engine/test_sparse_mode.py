@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from predictors_of_kinds import predictor_of
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_model
+from samples.predictors import predictor_of
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.chat_session import ChatSession

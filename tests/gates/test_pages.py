@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from documented import PAGES, ROOT, anchors, blocks, links
+from support.documented import PAGES, ROOT, anchors, blocks, links
 
 from engine.commands import cli
 

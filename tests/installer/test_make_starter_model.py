@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import CHAT_TEMPLATE, MERGES, SPECIAL_TOKENS, VOCAB_SIZE, make_tiny_gguf, make_tiny_model
+from samples.tiny_model import CHAT_TEMPLATE, MERGES, SPECIAL_TOKENS, VOCAB_SIZE, make_tiny_gguf, make_tiny_model
 
 from engine.formats.gguf import open_gguf
 from installer.make_starter_model import main, make_gguf

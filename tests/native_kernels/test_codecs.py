@@ -9,8 +9,8 @@ import warnings
 import gguf
 import numpy as np
 import pytest
-import random_blocks
 from numpy.typing import NDArray
+from samples import random_blocks
 
 from native_kernels.codecs import CODECS, Codec, Deviation, quality
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import random_blocks
 from numpy.typing import NDArray
+from samples import random_blocks
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS

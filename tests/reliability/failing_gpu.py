@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from fake_gpu import FakeGpu, FakeMemory, FakeWork
+from fakes.gpu import FakeGpu, FakeMemory, FakeWork
 
 from native_kernels.cuda.runtime.driver import OUT_OF_MEMORY, CudaError, CudaOutOfMemoryError
 

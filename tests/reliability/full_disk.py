@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from app.chat.conversation import Conversation, Message, Role, WholeChat
 from app.chat.mode_rates import ModeRates

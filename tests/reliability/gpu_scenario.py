@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from failing_gpu import FailingGpu, Failure
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.service import protocol
 from engine.service.host import EngineHost

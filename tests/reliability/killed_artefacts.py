@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from killed_moves import forked
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
+from support.killed_moves import forked
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from killed_moves import kill_before
-from prepared_models import slow_machine, sparse_gguf
+from samples.prepared_models import slow_machine, sparse_gguf
+from support.killed_moves import kill_before
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify

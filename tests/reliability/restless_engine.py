@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.service import protocol
 from engine.service.host import EngineHost

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from programs import ROOT
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 NAMES = (
     "My files",

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from desk import MakeDesk
-from fake_hub import FakeHub
+from fakes.hub import FakeHub
 from pytestqt.qtbot import QtBot
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from app.chat.conversation import MessageState
 from app.clients.engine_process import EngineDied, Patience, ProcessHost, default_command

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from desk import Desk, MakeDesk
-from fake_server import FakeServer, Piece
+from fakes.server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
 from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat

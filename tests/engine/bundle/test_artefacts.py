@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.artefacts import artefact_folder, fingerprint
 from engine.bundle.bundle import Bundle, BundleSource, add_artefact, check_artefact, open_bundle, verify

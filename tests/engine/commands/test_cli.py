@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import generate
 from engine.chat_session import ChatSession

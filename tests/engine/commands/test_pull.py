@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from download_places import BLOCK, ROOT, wait_for
-from fake_hub import FakeHub
+from fakes.download_places import BLOCK, ROOT, wait_for
+from fakes.hub import FakeHub
 
 from engine.assets import starter_model
 from engine.commands.cli import main

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.bundle import open_bundle
 from engine.commands import cli

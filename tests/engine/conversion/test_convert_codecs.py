@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_gguf import make_tiny_powerinfer
-from recoded_gguf import recode
-from tiny_model import make_tiny_gguf
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.recoded_gguf import recode
+from samples.tiny_model import make_tiny_gguf
 
 from engine.bundle.bundle import open_bundle
 from engine.chat_session import ChatSession

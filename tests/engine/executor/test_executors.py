@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.config import ACTIVATIONS, ModelConfig
 from engine.errors import ArtifactMismatchError, ContextOverflowError, InvalidRequestError, TokenizerMismatchError

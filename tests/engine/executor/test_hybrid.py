@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 import engine.executor.hybrid as module
 from engine.config import ACTIVATIONS, ModelConfig

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from predictors_of_kinds import dense_of, layer_of, low_rank_of, predictor_of
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.predictors import dense_of, layer_of, low_rank_of, predictor_of
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import ModelConfig
 from engine.decode.decode_program import DecodeProgram, why_not

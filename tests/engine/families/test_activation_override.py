@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from family_models import CONTEXT, SHAPE, Reference, make_reference
 from gguf_models import write_gguf
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.bundle.bundle import open_bundle
 from engine.commands import cli

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from family_models import CASES, make_reference
-from gpu_batches import check
-from gpu_tokens import some_hot
-from predictors_of_kinds import predictor_of
-from tiny_model import make_tiny_model
+from samples.predictors import predictor_of
+from samples.tiny_model import make_tiny_model
+from support.gpu_batches import check
+from support.gpu_tokens import some_hot
 
 from engine.batch import BatchTransformer, open_batch
 from engine.config import EngineConfig

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from family_models import CASES, CONTEXT, Reference, make_reference
-from recoded_gguf import recode
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.recoded_gguf import recode
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.backends import Backend, choose_backend
 from engine.chat_session import ChatSession

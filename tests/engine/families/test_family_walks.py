@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from family_models import CASES, Reference, make_reference
-from walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
+from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
 from engine.executor.dense import DenseExecutor
 from engine.model.weights import load_weights, open_model

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from family_models import CASES, save_model
-from gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_hot
-from predictors_of_kinds import predictor_of
+from samples.predictors import predictor_of
+from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_hot
 
 from engine.config import Mode
 from engine.executor.dense import DenseExecutor

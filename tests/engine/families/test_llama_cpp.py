@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 from family_models import CASES, CONTEXT, LONGROPE, PROMPT, Reference, make_reference
 from gguf_models import write_gguf
-from recoded_gguf import recode
+from samples.recoded_gguf import recode
 
 from engine.executor.dense import DenseExecutor
 from engine.model.kv_cache import KVCache

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from raw_gguf import gguf_file, make_tiny_powerinfer, split_gguf, tensor, write_gguf
+from samples.raw_gguf import gguf_file, make_tiny_powerinfer, split_gguf, tensor, write_gguf
 
 from engine.errors import ModelFormatError, ModelNotFoundError, UnsupportedModelError
 from engine.formats.gguf import is_gpu_index, open_gguf

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from gpu_neighbours import Holder, OtherEngine
-from placements_by_hand import a_placement
-from tiny_model import make_tiny_model
+from samples.placements import a_placement
+from samples.tiny_model import make_tiny_model
+from support.gpu_neighbours import Holder, OtherEngine
 
 from engine import loaded_model
 from engine.assets import starter_model

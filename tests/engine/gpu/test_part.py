@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from fake_prefill import HostDevice
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from placements_by_hand import a_placement
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.gpu import FakeGpu
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from fakes.prefill import HostDevice
+from samples.placements import a_placement
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine import loaded_model as loading
 from engine.chat_session import ChatSession
@@ -118,7 +118,7 @@ def test_two_modes_of_one_model(machine: FakeGpuMachine, tiny: Path) -> None:
 
 
 def test_predictors_follow_when_they_are_asked_for(machine: FakeGpuMachine, tmp_path: Path) -> None:
-    from raw_gguf import make_tiny_powerinfer
+    from samples.raw_gguf import make_tiny_powerinfer
 
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
     model, other = machine.load(path, mode="exact"), on_cpu(path)
@@ -138,7 +138,7 @@ def test_predictors_follow_when_they_are_asked_for(machine: FakeGpuMachine, tmp_
 def test_the_model_is_placed_anew_where_there_is_no_room_for_predictors(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from raw_gguf import make_tiny_powerinfer
+    from samples.raw_gguf import make_tiny_powerinfer
 
     machine.make = SmallGpu
     path = make_tiny_powerinfer(tmp_path / "p.gguf", rank=8)
@@ -340,7 +340,7 @@ def test_a_gpu_that_computes_wrongly_is_not_used(
 
 
 def test_reasons_that_need_no_gpu(machine: FakeGpuMachine, tiny: Path, tmp_path: Path) -> None:
-    from experts_gguf import make_tiny_mixtral
+    from samples.experts_gguf import make_tiny_mixtral
 
     experts = make_tiny_mixtral(tmp_path / "e.gguf")
     cases: list[tuple[Callable[[], LoadedModel], str]] = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from gpu_tokens import OnGpu, logits_of, put_on_gpu, some_hot
-from tiny_model import make_tiny_model
+from fakes.gpu import FakeGpu
+from samples.tiny_model import make_tiny_model
+from support.gpu_tokens import OnGpu, logits_of, put_on_gpu, some_hot
 
 from engine.config import ModelConfig
 from engine.errors import DeviceFailedError

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
 from engine.config import SamplingConfig

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from download_places import SMALL
-from fake_hub import FakeHub
+from fakes.download_places import SMALL
+from fakes.hub import FakeHub
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from engine.commands import cli
 from engine.library.owned.installed import STARTER_ID, Library

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.long_paths import spelled, windows_spelling

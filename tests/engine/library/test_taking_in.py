@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import (
     Cancelled,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from placement_cases import a_profile
+from samples.placement_cases import a_profile
 
 from engine.commands import cli
 from engine.errors import ArtifactMismatchError, ModelNotFoundError

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import InvalidRequestError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import FakeGpuMachine
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_model
 
 from engine.commands import cli
 from engine.measure import bench

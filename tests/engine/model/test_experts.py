@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
-from raw_gguf import write_gguf
-from recoded_gguf import recode
+from samples.experts_gguf import N_EXPERTS, N_USED, make_tiny_mixtral
+from samples.raw_gguf import write_gguf
+from samples.recoded_gguf import recode
 
 from engine.bundle.bundle import BundleSource
 from engine.chat_session import ChatSession

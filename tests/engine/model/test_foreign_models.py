@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts, write_gguf
 from safetensors.numpy import load_file, save_file
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import make_tiny_powerinfer, split_gguf, tiny_model_parts, write_gguf
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import ModelNotFoundError, UnsupportedModelError
 from engine.formats import TensorInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from engine.config import KV_CODECS, EngineConfig, KvCodec
 from engine.errors import InvalidRequestError

@@ -12,9 +12,9 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from raw_gguf import make_tiny_powerinfer
-from recoded_gguf import recode
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.recoded_gguf import recode
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig

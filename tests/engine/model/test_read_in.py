@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.chat_session import ChatSession

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recoded_gguf import recode
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.recoded_gguf import recode
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.conversion.convert import convert

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor

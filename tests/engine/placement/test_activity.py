@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from placement_cases import a_config, some_stats
+from samples.placement_cases import a_config, some_stats
 
 from engine.placement.activity import activity_of, scaled_to
 from engine.placement.model_bytes import PredictorBytes

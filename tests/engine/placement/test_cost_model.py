@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_stats
+from samples.placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_stats
 
 from engine.errors import InvalidRequestError
 from engine.placement.activity import activity_of

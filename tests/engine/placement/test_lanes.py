@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from placement_cases import a_config, a_model, a_profile, some_stats
-from tiny_model import make_tiny_model
+from samples.placement_cases import a_config, a_model, a_profile, some_stats
+from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.gpu.token.balance import Tried, balanced

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from placement_cases import a_profile
+from samples.placement_cases import a_profile
 
 from engine.machine.hardware import HardwareProfile
 from engine.machine.measured_hardware import recall

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from experts_gguf import make_tiny_mixtral
-from placement_cases import MIB, a_profile
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.experts_gguf import make_tiny_mixtral
+from samples.placement_cases import MIB, a_profile
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.conversion.convert import convert

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from placement_cases import a_profile
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.placement_cases import a_profile
+from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_stats
+from samples.placement_cases import MIB, a_config, a_model, a_problem, a_profile, some_stats
 
 from engine.config import Mode
 from engine.errors import HostMemoryError

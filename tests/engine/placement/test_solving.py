@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from experts_gguf import make_tiny_mixtral
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_model
+from samples.experts_gguf import make_tiny_mixtral
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle import artefacts

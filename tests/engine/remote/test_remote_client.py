@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_server import DONE, FakeServer, Piece, event
+from fakes.server import DONE, FakeServer, Piece, event
 
 from engine.errors import (
     Cancelled,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig

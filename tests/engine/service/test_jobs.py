@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.errors import Cancelled, InvalidRequestError
 from engine.service import jobs, protocol

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.adaptation import Adaptation
 from engine.chat_session import ChatSession

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError

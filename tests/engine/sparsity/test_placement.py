@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.conversion.convert import convert

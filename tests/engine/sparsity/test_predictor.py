@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from raw_gguf import make_tiny_powerinfer, write_gguf
+from samples.raw_gguf import make_tiny_powerinfer, write_gguf
 
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
 from engine.formats import TensorInfo

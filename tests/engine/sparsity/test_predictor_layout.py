@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from predictors_of_kinds import dense_of
+from samples.predictors import dense_of
 
 from engine.sparsity.predictor import GateCopy, LayerPredictor, LowRank, Predictor
 from engine.sparsity.predictor_layout import laid_out_by_lanes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples.tiny_model import make_tiny_model
 from starter_vocabulary import as_files, metadata
-from tiny_model import make_tiny_model
 
 from engine.chat_session import ChatSession
 from engine.commands import cli

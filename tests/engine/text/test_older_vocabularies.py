@@ -14,8 +14,8 @@ import pytest
 import sentencepiece
 from hypothesis import given, settings
 from nasty_texts import NASTY, SENTENCES, texts
+from samples.tiny_model import make_tiny_model
 from test_splitting import document
-from tiny_model import make_tiny_model
 
 from engine.conversion.convert import convert
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError

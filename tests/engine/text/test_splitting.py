@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nasty_texts import NASTY, SENTENCES, texts
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.model.weights import open_model

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine import assets
 from engine.config import EngineConfig

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_gguf
-from walked_sequences import sequences_of
+from samples.tiny_model import make_tiny_gguf
+from support.walked_sequences import sequences_of
 
 from engine.config import EngineConfig
 from engine.errors import DeviceMemoryError, DeviceUnavailableError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ChatTemplateError

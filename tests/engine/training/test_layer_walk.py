@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
-from walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
+from samples.tiny_model import make_tiny_model
+from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
 from engine.backends import choose_backend
 from engine.errors import Cancelled, ContextOverflowError, DiskSpaceError, InvalidRequestError, TokenizerMismatchError

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experts_gguf import make_tiny_mixtral
-from tiny_model import make_tiny_model
+from samples.experts_gguf import make_tiny_mixtral
+from samples.tiny_model import make_tiny_model
 
 from engine.bundle import artefacts
 from engine.commands import cli

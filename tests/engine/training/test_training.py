@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_model import VOCAB_SIZE, make_tiny_model
+from samples.tiny_model import VOCAB_SIZE, make_tiny_model
 
 from engine.bundle import artefacts
 from engine.commands import cli

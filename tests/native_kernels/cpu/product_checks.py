@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 import numpy as np
-import random_blocks
 from numpy.typing import NDArray
+from samples import random_blocks
 
 from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arrays_on_gpu import GpuArrays, entered_device
+from support.arrays_on_gpu import GpuArrays, entered_device
 
 from native_kernels.cuda.prefill_ops import GpuPrefillOps
 from native_kernels.cuda.runtime.driver import Stream

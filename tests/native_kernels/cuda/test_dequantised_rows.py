@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from prefill_on_gpu import PrefillOnGpu
-from random_blocks import HALVES, set_halves, weights
+from samples.random_blocks import HALVES, set_halves, weights
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS, ROW_CODECS

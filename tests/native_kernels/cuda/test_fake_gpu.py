@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
+from fakes.gpu import FakeGpu
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS

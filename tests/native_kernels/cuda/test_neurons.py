@@ -38,7 +38,7 @@ def random_rows(codec: str, n_rows: int, n_cols: int, seed: int) -> tuple[F64, l
 
 
 def rounded(x: NDArray[np.float32]) -> tuple[U8, NDArray[np.float32], F64]:
-    """Bytes and scales of a vector as GPU.py describes them, and what they stand for."""
+    """Bytes and scales of a vector as gpu.py describes them, and what they stand for."""
     n = len(x)
     groups = np.pad(x, (0, -n % 32)).reshape(-1, 32)
     top = np.abs(groups).max(axis=1)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_gpu import GpuArrays, entered_device
 from numpy.typing import NDArray
-from random_blocks import weights
+from samples.random_blocks import weights
+from support.arrays_on_gpu import GpuArrays, entered_device
 
 from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_batch import FakeBatchOps
-from on_a_fake_gpu import FakeGpuMachine
-from tiny_model import make_tiny_model
+from fakes.batch_operators import FakeBatchOps
+from fakes.gpu_machine import FakeGpuMachine
+from samples.tiny_model import make_tiny_model
 
 from engine.batch import open_batch
 from engine.errors import ContextOverflowError

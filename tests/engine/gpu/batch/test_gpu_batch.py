@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from gpu_batches import CLOSE, Batched, check
-from gpu_tokens import CONTEXT, recoded, some_hot
-from predictors_of_kinds import predictor_of
-from tiny_model import make_tiny_model
+from fakes.gpu import FakeGpu
+from samples.predictors import predictor_of
+from samples.tiny_model import make_tiny_model
+from support.gpu_batches import CLOSE, Batched, check
+from support.gpu_tokens import CONTEXT, recoded, some_hot
 
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_gpu import GpuArrays
-from fake_prefill import HostDevice, HostDriver, NumpyPrefillOps
-from placement_cases import a_profile
+from fakes.prefill import HostDevice, HostDriver, NumpyPrefillOps
 from prompt_checks import CAPACITY, Setting
-from split_model import BASE, in_a_file, random_weights
+from samples.placement_cases import a_profile
+from samples.split_model import BASE, in_a_file, random_weights
+from support.arrays_on_gpu import GpuArrays
 
 from engine.executor.dense import DenseExecutor
 from engine.gpu.prefill import in_place, prompts

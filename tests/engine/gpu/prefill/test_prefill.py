@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_gpu import GpuArrays, entered_device
-from fake_prefill import NumpyPrefillOps
+from fakes.prefill import NumpyPrefillOps
 from prompt_checks import Setting
-from split_model import BASE, FAMILIES, in_a_file, random_weights
+from samples.split_model import BASE, FAMILIES, in_a_file, random_weights
+from support.arrays_on_gpu import GpuArrays, entered_device
 
 from engine.errors import Cancelled
 from engine.gpu.prefill.cold_stream import least_bytes

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from on_a_fake_gpu import GIB, FakeGpuMachine
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_model
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_model
 
 from engine import loaded_model
 from engine.bundle.artefacts import save_stats
@@ -189,7 +189,7 @@ def test_tokens_that_tell_nothing(
         monkeypatch.setattr(balance, "_pages_read", lambda: next(pages))
         monkeypatch.setattr(balance, "_VERY_LONG_S", 60.0 if why == "files" else 0.0)
     elif why == "marks":
-        monkeypatch.setattr("fake_gpu.FakeGpu.mark", no_marks)
+        monkeypatch.setattr("fakes.gpu.FakeGpu.mark", no_marks)
     else:
         monkeypatch.setattr(loaded_model, "SAMPLE_TEXT", "")
     model = machine.load(tiny)

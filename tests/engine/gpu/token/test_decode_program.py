@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
-from predictors_of_kinds import predictor_of
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.gpu import FakeGpu
+from samples.predictors import predictor_of
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, recoded, some_hot
 
 from engine.config import ModelConfig
 from engine.errors import Cancelled, ContextOverflowError, DeviceFailedError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_tokens import CONTEXT, OnGpu, put_on_gpu, some_hot
-from predictors_of_kinds import predictor_of
-from tiny_model import make_tiny_model
+from samples.predictors import predictor_of
+from samples.tiny_model import make_tiny_model
+from support.gpu_tokens import CONTEXT, OnGpu, put_on_gpu, some_hot
 
 from engine.config import SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pynvml
 import pytest
-from fake_gpu import FakeGpu
-from on_a_fake_gpu import FakeGpuMachine
-from placement_cases import MIB, a_profile
-from recoded_gguf import recode
-from tiny_model import make_tiny_gguf
+from fakes.gpu import FakeGpu
+from fakes.gpu_machine import FakeGpuMachine
+from samples.placement_cases import MIB, a_profile
+from samples.recoded_gguf import recode
+from samples.tiny_model import make_tiny_gguf
 
 from engine.conversion.convert import convert
 from engine.gpu.trial import budget, choice, self_test

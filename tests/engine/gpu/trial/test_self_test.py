@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
+from fakes.gpu import FakeGpu
 
 import native_kernels.cuda
 from engine.gpu.trial import self_test, trial

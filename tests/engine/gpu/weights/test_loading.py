@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FakeGpu
-from fake_rows import from_planes
-from placements_by_hand import a_placement
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.gpu import FakeGpu
+from fakes.rows import from_planes
+from samples.placements import a_placement
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.assets import starter_model
 from engine.conversion.convert import convert

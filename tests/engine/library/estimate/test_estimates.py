@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_model import make_tiny_model
+from samples.tiny_model import make_tiny_model
 
 from engine.errors import InvalidRequestError, ModelFormatError, UnsupportedModelError
 from engine.library.estimate.coverage import POINTS, check_coverage, curve_through, filled, shares

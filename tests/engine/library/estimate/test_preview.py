@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from placement_cases import MIB, a_profile
-from raw_gguf import make_tiny_powerinfer
-from tiny_model import make_tiny_model
+from samples.placement_cases import MIB, a_profile
+from samples.raw_gguf import make_tiny_powerinfer
+from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle import artefacts
@@ -113,7 +113,7 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
 
 
 def test_models_with_experts_are_the_processors(tmp_path: Path) -> None:
-    from experts_gguf import make_tiny_mixtral
+    from samples.experts_gguf import make_tiny_mixtral
 
     found = Previews().preview(make_tiny_mixtral(tmp_path / "e.gguf"), machine("pc-high"))
     assert (found.fits, found.vram_bytes) == ("cpu", 0)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from download_places import (
+from fakes.download_places import (
     BLOCK,
     DATA,
     SMALL,
@@ -21,8 +21,8 @@ from download_places import (
     the,
     wait_for,
 )
-from fake_hub import Content, FakeHub
-from tiny_model import make_tiny_gguf
+from fakes.hub import Content, FakeHub
+from samples.tiny_model import make_tiny_gguf
 
 from engine.library.hub.part_file import PartFile, safe_length
 from engine.library.owned import disk_room

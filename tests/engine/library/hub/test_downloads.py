@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from download_places import QUICK, SMALL, PlainShelf, downloading_process, downloads_in, parts_in, same, the, wait_for
-from fake_hub import Content, FakeHub
-from raw_gguf import gguf_file, value
+from fakes.download_places import (
+    QUICK,
+    SMALL,
+    PlainShelf,
+    downloading_process,
+    downloads_in,
+    parts_in,
+    same,
+    the,
+    wait_for,
+)
+from fakes.hub import Content, FakeHub
+from samples.raw_gguf import gguf_file, value
 
 from engine.errors import InvalidRequestError, LibraryError, ModelFormatError, UnsupportedModelError
 from engine.library.hub import download_job

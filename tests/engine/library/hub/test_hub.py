@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
-from download_places import ROOT, SMALL
-from fake_hub import FakeHub
+from fakes.download_places import ROOT, SMALL
+from fakes.hub import FakeHub
 
 from engine.errors import (
     EngineError,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
@@ -24,7 +24,7 @@ from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import LibraryFile
 from engine.library.records import InstalledFile
 
-KILLED = Path(__file__).parents[3] / "killed_moves.py"
+KILLED = Path(__file__).parents[3] / "support.killed_moves.py"
 
 
 def fill(library: Library, mine: Path) -> None:

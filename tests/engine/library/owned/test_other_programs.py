@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from raw_gguf import split_gguf, tiny_model_parts
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.raw_gguf import split_gguf, tiny_model_parts
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.library.owned.installed import STARTER_ID, Library

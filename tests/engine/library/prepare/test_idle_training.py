@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from download_places import wait_for
+from fakes.download_places import wait_for
 
 from engine.errors import Cancelled, LibraryError
 from engine.library.prepare.idle_training import IdleTraining

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from experts_gguf import make_tiny_mixtral
-from prepared_models import RARELY, SMALL, installed, reference, slow_machine, sparse_gguf
-from tiny_model import make_tiny_model
+from samples.experts_gguf import make_tiny_mixtral
+from samples.prepared_models import RARELY, SMALL, installed, reference, slow_machine, sparse_gguf
+from samples.tiny_model import make_tiny_model
 
 from engine.assets import starter_model
 from engine.bundle import artefacts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prepared_models import (
+from samples.prepared_models import (
     RARELY,
     SMALL,
     OneModel,
@@ -21,7 +21,7 @@ from prepared_models import (
     slow_machine,
     sparse_gguf,
 )
-from tiny_model import VOCAB_SIZE, make_tiny_model
+from samples.tiny_model import VOCAB_SIZE, make_tiny_model
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import is_bundle, open_bundle, verify

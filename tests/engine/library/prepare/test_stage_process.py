@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from prepared_models import RARELY, SMALL, OneModel, Recorded, installed, reference, slow_machine, sparse_gguf
+from samples.prepared_models import RARELY, SMALL, OneModel, Recorded, installed, reference, slow_machine, sparse_gguf
 
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
@@ -49,7 +49,7 @@ PREPARING = """
 import sys
 from pathlib import Path
 sys.path[:0] = [{tests!r}]
-from prepared_models import RARELY, SMALL, OneModel, installed
+from samples.prepared_models import RARELY, SMALL, OneModel, installed
 from engine.config import EngineConfig
 from engine.library.prepare import prepare_gains, preparing
 from engine.library.prepare.stage_process import StageProcess

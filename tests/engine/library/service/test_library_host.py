@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_hub import FakeHub
-from tiny_model import make_tiny_gguf, make_tiny_model
+from fakes.hub import FakeHub
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import LibraryError
 from engine.library.records import (

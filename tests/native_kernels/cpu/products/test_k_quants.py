@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import random_blocks
 from product_checks import as_q8, check_gemv, check_rows, matrix, random
+from samples import random_blocks
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays_on_gpu import GpuArrays, entered_device
-from fake_library import NOT_SUPPORTED, Library, LibraryOps, opened
+from fakes.cublas import NOT_SUPPORTED, Library, LibraryOps, opened
 from numpy.typing import NDArray
+from support.arrays_on_gpu import GpuArrays, entered_device
 
 from native_kernels.cuda import cublas_trial
 from native_kernels.cuda.cublas_trial import use_library

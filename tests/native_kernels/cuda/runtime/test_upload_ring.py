@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_prefill import HostDevice, HostDriver, at
+from fakes.prefill import HostDevice, HostDriver, at
 
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Stream, driver
 from native_kernels.cuda.runtime.upload_ring import SMALL_BYTES, UploadRing

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_gpu import FakeGpu
-from placement_cases import a_profile
+from fakes.gpu import FakeGpu
+from samples.placement_cases import a_profile
 
 from engine.config import EngineConfig
 from engine.gpu.trial import choice, self_test

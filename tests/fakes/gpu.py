@@ -1,4 +1,4 @@
-"""A GPU of NumPy, so that what runs on GPUs is tested where there is none: native_kernels/cuda/GPU.py.
+"""A GPU of NumPy, so that what runs on GPUs is tested where there is none: native_kernels/cuda/gpu.py.
 
 Its memory is the host's. What it is asked for is computed by a thread of its own, in order and while the caller goes
 on, as a GPU does it; every address is looked up, so that one that is not the GPU's is an error. It is no measure of
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fake_operators import FakeOperators
+from fakes.operators import FakeOperators
 from numpy.typing import NDArray
 
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tiny_model import make_tiny_gguf, make_tiny_model
+from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.config import EngineConfig
 from engine.errors import ModelNotFoundError
@@ -18,7 +18,7 @@ from engine.library.records import InstalledModel, Sparsity
 
 SMALL = Amounts(profile_tokens=128, train_tokens=1024, sign_tokens=1024)
 RARELY = Sparsity(active_share=0.08)
-ASSETS = Path(__file__).parents[1] / "assets"
+ASSETS = Path(__file__).parents[2] / "assets"
 
 
 def installed(path: Path, **changes: Any) -> InstalledModel:

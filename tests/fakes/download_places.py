@@ -25,7 +25,7 @@ from engine.library.records import Download, InstalledFile, InstalledModel
 DATA = random.Random(7).randbytes(40 << 20)
 SMALL = DATA[: 3 << 20]
 BLOCK = 8 << 20
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 QUICK = Patience(first_wait_s=0.02, longest_wait_s=0.1, tries=4)
 
 
@@ -84,7 +84,7 @@ CHILD = """
 import json, sys, time
 from pathlib import Path
 sys.path[:0] = json.loads(sys.argv[1])
-from download_places import downloads_in
+from fakes.download_places import downloads_in
 downloads, shelf = downloads_in(Path(sys.argv[2]))
 for repo in json.loads(sys.argv[3]):
     downloads.add_variant(repo)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fake_prefill import HostDevice, HostDriver, at
+from fakes.prefill import HostDevice, HostDriver, at
 from numpy.typing import NDArray
 
 from native_kernels.cuda.prefill_ops import GpuPrefillOps

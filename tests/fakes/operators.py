@@ -1,4 +1,4 @@
-"""The operators of the tests' GPU, in NumPy, as native_kernels/cuda/GPU.py says what each does."""
+"""The operators of the tests' GPU, in NumPy, as native_kernels/cuda/gpu.py says what each does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from fake_rows import from_planes, to_planes
+from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
 from native_kernels import reference

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from placements_by_hand import a_placement
+from samples.placements import a_placement
 
 from engine.config import KvCodec, Mode, ModelConfig
 from engine.decode.decode_program import DecodeProgram

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fake_batch import FakeBatchOps
-from gpu_tokens import put_on_gpu
+from fakes.batch_operators import FakeBatchOps
+from support.gpu_tokens import put_on_gpu
 
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor

@@ -108,7 +108,7 @@ def hot_part(
     config: ModelConfig, weights: ModelWeights, arrays: Any, capacity: int, hot: Callable[[int], Any],
     at_home: Callable[[int], bool], kv_codec: Any = "f32", whole: bool = False,
 ) -> GpuModel:  # fmt: skip
-    """The model on the GPU. arrays: puts arrays and matrices there (tests/arrays_on_gpu.py). hot: of a layer, the
+    """The model on the GPU. arrays: puts arrays and matrices there (support/arrays_on_gpu.py). hot: of a layer, the
     neurons in its slots, -1 for an empty one. at_home: whether its home is the GPU; whole: row-wise, all of it there.
     """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fake_gpu import FakeGpu
-from fake_prefill import REFERENCE, NumpyPrefillOps, at, rows_at
+from fakes.gpu import FakeGpu
+from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from raw_gguf import tiny_model_parts, write_gguf
+from samples.raw_gguf import tiny_model_parts, write_gguf
 
 N_EXPERTS, N_USED = 4, 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tiny_model import make_tiny_gguf
+from samples.tiny_model import make_tiny_gguf
 
 from engine.formats.gguf import open_gguf
 
