@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     progress = setup_progress.Progress(level)
     venv = setup_venv.Venv(ROOT)
     try:
-        make_ready(venv, arguments.command, arguments.torch_index, progress, argv)
+        make_ready(venv, arguments.command, arguments.torch_index, arguments.any_torch_build, progress, argv)
     except SetupError as failure:
         print(failure, file=sys.stderr)
         return 1
@@ -83,6 +83,11 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "command", choices=("run", "test", "setup"), help="open Hearth, run its tests, or only set it up"
     )
     parser.add_argument("--torch-index", metavar="URL", help="take PyTorch from this package index, and remember it")
+    parser.add_argument(
+        "--any-torch-build",
+        action="store_true",
+        help="accept a build of PyTorch whose hash is not known; the package index must be one that you trust",
+    )
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("--quiet", action="store_true", help="say only what went wrong")
     loudness.add_argument("--verbose", action="store_true", help="show all that pip says")
@@ -96,6 +101,7 @@ def make_ready(
     venv: setup_venv.Venv,
     command: str,
     torch_index: str | None,
+    any_torch: bool,
     progress: setup_progress.Progress,
     argv: Sequence[str],
 ) -> None:
@@ -114,23 +120,27 @@ def make_ready(
             go_on_with_another_python(progress, argv)
         with setup_venv.only_one_at_a_time(ROOT, progress):
             if not venv.is_ready(dev, torch_index, fitting):  # the other one may have done it meanwhile
-                set_up(venv, dev, torch_index, progress)
+                set_up(venv, dev, torch_index, any_torch, progress)
     check_libraries(venv, command, not ready, progress)
     if not ready:
         progress.note("Hearth is set up.")
 
 
-def set_up(venv: setup_venv.Venv, dev: bool, torch_index: str | None, progress: setup_progress.Progress) -> None:
+def set_up(
+    venv: setup_venv.Venv, dev: bool, torch_index: str | None, any_torch: bool, progress: setup_progress.Progress
+) -> None:
     """Make .venv where it is missing or broken, and install."""
     before = venv.read_stamp()
-    torch_index = torch_index or before.get("torch_index")
+    if torch_index is None:
+        torch_index = before.get("torch_index")
+        any_torch = any_torch or bool(before.get("any_torch"))
     dev = dev or bool(before.get("dev"))
     base_python = getattr(sys, "_base_executable", None) or sys.executable
     if not venv.is_healthy(sys.version_info[:2]):
         need_ensurepip(base_python, progress)
         setup_venv.create(venv, base_python, progress)
     try:
-        setup_venv.install(venv, dev, torch_index, progress, lambda: setup_venv.free_bytes_at(venv.path))
+        setup_venv.install(venv, dev, torch_index, any_torch, progress, lambda: setup_venv.free_bytes_at(venv.path))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise setup_failures.no_space_failure("the disk is full", venv.log) from error

@@ -35,7 +35,6 @@ import setup_venv  # noqa: E402
 from build_error import BuildError  # noqa: E402
 from setup_failures import SetupError  # noqa: E402
 
-PINS = (ROOT / "constraints.txt", HERE / "constraints.txt")
 BUILD = ROOT / "build"
 PROGRAM = BUILD / "program" / "hearth"
 DIST = ROOT / "dist"
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = setup_progress.Progress(setup_progress.NORMAL)
     try:
         if not given.packages_only:
-            python = given.python or make_ready(given.torch_index, progress)
+            python = given.python or make_ready(given.torch_index, given.any_torch_build, progress)
             need_torch_without_cuda(python)
             write_release_feed(given.release_feed)
             freeze(python, progress)
@@ -75,6 +74,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         epilog="Then try what was built: python3 installer/smoke_test.py build/program/hearth",
     )  # fmt: skip
     parser.add_argument("--torch-index", metavar="URL", help="take PyTorch from this package index, and remember it")
+    parser.add_argument("--any-torch-build", action="store_true", help="accept a build whose hash is not known")
     parser.add_argument(
         "--release-feed",
         metavar="URL",
@@ -88,14 +88,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def make_ready(torch_index: str | None, progress: setup_progress.Progress) -> Path:
+def make_ready(torch_index: str | None, any_torch: bool, progress: setup_progress.Progress) -> Path:
     """The Python of a .venv with everything in it, PyInstaller too. Raises: SetupError."""
     venv = setup_venv.Venv(ROOT)
-    bootstrap.make_ready(venv, "setup", torch_index, progress, ["setup"])
+    bootstrap.make_ready(venv, "setup", torch_index, any_torch, progress, ["setup"])
     with progress.stage("Installing PyInstaller"):
-        pins = [word for file in PINS for word in ("-c", str(file))]
-        command = [str(venv.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *pins,
-                   "pyinstaller"]  # fmt: skip
+        command = [str(venv.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "--no-deps",
+                   "--require-hashes", "-r", str(venv.locked / "build.txt")]  # fmt: skip
         run(command, "PyInstaller could not be installed.", "look at what pip says above, then run it again.")
     return venv.python
 

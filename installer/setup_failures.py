@@ -28,6 +28,10 @@ class SetupError(Exception):
         return "\n".join(lines)
 
 
+class NoSuchVersionError(SetupError):
+    """The package index has no such version of a package for this machine."""
+
+
 _NO_SPACE = re.compile(
     r"No space left on device|Errno 28\b|Disk quota exceeded|not enough space on the disk|WinError 112"
 )
@@ -49,7 +53,9 @@ _NO_VERSION = re.compile(
     r"|No matching distribution found for (\S+)"
 )
 _CONFLICT = re.compile(r"^ERROR: (Cannot install [^\n]*?)(?: because [^\n]*)?$", re.M)
-_BAD_HASH = re.compile(r"DO NOT MATCH THE HASHES|is not a valid wheel|BadZipFile|invalid wheel", re.I)
+_OTHER_FILE = re.compile(r"DO NOT MATCH THE HASHES[^\n]*\n\s+([A-Za-z0-9._-]+)==[^\n]*\n.*?Got\s+([0-9a-f]{64})", re.S)
+_NO_HASH = re.compile(r"Hashes are required in --require-hashes mode|In --require-hashes mode, all requirements")
+_DAMAGED = re.compile(r"is not a valid wheel|BadZipFile|invalid wheel", re.I)
 _ERROR_LINE = re.compile(r"^ERROR: (.+)$", re.M)
 
 AGAIN = f"Then run the same command again ({COMMAND} ...): what was fetched is kept."
@@ -82,6 +88,9 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
             return SetupError(
                 "no network: the package index cannot be reached.", f"connect to the internet. {AGAIN}", log
             )
+    other = _OTHER_FILE.search(output)
+    if other:
+        return _other_file_failure(other.group(1), other.group(2), log)
     refused = _REFUSED.search(output)
     if refused:
         return SetupError(
@@ -92,7 +101,7 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
     if missing is not None:
         wanted = (missing.group(1) or missing.group(3)).rstrip(",;")
         offers = f"it has {versions}" if index_answered else "no version at all; is the network there?"
-        return SetupError(
+        return NoSuchVersionError(
             f"the package index has no {wanted} for {_this_machine()}: {offers}.",
             "Hearth needs a 64-bit Python 3.11 to 3.13 on Linux with glibc 2.34 or newer (Debian 12, Ubuntu 22.04, "
             "Fedora 35), Windows 10 or macOS 13 on Apple silicon; `pip config list` says which index pip asks.",
@@ -113,7 +122,14 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
             "or move the project to a folder of yours. Then run the same command again.",
             log,
         )
-    if _BAD_HASH.search(output):
+    if _NO_HASH.search(output):
+        return SetupError(
+            "a package has no hash in installer/locked.",
+            "put the lists back (`git checkout installer/locked`), or write them anew after a change of a pin: "
+            "`.venv/bin/python installer/lock_packages.py`.",
+            log,
+        )
+    if _DAMAGED.search(output):
         return SetupError(
             "a package arrived damaged.", "run `pip cache purge`, then the same command again.", log
         )  # fmt: skip
@@ -125,6 +141,25 @@ def explain_pip(output: str, code: int, log: Path) -> SetupError:
     return SetupError(
         f"pip ended with code {code}" + (f": {said[-1].strip()}" if said else "."),
         f"read the end of the log. {AGAIN}",
+        log,
+    )
+
+
+def _other_file_failure(package: str, digest: str, log: Path) -> SetupError:
+    """A file whose hash is not the expected one; it was not installed."""
+    act = (
+        "run `pip cache purge`, then the same command again. If it is refused again, do not install it by hand: "
+        "`pip config list` says which index served it; choose another one."
+    )
+    if package.lower() == "torch":
+        act = (
+            "if the package index is one that you trust and serves builds of its own, run the same command with "
+            f"--any-torch-build; PyTorch is then not checked. Otherwise {act}"
+        )
+    return SetupError(
+        f"{package} was refused. The file's SHA-256 ({digest[:12]}...) is none of those that Hearth expects: the "
+        "download is damaged, or the package index serves another file.",
+        act,
         log,
     )
 

@@ -29,7 +29,12 @@ GB = 1_000_000_000
 # With a CUDA build: 5.5 GB of files and 2.7 GB of wheels (measured, Linux, CUDA 13).
 NEED_BYTES = int(2.3 * GB)
 NEED_CUDA_BYTES = int(8.2 * GB)
-_CUDA_PACKAGE = re.compile(r"^\s*Collecting (?:nvidia-c|cuda-toolkit|triton)")
+# NVIDIA's packages, or a build of torch for Linux that is not for the CPU.
+_CUDA_PACKAGE = re.compile(
+    r"^\s*(?:Collecting (?:nvidia-c|cuda-toolkit|triton)"
+    r"|(?:Downloading|Using cached) (?:\S*/)?torch-[\d.]+(?:(?:\+|%2B)cu\d+)?-\S*linux\S*\.whl (?!\S*metadata))"
+)
+_NEEDS_CUDA_PACKAGES = re.compile(r"^Requires-Dist: (?:nvidia-|cuda-|triton\b)", re.M)
 
 
 class Venv:
@@ -44,6 +49,7 @@ class Venv:
         self.unfinished = self.path / "hearth-setup.unfinished"
         self.log = self.path / "hearth-setup.log"
         self.downloads = self.path / "hearth-setup.tmp"
+        self.locked = root / "installer" / "locked"  # the packages with their hashes: lock_packages.py
 
     def version(self) -> tuple[int, int] | None:
         """The Python that made it, (3, 11) for example; None where there is none, or its Python is gone."""
@@ -80,8 +86,8 @@ class Venv:
     def fingerprint(self) -> str:
         """A hash of everything that decides what belongs into the .venv, apart from the extra and the torch index."""
         digest = hashlib.sha256(f"{STAMP_FORMAT} {self.version()} {self.root}".encode())
-        for name in ("pyproject.toml", "constraints.txt"):
-            digest.update(b"\0" + (self.root / name).read_bytes())
+        for file in (self.root / "pyproject.toml", self.root / "constraints.txt", *sorted(self.locked.glob("*.txt"))):
+            digest.update(b"\0" + file.read_bytes())
         return digest.hexdigest()
 
     def is_ready(self, dev: bool, torch_index: str | None, python: tuple[int, int] | None) -> bool:
@@ -155,9 +161,17 @@ def create(venv: Venv, base_python: str, progress: setup_progress.Progress) -> N
 
 
 def install(
-    venv: Venv, dev: bool, torch_index: str | None, progress: setup_progress.Progress, free_bytes: Callable[[], int]
+    venv: Venv,
+    dev: bool,
+    torch_index: str | None,
+    any_torch: bool,
+    progress: setup_progress.Progress,
+    free_bytes: Callable[[], int],
 ) -> None:
-    """Put torch, then the project and everything it needs, into the .venv, at the pinned versions.
+    """Install torch, then Hearth and everything it needs, into the .venv, at the pinned versions.
+
+    pip checks every file against the hashes in installer/locked. With `any_torch` it does not check torch and NVIDIA's
+    packages: their builds differ from one index to the next, and the user named an index to trust.
 
     Raises: SetupError with the reason taken from pip's output.
     """
@@ -165,27 +179,47 @@ def install(
     before = venv.read_stamp()
     if torch_index is None:
         torch_index = before.get("torch_index")
-    if not list(venv.site_packages().glob("torch-*.dist-info")) and free_bytes() < NEED_BYTES:
+        any_torch = any_torch or bool(before.get("any_torch"))
+    dev = dev or bool(before.get("dev"))
+    if not has_torch(venv, torch) and free_bytes() < NEED_BYTES:
         raise setup_failures.no_space_failure(_space_words(NEED_BYTES, free_bytes()))
-    pins = ["-c", str(venv.root / "constraints.txt")]
     # A wheel or nothing: building one of these from source takes compilers, and fails after half an hour without.
     common = ["install", "--no-input", "--no-user", "--progress-bar", "off", "--only-binary", ":all:"]
-    torch_place: list[str] = ["--extra-index-url", torch_index] if torch_index else []
+    torch_place: list[str] = ["--index-url", torch_index] if torch_index else []
+
+    def run(*arguments: str) -> None:
+        _run_pip(venv, [*common, *arguments], progress, free_bytes)
 
     def pip(words: str, *arguments: str) -> None:
         with progress.stage(words):
-            _run_pip(venv, [*common, *arguments], progress, free_bytes)
+            run(*arguments)
+
+    def locked(*names: str) -> list[str]:
+        lists = [word for name in names for word in ("-r", str(venv.locked / f"{name}.txt"))]
+        return ["--require-hashes", "--no-deps", *lists]  # the lists are complete
 
     venv.unfinished.touch()
     try:
-        if torch_index and before.get("torch_index") != torch_index:
-            # From that index alone, so that no other build is taken.
-            alone = ["--no-deps", "--force-reinstall", "--index-url", torch_index]
-            pip(f"Installing {torch} from {torch_index}", *alone, torch)
-        words = f"Installing what {torch} needs" if torch_index else f"Installing {torch}, the largest part"
-        pip(words, *pins, *torch_place, torch, "hatchling", "editables")
-        project = str(venv.root) + ("[dev]" if dev or before.get("dev") else "")
-        pip("Installing Hearth and its other packages", *pins, *torch_place, "--no-build-isolation", "-e", project)
+        another = torch_index is not None and before.get("torch_index") != torch_index
+        if another or not has_torch(venv, torch):
+            again = [*torch_place, *(["--force-reinstall"] if another else [])]
+            words = f"Installing {torch} from {torch_index}" if torch_index else f"Installing {torch}, the largest part"
+            with progress.stage(words):
+                if any_torch:
+                    run("--no-deps", *again, torch)
+                else:
+                    try:  # pip prefers a file whose hash the index tells: it would pass a local CPU build over
+                        run(*again, *locked("torch_cpu"))
+                    except _NothingUnpackedError as stopped:
+                        if not isinstance(stopped.failure, setup_failures.NoSuchVersionError):
+                            raise
+                        run(*again, *locked("torch"))
+        pip("Installing the other packages", *locked("app", *(["tests"] if dev else [])))
+        if needs_cuda_packages(venv):
+            words = "Installing NVIDIA's packages for PyTorch"
+            pins = ["-c", str(venv.root / "constraints.txt")]
+            pip(words, *([*torch_place, *pins, torch] if any_torch else locked("cuda")))
+        pip("Installing Hearth", "--no-deps", "--no-build-isolation", "-e", str(venv.root))
     except _NothingUnpackedError as stopped:
         venv.unfinished.unlink()
         if torch_index:
@@ -195,8 +229,9 @@ def install(
         {
             "fingerprint": venv.fingerprint(),
             "root": str(venv.root),
-            "dev": bool(dev or before.get("dev")),
+            "dev": dev,
             "torch_index": torch_index,
+            "any_torch": any_torch,
         }
     )
     venv.unfinished.unlink()
@@ -208,6 +243,21 @@ def torch_requirement(constraints: Path) -> str:
     if found is None:
         raise SetupError("constraints.txt does not pin torch.", "put it back: `git checkout constraints.txt`.")
     return found.group(0)
+
+
+def has_torch(venv: Venv, requirement: str) -> bool:
+    """Whether torch is installed at its pinned version, as whatever build."""
+    number = requirement.partition("==")[2]
+    found = [path.name for path in venv.site_packages().glob("torch-*.dist-info")]
+    return any(re.fullmatch(rf"torch-{re.escape(number)}(\+[\w.]+)?\.dist-info", name) for name in found)
+
+
+def needs_cuda_packages(venv: Venv) -> bool:
+    """Whether the installed torch is a build with CUDA for Linux, whose libraries are packages of their own."""
+    if not sys.platform.startswith("linux"):
+        return False
+    files = venv.site_packages().glob("torch-*.dist-info/METADATA")
+    return any(_NEEDS_CUDA_PACKAGES.search(file.read_text(encoding="utf-8", errors="replace")) for file in files)
 
 
 def free_bytes_at(path: Path) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.metadata
 import json
 import re
 import subprocess
@@ -13,8 +12,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKED = ["PySide6", "shiboken6", "torch", "cuda", "cupy", "numba.cuda", "pynvml"]
@@ -130,77 +127,6 @@ def _has_a_test(module: ast.Module) -> bool:
     """Whether pytest would collect something; a module that it cannot import fails every run by itself."""
     bodies = [module.body, *(node.body for node in module.body if isinstance(node, ast.ClassDef))]
     return any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for body in bodies for node in body)
-
-
-def pins(file: str = "constraints.txt") -> dict[str, Requirement]:
-    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-    wanted = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
-    names = [canonicalize_name(requirement.name) for requirement in wanted]
-    assert len(names) == len(set(names)), "one pin a package"
-    return dict(zip(names, wanted, strict=True))
-
-
-def declared() -> list[Requirement]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    groups = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
-    return [
-        Requirement(text)
-        for text in [*project["build-system"]["requires"], *(text for group in groups for text in group)]
-    ]
-
-
-def version(requirement: Requirement) -> str:
-    (specifier,) = requirement.specifier
-    assert specifier.operator == "==", requirement
-    return specifier.version
-
-
-def test_what_the_project_asks_for_is_pinned_to_a_version_that_fits() -> None:
-    pinned = pins()
-    for requirement in declared():
-        name = canonicalize_name(requirement.name)
-        assert name in pinned, f"{name} has no pin"
-        assert requirement.specifier.contains(version(pinned[name])), requirement
-
-
-def test_the_versions_that_traps_were_found_around() -> None:
-    pinned = {name: version(requirement) for name, requirement in pins().items()}
-    assert pinned["pyside6-essentials"] == pinned["shiboken6"] == "6.11.3", "6.12.0 aborts on Python 3.11"
-    assert pinned["torch"] == "2.13.0"
-
-
-def test_the_pins_are_what_is_needed_no_more_and_no_less() -> None:
-    """On this system; pins with a marker belong to another one, and a CUDA build of torch pins its own companions."""
-    needed: set[str] = set()
-    waiting = list(declared())
-    while waiting:
-        requirement = waiting.pop()
-        name = canonicalize_name(requirement.name)
-        if name in needed or (requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})):
-            continue
-        needed.add(name)
-        waiting += [Requirement(text) for text in importlib.metadata.requires(name) or []]
-    needed = {name for name in needed if not re.match(r"(nvidia-(?!ml-py|cuda-nvrtc-cu12)|cuda-|triton$)", name)}
-    pinned = pins()
-    assert needed - set(pinned) == set(), "needed and not pinned"
-    assert {name for name, pin in pinned.items() if pin.marker is None} - needed == set(), "pinned and not needed"
-
-
-def test_what_freezes_the_program_is_pinned_apart() -> None:
-    apart = pins("installer/constraints.txt")
-    assert "pyinstaller" in apart
-    assert all(version(pin) for pin in apart.values())
-    assert set(apart) & set(pins()) == set(), "one pin a package"
-
-
-def test_what_is_installed_is_what_is_pinned() -> None:
-    different = {}
-    for name, pin in pins().items():
-        if pin.marker is None or pin.marker.evaluate():
-            installed = importlib.metadata.version(name).split("+")[0]
-            if installed != version(pin):
-                different[name] = f"{installed} installed, {version(pin)} pinned"
-    assert different == {}, "run installer/bootstrap.py setup again"
 
 
 def test_actions_are_pinned_by_commit() -> None:

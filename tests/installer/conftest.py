@@ -20,6 +20,10 @@ if "--version" not in sys.argv:
     time.sleep(float(open(os.path.join(here, "sleeps")).read()))
     with open(os.path.join(here, "calls"), "a") as calls:
         calls.write("ended by itself\\n")
+    lacks = open(os.path.join(here, "lacks")).read()
+    if lacks and any(lacks in word for word in sys.argv):
+        print("ERROR: No matching distribution found for torch==2.13.0+cpu")
+        sys.exit(1)
     sys.exit(int(open(os.path.join(here, "code")).read()))
 """
 
@@ -33,6 +37,10 @@ class Project:
         self.root = root
         (root / "pyproject.toml").write_text("[project]\nname = 'hearth'\n")
         (root / "constraints.txt").write_text("sympy==1.0\ntorch==2.13.0\n")
+        locked = root / "installer" / "locked"
+        locked.mkdir(parents=True)
+        for name in ("app", "tests", "torch", "torch_cpu", "cuda"):
+            (locked / f"{name}.txt").write_text(f"# {name}\n")
         self.venv = setup_venv.Venv(root)
         self.bin = self.venv.python.parent
         self.make_venv()
@@ -45,8 +53,9 @@ class Project:
         self.venv.python.chmod(0o755)
         self.pip()
 
-    def pip(self, says: str = "", code: int = 0, sleeps: float = 0) -> None:
-        for name, value in {"says": says, "code": code, "sleeps": sleeps, "calls": ""}.items():
+    def pip(self, says: str = "", code: int = 0, sleeps: float = 0, lacks: str = "") -> None:
+        """lacks: pip finds nothing where an argument has this in it."""
+        for name, value in {"says": says, "code": code, "sleeps": sleeps, "calls": "", "lacks": lacks}.items():
             (self.bin / name).write_text(str(value))
 
     def calls(self) -> list[str]:

@@ -16,6 +16,14 @@ NONE = (
     "ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)\n"
     "ERROR: No matching distribution found for torch==2.13.0"
 )
+OTHER_FILE = """\
+ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, \
+please update the hashes. Otherwise, examine the package contents carefully; someone may have tampered with them.
+    {}==3.20 from file:///files/name-3.20-py3-none-any.whl (from -r installer/locked/app.txt (line 1)):
+        Expected sha256 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+        Expected     or bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
+             Got        cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc
+"""
 OTHERS = NONE.replace("none", "2.11.0, 2.12.0")
 
 
@@ -58,7 +66,14 @@ OTHERS = NONE.replace("none", "2.11.0, 2.12.0")
             "(Cannot install torch==2.13.0)",
             "constraints.txt",
         ),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.", "damaged", "pip cache purge"),
+        (OTHER_FILE.format("idna"), "idna was refused. The file's SHA-256 (cccccccccccc...)", "pip cache purge"),
+        (OTHER_FILE.format("torch"), "torch was refused", "--any-torch-build"),
+        (
+            "ERROR: Hashes are required in --require-hashes mode, but they are missing from some requirements.",
+            "a package has no hash",
+            "git checkout installer/locked",
+        ),
+        ("ERROR: idna-3.20-py3-none-any.whl is not a valid wheel filename.", "damaged", "pip cache purge"),
         (
             "ERROR: one\nERROR: Something new happened",
             "pip ended with code 2: Something new happened",

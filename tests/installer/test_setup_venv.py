@@ -16,6 +16,7 @@ import pytest
 import setup_progress
 import setup_venv
 from setup_failures import SetupError
+from test_setup_failures import OTHER_FILE
 
 INSTALLER = Path(setup_venv.__file__).parent
 THIS = sys.version_info[:2]
@@ -26,8 +27,25 @@ def quiet() -> setup_progress.Progress:
     return setup_progress.Progress(setup_progress.QUIET, io.StringIO())
 
 
-def install(project: Any, dev: bool = False, torch_index: str | None = None, free: int = PLENTY) -> None:
-    setup_venv.install(project.venv, dev, torch_index, quiet(), lambda: free)
+def install(
+    project: Any,
+    dev: bool = False,
+    torch_index: str | None = None,
+    any_torch: bool = False,
+    free: int = PLENTY,
+) -> None:
+    setup_venv.install(project.venv, dev, torch_index, any_torch, quiet(), lambda: free)
+
+
+def lists(project: Any, *names: str) -> str:
+    return "--require-hashes --no-deps " + " ".join(f"-r {project.root}/installer/locked/{name}.txt" for name in names)
+
+
+def installed_torch(project: Any, *needs: str) -> None:
+    folder = project.venv.site_packages() / "torch-2.13.0.dist-info"
+    folder.mkdir(exist_ok=True)
+    lines = ["Metadata-Version: 2.4", *(f"Requires-Dist: {one}" for one in ("sympy>=1.13.3", *needs))]
+    (folder / "METADATA").write_text("\n".join(lines) + "\n")
 
 
 def test_a_finished_set_up_leaves_nothing_to_do(project: Any) -> None:
@@ -47,10 +65,12 @@ def test_the_tests_need_more_than_the_app_and_the_app_no_less(project: Any) -> N
     assert project.venv.is_ready(False, None, THIS)
     project.pip()
     install(project)  # never takes the tests' tools away again
-    assert project.calls()[-1].endswith(f"-e {project.root}[dev]")
+    assert any(call.endswith(lists(project, "app", "tests")) for call in project.calls())
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "constraints.txt", "installer/locked/app.txt", "installer/locked/cuda.txt"]
+)
 def test_a_changed_pin_asks_for_another_set_up(project: Any, name: str) -> None:
     install(project)
     with (project.root / name).open("a") as file:
@@ -87,31 +107,84 @@ def test_a_broken_stamp_is_no_stamp(project: Any) -> None:
     assert not project.venv.is_ready(False, None, THIS)
 
 
-def test_pip_is_given_torch_by_its_pin_and_every_pin_and_no_index(project: Any) -> None:
+def test_every_package_is_checked_by_its_hash_and_no_index_is_named(project: Any) -> None:
     install(project, dev=True)
-    torch, rest = project.calls()
-    for call in (torch, rest):
+    torch, rest, hearth = project.calls()
+    for call in (torch, rest, hearth):
         assert call.startswith("-I -m pip install ")
-        assert f"-c {project.root}/constraints.txt" in call
         assert "index" not in call
-    assert " torch==2.13.0 " in torch
-    assert rest.endswith(f"--no-build-isolation -e {project.root}[dev]")
+    assert torch.endswith(lists(project, "torch_cpu"))
+    assert rest.endswith(lists(project, "app", "tests"))
+    assert hearth.endswith(f"--no-deps --no-build-isolation -e {project.root}")
 
 
-def test_a_torch_index_is_used_alone_for_torch_and_remembered(project: Any) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only for Linux are NVIDIA's libraries packages of their own")
+def test_a_cuda_build_brings_its_packages_by_their_hashes_too(project: Any) -> None:
+    installed_torch(project, 'nvidia-cudnn-cu13==9.20.0.48; platform_system == "Linux"')
+    install(project)
+    assert project.calls()[1].endswith(lists(project, "cuda"))
+    installed_torch(project)
+    project.pip()
+    install(project)
+    assert not any("cuda.txt" in call for call in project.calls()), "a build for the CPU needs none"
+
+
+def test_a_build_that_is_not_known_is_taken_from_a_named_index_only_on_request(project: Any) -> None:
+    installed_torch(project, "triton==3.7.1")
+    install(project, torch_index="file:///builds", any_torch=True)
+    torch, rest, *others = project.calls()
+    assert torch.endswith("--no-deps --index-url file:///builds --force-reinstall torch==2.13.0")
+    assert rest.endswith(lists(project, "app")), "everything else stays checked"
+    if sys.platform == "linux":
+        assert others[0].endswith(f"--index-url file:///builds -c {project.root}/constraints.txt torch==2.13.0")
+    project.pip()
+    (project.venv.site_packages() / "torch-2.13.0.dist-info").rename(
+        project.venv.site_packages() / "torch-2.12.0.dist-info"
+    )
+    install(project, dev=True)
+    assert project.calls()[0].endswith("--no-deps --index-url file:///builds torch==2.13.0"), "the choice is remembered"
+    project.pip()
+    install(project, torch_index="file:///others")
+    assert project.calls()[0].endswith(lists(project, "torch_cpu")), "but not for another index"
+
+
+def test_a_torch_index_is_used_for_torch_alone_and_remembered(project: Any) -> None:
     install(project)
     project.pip()
     install(project, torch_index="file:///builds")
-    alone, torch, rest = project.calls()
-    assert alone.endswith("--no-deps --force-reinstall --index-url file:///builds torch==2.13.0")
-    assert "--extra-index-url file:///builds" in torch
-    assert "--extra-index-url file:///builds" in rest
+    torch, rest, hearth = project.calls()
+    assert f"--index-url file:///builds --force-reinstall {lists(project, 'torch_cpu')}" in torch
+    assert "file:///builds" not in rest + hearth
     assert project.venv.is_ready(False, "file:///builds", THIS)
     assert project.venv.is_ready(False, None, THIS), "no index given means the one chosen before"
     assert not project.venv.is_ready(False, "file:///others", THIS)
     project.pip()
     install(project)
-    assert len(project.calls()) == 2, "the chosen torch is not installed once more"
+    assert not any("--force-reinstall" in call for call in project.calls()), "the chosen torch is not installed again"
+
+
+def test_the_build_of_the_public_index_serves_where_there_is_none_for_the_cpu(project: Any) -> None:
+    project.pip(lacks="torch_cpu")
+    install(project)
+    calls = project.calls()
+    assert calls[0].endswith(lists(project, "torch_cpu"))
+    assert calls[1].endswith(lists(project, "torch"))
+    assert project.venv.is_ready(False, None, THIS)
+
+
+def test_a_build_for_the_cpu_with_another_hash_is_refused_and_nothing_else_is_taken(project: Any) -> None:
+    project.pip(says=OTHER_FILE.format("torch"), code=1)
+    with pytest.raises(SetupError, match="torch was refused") as caught:
+        install(project)
+    assert "--any-torch-build" in caught.value.act
+    assert len(project.calls()) == 1
+
+
+@pytest.mark.parametrize("name", ["torch-2.13.0", "torch-2.13.0+cpu", "torch-2.13.0+cu126"])
+def test_a_torch_that_is_there_is_kept_whatever_build_it_is(project: Any, name: str) -> None:
+    (project.venv.site_packages() / f"{name}.dist-info").mkdir()
+    install(project)
+    assert not any("torch.txt" in call or "torch_cpu.txt" in call for call in project.calls())
 
 
 def test_a_torch_index_without_torch_is_named(project: Any) -> None:
@@ -136,6 +209,18 @@ def test_a_disk_too_small_for_the_cuda_build_ends_pip_as_soon_as_that_shows(proj
     assert len(project.calls()) == 1
     assert not project.ended_by_itself(), "pip was waited for instead of ended"
     assert not project.venv.unfinished.exists()
+
+
+@pytest.mark.parametrize("local", ["", "+cu126", "%2Bcu126"])
+def test_a_cuda_build_is_known_by_its_file(project: Any, local: str) -> None:
+    file = f"torch-2.13.0{local}-cp311-cp311-manylinux_2_28_x86_64.whl"
+    project.pip(
+        says=f"Collecting torch==2.13.0\n  Downloading {file}.metadata (37 kB)\n  Downloading {file} (526.6 MB)"
+    )
+    with pytest.raises(SetupError, match="torch with CUDA"):
+        install(project, free=4 * setup_venv.GB)
+    project.pip(says=f"  Downloading {file.replace('2.13.0' + local, '2.13.0%2Bcpu')} (191.8 MB)")
+    install(project, free=4 * setup_venv.GB)
 
 
 def test_watching_the_gpu_through_nvml_is_no_cuda_build(project: Any) -> None:
@@ -166,7 +251,7 @@ def test_a_set_up_killed_in_the_middle_is_noticed(project: Any) -> None:
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path; import setup_venv, setup_progress\n"
         "venv = setup_venv.Venv(Path(sys.argv[2]))\n"
-        "setup_venv.install(venv, False, None, setup_progress.Progress(0), lambda: 1 << 40)"
+        "setup_venv.install(venv, False, None, False, setup_progress.Progress(0), lambda: 1 << 40)"
     )
     child = subprocess.Popen([sys.executable, "-c", script, INSTALLER, project.root], start_new_session=True)
     try:
