@@ -43,6 +43,7 @@ class EngineDied:
     details: str = ""
 
 
+LET_GO_MS = 200  # between two looks at whether a killed child is gone
 HostEvent = protocol.Event | EngineStarted | EngineDied
 Emit = Callable[[HostEvent], None]
 
@@ -131,7 +132,9 @@ def _reason_of_death(name: str, exit_code: int, crashed: bool) -> str:
 class ProcessHost(QObject):
     """A child process that speaks engine/service/protocol.py over stdin and stdout.
 
-    Belongs to one thread, which needs an event loop. After a death it starts again by itself and
+    Make it on the main thread and move it to a worker thread, which needs an event loop. All signals are connected in
+    `__init__`: PySide holds Python's lock while it waits for Qt's lock of connections, so that a `connect` in one
+    thread and a `disconnect` in another can wait for each other for ever. After a death it starts again by itself and
     sends the last Load again; requests that were under way are lost, and EngineDied says so.
     """
 
@@ -151,7 +154,8 @@ class ProcessHost(QObject):
         self._patience = patience or Patience()
         self._log = BoundedLog(log_folder / f"{name}.log")
         self._folder = log_folder
-        self._process: QProcess | None = None
+        self._process = QProcess(self)  # serves one child after the other
+        self._is_up = False  # a child was started, and its end was not noticed yet
         self._buffer = bytearray()
         self._greeted = False
         self._closing = False
@@ -165,12 +169,16 @@ class ProcessHost(QObject):
         self._watch.timeout.connect(self._look)
         self._again = QTimer(self, singleShot=True)
         self._again.timeout.connect(self._spawn)
+        self._process.readyReadStandardOutput.connect(self._read)
+        self._process.readyReadStandardError.connect(self._read_log)
+        self._process.finished.connect(self._finished)
+        self._process.errorOccurred.connect(self._failed)
 
     # -------------------------------------------------------------- what the worker asks
 
     def start(self) -> None:
         """Start the child, also after `close`; comes back at once. EngineStarted or EngineDied follows."""
-        if self._process is None and not self._again.isActive():
+        if not self._is_up and not self._again.isActive():
             self._given_up = self._closing = False
             self._deaths.clear()
             self._spawn()
@@ -198,17 +206,15 @@ class ProcessHost(QObject):
         self._closing = True
         self._watch.stop()
         self._again.stop()
-        process = self._process
-        if process is None:
+        if not self._is_up:
             return
         if self._greeted:
             self._write(protocol.encode(protocol.Shutdown("shutdown")))
-        process.closeWriteChannel()  # the child ends with its stdin, whatever it is doing
-        if not process.waitForFinished(int(self._patience.close_s * 1000)):
-            process.kill()
-            process.waitForFinished(1000)
-        process.deleteLater()
-        self._process = None
+        self._process.closeWriteChannel()  # the child ends with its stdin, whatever it is doing
+        if not self._process.waitForFinished(int(self._patience.close_s * 1000)):
+            self._process.kill()
+            self._process.waitForFinished(1000)
+        self._is_up = False
         self._greeted = False
         self._waiting.clear()
 
@@ -216,11 +222,14 @@ class ProcessHost(QObject):
 
     @Slot()
     def _spawn(self) -> None:
+        process = self._process
+        if process.state() != QProcess.ProcessState.NotRunning:  # killed, and the system has not let it go yet
+            self._again.start(LET_GO_MS)
+            return
         self._buffer.clear()
         self._greeted = False
         self._verdict = ""
         self._heard = self._ticked = time.monotonic()
-        process = QProcess(self)
         process.setProgram(self._command[0])
         process.setArguments(self._command[1:])
         process.setProcessEnvironment(_environment())
@@ -230,27 +239,22 @@ class ProcessHost(QObject):
             options = QProcess.UnixProcessParameters()
             options.flags = QProcess.UnixProcessFlag.CreateNewSession
             process.setUnixProcessParameters(options)
-        process.readyReadStandardOutput.connect(self._read)
-        process.readyReadStandardError.connect(self._read_log)
-        process.finished.connect(self._finished)
-        process.errorOccurred.connect(self._failed)
-        self._process = process
+        self._is_up = True
         self._watch.start()
         process.start()
         self._write(protocol.encode(protocol.Hello(app_version=engine.__version__, pid=os.getpid())))
 
     def _write(self, line: bytes) -> None:
-        if self._process is not None and self._process.state() != QProcess.ProcessState.NotRunning:
+        if self._process.state() != QProcess.ProcessState.NotRunning:
             self._process.write(line)
 
     @Slot()
     def _read_log(self) -> None:
-        if self._process is not None:
-            self._log.write(bytes(self._process.readAllStandardError().data()))
+        self._log.write(bytes(self._process.readAllStandardError().data()))
 
     @Slot()
     def _read(self) -> None:
-        if self._process is None or self._verdict:
+        if not self._is_up or self._verdict:
             return
         self._heard = time.monotonic()
         self._buffer += self._process.readAllStandardOutput().data()
@@ -310,19 +314,18 @@ class ProcessHost(QObject):
 
     def _end(self, verdict: str) -> None:
         self._verdict = self._verdict or verdict
-        if self._process is not None:
-            self._process.kill()
+        self._process.kill()
 
     @Slot(QProcess.ProcessError)
     def _failed(self, error: QProcess.ProcessError) -> None:
-        if error == QProcess.ProcessError.FailedToStart and self._process is not None:  # `finished` will not come
+        if error == QProcess.ProcessError.FailedToStart and self._is_up:  # `finished` will not come
             self._died(f"The {self._name}'s process could not be started: {self._process.errorString()}.")
 
     @Slot(int, QProcess.ExitStatus)
     def _finished(self, exit_code: int, status: QProcess.ExitStatus) -> None:
         self._read()
         self._read_log()
-        if not self._closing:
+        if self._is_up and not self._closing:
             log.info("a process of the engine ended by itself with %d", exit_code)
             self._died(
                 self._verdict or _reason_of_death(self._name, exit_code, status == QProcess.ExitStatus.CrashExit)
@@ -330,10 +333,7 @@ class ProcessHost(QObject):
 
     def _died(self, reason: str) -> None:
         self._watch.stop()
-        if self._process is not None:
-            self._process.deleteLater()
-            self._process = None
-        self._greeted = False
+        self._is_up = self._greeted = False
         now = time.monotonic()
         self._deaths.append(now)
         while self._deaths and now - self._deaths[0] > self._patience.window_s:

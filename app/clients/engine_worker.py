@@ -106,6 +106,7 @@ class EngineWorker(QObject):
         self._under_way: set[str] = set()
         self._ending = False
         self._lock = threading.Lock()
+        self._home = self.thread()  # where signals are connected, and hosts are destroyed
         self._thread = QThread()
         self._name = name
         self._thread.setObjectName(f"{name}-worker")
@@ -230,6 +231,7 @@ class EngineWorker(QObject):
     def _end(self, host: Host) -> None:
         host.close()
         if isinstance(host, QObject):
+            host.moveToThread(self._home)
             host.deleteLater()
 
     @Slot(object)

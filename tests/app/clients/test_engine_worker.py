@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,10 +12,11 @@ from typing import Any
 
 import pytest
 from fake_host import FakeEngine
-from PySide6.QtCore import QObject, QThread, Slot
+from PySide6.QtCore import QMetaMethod, QObject, QProcess, Qt, QThread, QTimer, Slot
 from pytestqt.qtbot import QtBot
 
-from app.clients.engine_process import EngineDied, EngineStarted, Patience, ProcessHost
+from app.clients import engine_process
+from app.clients.engine_process import Emit, EngineDied, EngineStarted, Patience, ProcessHost
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from engine.service import protocol
 
@@ -163,3 +166,51 @@ def test_a_fault_of_our_own_becomes_a_failed_event(qtbot: QtBot) -> None:
     assert isinstance(heard[-1], protocol.Failed)
     assert heard[-1].crash
     assert "ZeroDivisionError" in heard[-1].details
+
+
+def test_signals_are_connected_and_objects_destroyed_in_the_threads_they_were_made_in(
+    qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connect in the worker can wait for ever for a disconnect in the main thread, and that one for it."""
+    notified: list[tuple[str, str, QThread]] = []
+
+    class WatchedProcess(QProcess):
+        def connectNotify(self, signal: QMetaMethod) -> None:
+            notified.append(("connect", signal.name().toStdString(), QThread.currentThread()))
+
+        def disconnectNotify(self, signal: QMetaMethod) -> None:
+            notified.append(("disconnect", signal.name().toStdString(), QThread.currentThread()))
+
+    class WatchedTimer(QTimer):
+        def connectNotify(self, signal: QMetaMethod) -> None:
+            notified.append(("connect", signal.name().toStdString(), QThread.currentThread()))
+
+    monkeypatch.setattr(engine_process, "QProcess", WatchedProcess)
+    monkeypatch.setattr(engine_process, "QTimer", WatchedTimer)
+    main = QThread.currentThread()
+    hosts: list[ProcessHost] = []
+    ended: list[QThread] = []
+
+    def make(emit: Emit) -> ProcessHost:
+        hosts.append(ProcessHost(emit, tmp_path, FAKE, Patience(backoff_s=(0.01,))))
+        hosts[-1].destroyed.connect(lambda: ended.append(QThread.currentThread()), Qt.ConnectionType.DirectConnection)
+        return hosts[-1]
+
+    worker = EngineWorker("process", {"process": make})
+    listener = Listener()
+    worker.happened.connect(listener.hear)
+    worker.start()
+    wait(qtbot, lambda: len(listener.of(EngineStarted)) == 1)
+    os.kill(listener.of(EngineStarted)[0].pid, signal.SIGKILL)
+    wait(qtbot, lambda: len(listener.of(EngineStarted)) == 2)  # it came back by itself
+    worker.rest()
+    worker.start()
+    wait(qtbot, lambda: len(listener.of(EngineStarted)) == 3)
+    worker.restart()
+    wait(qtbot, lambda: len(listener.of(EngineStarted)) == 4)
+    wait(qtbot, lambda: ended)
+    assert worker.shutdown(60.0)
+    assert len(hosts) == 2
+    assert {name for _, name, _ in notified} >= {"finished", "timeout"}
+    assert [one for one in notified if one[2] != main] == []
+    assert ended == [main]
