@@ -120,7 +120,7 @@ def main() -> int:
     result = {
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
-        "hardware": f"{describe(probe())}; {platform.cpu() or platform.machine()}",
+        "hardware": f"{describe(probe())}; {platform.processor() or platform.machine()}",
         "backend": model.backend.name,
         "model": model.name,
         "tokens": arguments.tokens,

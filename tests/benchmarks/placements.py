@@ -88,7 +88,7 @@ class Row:
     codec: str
     machine: str
     gigabytes: float
-    fits: Literal["gpu", "both", "CPU", "no"]
+    fits: Literal["gpu", "both", "cpu", "no"]
     hot_share: float | None = None
     gpu_load: float | None = None
     tok_s: float | None = None
@@ -170,7 +170,7 @@ def solved(case: Case, precision: str, machine_name: str) -> Row:
     cpu = problem_for("sparse", Machine.of(profile, default_threads(profile), None))
     return Row(
         case.name, precision, machine_name, model.total / 1e9,
-        "gpu" if all_hot and choice.head_on_gpu else "both" if choice.uses_gpu(problem) else "CPU",
+        "gpu" if all_hot and choice.head_on_gpu else "both" if choice.uses_gpu(problem) else "cpu",
         hot / (model.n_layers * model.neurons), choice.gpu_load(problem), 1 / solution.seconds, solution.gap,
         1 / solve(dense, budgets.vram_bytes, budgets.ram_bytes).seconds,
         1 / cpu.cpu_alone.seconds(cpu), solve_s, greedy_s,
@@ -229,7 +229,7 @@ def table(rows: list[Row]) -> str:
         if row.fits == "no":
             lines.append(f"{where}no | – | – | – | – | – |")
             continue
-        fits = {"gpu": "on the GPU", "both": "GPU and RAM", "CPU": "RAM alone"}[row.fits]
+        fits = {"gpu": "on the GPU", "both": "GPU and RAM", "cpu": "RAM alone"}[row.fits]
         lines.append(
             f"{where}{fits} | {row.hot_share:.0%} | {row.gpu_load:.0%} | {row.tok_s:.1f} | {row.dense_tok_s:.1f} | "
             f"{row.cpu_tok_s:.1f} |"

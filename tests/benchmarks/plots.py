@@ -74,7 +74,7 @@ def neuron_load() -> str:
     return parted_bars(
         "Who computes the active neurons",
         "share of the neurons computed in decode; sparse mode, the runs of the chart of decode rates",
-        ("GPU", "processor"),
+        ("GPU", "CPU"),
         groups,
     )
 
@@ -114,7 +114,7 @@ def batch_scaling() -> str:
 
 
 def batches_on_gpu() -> str:
-    rows = newest("batch-scaling-GPU")["rows"]
+    rows = newest("batch-scaling-gpu")["rows"]
     groups = [
         Group(f"{row['batch']} at once", (row["decode_tok_s"], row["decode_tok_s"] / row["share_of_floor"]))
         for row in rows
@@ -141,7 +141,7 @@ def share_of_floor() -> str:
 
 def anchors() -> list[dict[str, Any]]:
     """The recorded runs on the GPU, smaller models and larger budgets first."""
-    rows = [row for name in ("13b", "32b", "32b-whole-GPU", "70b") for row in newest(f"gpu-anchors-{name}")["rows"]]
+    rows = [row for name in ("13b", "32b", "32b-whole-gpu", "70b") for row in newest(f"gpu-anchors-{name}")["rows"]]
     return sorted(rows, key=lambda row: (list(MODELS).index(row["model"]), row["budget"] != "all", -vram(row)))
 
 

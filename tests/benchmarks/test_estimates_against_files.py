@@ -87,7 +87,7 @@ RESULTS = Path(__file__).parent / "results"
 MEASURED = {
     "13b": (ModelShape("llama", "relu-glu", 40, 5120, 13824, 40, 40, 128, 32000, 2048), "f16"),
     "32b": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
-    "32b-whole-GPU": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
+    "32b-whole-gpu": (ModelShape("llama", "relu-glu", 64, 5120, 27648, 40, 8, 128, 32000, 2048), "f16"),
     "70b": (ModelShape("llama", "relu-glu", 80, 8192, 28672, 64, 8, 128, 32000, 2048), "q4_0"),
 }
 

@@ -34,7 +34,7 @@ def test_a_bar_that_was_not_measured_is_left_out() -> None:
 
 
 def test_parts_fill_the_width_and_small_ones_have_no_words() -> None:
-    chart = parted_bars("Load", "", ("gpu", "processor"), [Group("a", (0.97, 0.03)), Group("b", (1.0, 0.0))])
+    chart = parted_bars("Load", "", ("gpu", "cpu"), [Group("a", (0.97, 0.03)), Group("b", (1.0, 0.0))])
     wide = [float(found) for found in re.findall(r'width="([\d.]+)" height="26"', chart)]
     assert wide[0] + wide[1] == pytest.approx(wide[2], abs=0.2)
     assert re.findall(r">(\d+ %)<", chart) == ["97 %", "100 %"]

@@ -42,11 +42,11 @@ def said() -> list[tuple[str, str]]:
     starter, opening = record("starter-chat-2026-11-21")["result"], record("opening-2026-11-21")
     small, wins = anchor("13b", "11"), record("adaptation-2026-11-21")["adapting_wins_back_share"]
     kills = record("killed-streams-2026-11-22")
-    on_card = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-card")["rows"]}
-    batches_again = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-card-again")["rows"]}
+    on_gpu = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-gpu")["rows"]}
+    batches_again = {row["batch"]: row["decode_tok_s"] for row in newest("batch-scaling-gpu-again")["rows"]}
     whole = newest("gpu-lengths-32b-f16")["runs"]["24"]
     answers = {one["shape"]: one["tok_s"] for one in whole["answers"]}
-    runs = ("13b", "32b", "32b-whole-card", "70b")
+    runs = ("13b", "32b", "32b-whole-gpu", "70b")
     again = newest("gpu-anchors-again-13b")
     ram = {name: newest(f"gpu-anchors-{name}")["dram_bytes_per_s"] / 1e9 for name in ("13b", "again-13b")}
     dense = newest("gpu-dense-32b")
@@ -54,7 +54,7 @@ def said() -> list[tuple[str, str]]:
     own, theirs = ([row[f"{by}_rows_flop_per_s"] / 1e12 for row in products] for by in ("own", "cublas"))
     layers = newest("gpu-layers-13b")
     questions = newest("gpu-lengths-70b-q4_0")["runs"]["24"]
-    shares = {one["shape"]: 100 * one["share_of_whole_card"] for one in whole["answers"]}
+    shares = {one["shape"]: 100 * one["share_of_whole_gpu"] for one in whole["answers"]}
     read = [newest(f"gpu-anchors-{name}")["dram_bytes_per_s"] for name in runs]
     sharing = record("gpu-sharing-2026-11-22")["parts"]
     idle, before = (step["seconds"] for step in sharing["neighbour"]["steps"][:2])
@@ -70,8 +70,8 @@ def said() -> list[tuple[str, str]]:
         (page, f"one sequence in a batch has {of_size[1]:.0f}"),
         (page, f"{starter['decode_tok_s']:.0f} tokens/s of decode, {starter['prefill_tok_s']:,.0f} of prompt, "
                f"{100 * starter['share_of_floor']:.0f} % of its floor"),
-        (page, f"eight sequences decoded {on_card[8]:.1f} tokens/s of all together and 32 decoded {on_card[32]:.1f}, "
-               f"where one alone had {on_card[1]:.1f}. Two had {on_card[2]:.1f} and four {on_card[4]:.1f}:"),
+        (page, f"eight sequences decoded {on_gpu[8]:.1f} tokens/s of all together and 32 decoded {on_gpu[32]:.1f}, "
+               f"where one alone had {on_gpu[1]:.1f}. Two had {on_gpu[2]:.1f} and four {on_gpu[4]:.1f}:"),
         (page, f"it was {batches_again[2]:.1f} with two, {batches_again[4]:.1f} with four and "
                f"{batches_again[1]:.1f} alone"),
         (page, f"Falcon-40B in F16 within 24 GiB decoded {anchor('falcon-40b', '24')['decode_tok_s']:.1f} tokens/s, "
@@ -94,7 +94,7 @@ def said() -> list[tuple[str, str]]:
         (page, f"wins back {100 * wins:.0f} % of what is lost"),
         (page, f"{100 * record('prediction-2026-11-21')['worst']:.0f} % at most"),
         ("desktop.md", f"{start['painted_s']:.2f} s and {start['composer_focused_s']:.2f} s. The process used "
-                       f"{start['processor_s']:.2f} s of CPU time"),
+                       f"{start['cpu_s']:.2f} s of CPU time"),
         (page, f"with {opening['tensors']} tensors is opened in {opening['first_s']:.2f} s and loaded to run straight "
                f"from the file in {opening['load']['first_s']:.1f} s, with "
                f"{opening['load']['resident_growth_bytes'] / 1e6:.0f} MB more RAM"),

@@ -79,7 +79,7 @@ def main() -> int:
     found: dict[str, Any] = {"parts": {}}
     if given.out is not None and given.out.exists():
         found = json.loads(given.out.read_text("utf-8"))
-    found["hardware"] = {"processor": platform.cpu() or platform.machine(), "threads": os.cpu_count()}
+    found["hardware"] = {"processor": platform.processor() or platform.machine(), "threads": os.cpu_count()}
     for part in given.part or PARTS:
         found["parts"][part] = run(part, given.scale)
         print(part, json.dumps(found["parts"][part]), flush=True)
