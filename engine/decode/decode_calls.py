@@ -36,6 +36,9 @@ class FfnPlan(Protocol):
 
     tallies: TallyBlock
 
+    def select(self, layer: int, x: Vector) -> list[Call]:
+        """Which experts the layer needs, from x [D]; nothing where it has none."""
+
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read. counts:
         [workers, COUNT_WORDS], the layer's, zero before every token."""
@@ -156,7 +159,9 @@ class DecodeCalls:
         self._calls += self._norm_stream(self._values[step.to], getattr(w, step.weight), bias)
 
     def select(self, layer: int, step: Select) -> None:
-        """Nothing: the FFN's calls begin with those of its predictor."""
+        """The router's choice; the FFN's own calls begin with those of its predictor."""
+        if self._config.n_experts:
+            self._calls += self.ffn_plan.select(layer, self._read(step.reads))
 
     def attend(self, layer: int, step: Attend) -> None:
         config, spec, w = self._config, step.spec, self._weights.layers[layer]

@@ -14,6 +14,8 @@ import numpy as np
 
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls, FfnPlan
+from engine.decode.expert_calls import ExpertCalls
+from engine.decode.expert_calls import why_not as cannot_choose
 from engine.decode.ffn_calls import FfnCalls
 from engine.decode.ffn_calls import why_not as cannot_plan
 from engine.decode.hybrid_calls import HybridCalls
@@ -49,14 +51,12 @@ def why_not(
     sides: Sides | None = None,
 ) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
-    if config.n_experts:
-        return ["The experts of a token are known only when its router has been computed."]
     first, *_ = weights.layers
     layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
-    reasons += cannot_plan(mode, predictor)
+    reasons += cannot_choose(config, weights, mode) if config.n_experts else cannot_plan(mode, predictor)
     return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights)))
 
 
@@ -80,7 +80,9 @@ class DecodeProgram:
         self._pool = pool
         products = Products(pool.n_threads)
         ffn: FfnPlan
-        if sides is None:
+        if config.n_experts:
+            ffn = ExpertCalls(config, weights, products)
+        elif sides is None:
             ffn = FfnCalls(mode, config, weights, products, predictor)
         else:
             ffn = HybridCalls(config, weights, products, predictor, *sides)

@@ -72,6 +72,10 @@ class FfnCalls:
         if mode == "sparse" and predictor is not None:
             self._predicting = PredictorCalls(config, predictor, products, self._buffers)
 
+    def select(self, layer: int, x: Vector) -> list[Call]:
+        """Nothing: predictors run in `of_layer`."""
+        return []
+
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
         w = self._layers[layer]

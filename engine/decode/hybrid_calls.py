@@ -71,6 +71,10 @@ class HybridCalls:
         if predictor is not None:
             self._predicting = PredictorCalls(config, predictor, products, self._buffers)
 
+    def select(self, layer: int, x: Vector) -> list[Call]:
+        """Nothing: predictors run in `of_layer`."""
+        return []
+
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
         w, block, table = self._layers[layer], self._hot.blocks[layer], self._tables[layer]

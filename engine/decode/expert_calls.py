@@ -1,0 +1,154 @@
+"""Lays out a token's experts as calls of kernels: the router's choice, the chosen experts, and the shared one.
+
+It runs nothing. Specification: engine/model/router.py with engine/executor/dense.py. Neurons inside experts are not
+skipped here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from engine.config import Mode, ModelConfig
+from engine.model.weights import FfnWeights, ModelWeights
+from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.cpu.ffn import experts
+from native_kernels.cpu.ffn.elementwise import activation_calls
+from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertVectors
+from native_kernels.cpu.products.linear import Products, Vector
+from native_kernels.cpu.products.linear import why_not as cannot_multiply
+from native_kernels.cpu.runtime.call import Call, aligned_empty
+from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
+
+_Part = Literal["gate", "up", "down", "down_t"]
+
+
+def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]:
+    """The reasons, one sentence each, why the experts of this model have no program; empty where they have one."""
+    if mode != "dense":
+        return ["Neurons inside experts are skipped layer by layer, without a program."]
+    reasons = []
+    for layer in weights.layers:
+        blocks = layer.experts[: config.n_experts]
+        for part in _parts(blocks[0]):
+            reasons += experts.why_not([_matrix(block, part) for block in blocks], transposed=part == "down_t")
+        others = [one for block in layer.experts[config.n_experts :] for one in vars(block).values()]
+        matrices = [one for one in (layer.router, *others) if isinstance(one, PackedMatrix)]
+        reasons += [why for one in matrices for why in cannot_multiply(one)]
+    return list(dict.fromkeys(reasons))
+
+
+class ExpertCalls:
+    """The buffers of one model's experts, and the calls over them; a FfnPlan of decode_calls.
+
+    chosen: of each layer. tallies: where every neuron that fires is counted by itself, i64 [L, F of all experts].
+    """
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
+        self.tallies = TallyBlock()
+        self._config = config
+        self._layers = weights.layers
+        self._products = products
+        n_used, width = config.n_experts_used, config.d_ff
+        self.chosen = [Chosen.make(config.n_experts, n_used) for _ in weights.layers]
+        self._scores: F32 = aligned_empty(config.n_experts)
+        self._shared_score: F32 = aligned_empty(1)
+        self._gate: F32 = aligned_empty((n_used, width))
+        self._up: F32 = aligned_empty((n_used, width))
+        self._hidden = ExpertVectors(n_used, width)
+        self._said: F32 = aligned_empty((n_used, config.d_model))
+        self._shared: F32 | None = None
+        if config.shared_d_ff:
+            self._shared = aligned_empty(config.d_model)
+            self._shared_gate: F32 = aligned_empty(config.shared_d_ff)
+            self._shared_up: F32 = aligned_empty(config.shared_d_ff)
+            self._shared_hidden = Vector(aligned_empty(config.shared_d_ff))
+
+    def select(self, layer: int, x: Vector) -> list[Call]:
+        """The router's choice, from x [D]."""
+        w, config = self._layers[layer], self._config
+        assert w.router is not None, "a layer with experts has a router"
+        calls = self._products.calls(w.router, x, self._scores, "ffn", barrier=w.shared_gate is None)
+        score = None
+        if w.shared_gate is not None:
+            score = self._shared_score
+            row = PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
+            calls += self._products.calls(row, x, score, "ffn")
+        return calls + experts.choose_calls(
+            self._scores, self.chosen[layer], config.router, config.normed_routing, score
+        )  # fmt: skip
+
+    def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
+        """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
+        blocks, chosen, config = self._layers[layer].experts, self.chosen[layer], self._config
+        own, others = blocks[: config.n_experts], blocks[config.n_experts :]
+        calls: list[Call] = []
+        first = "gate" if own[0].gate is not None else "up"
+        for part, to in ((first, self._gate), *([("up", self._up)] if first == "gate" else [])):
+            matrices = _all_of(own, part)  # type: ignore[arg-type]
+            values, more = x.as_read_by(matrices.first.codec, "ffn")
+            is_last = part == "up"
+            calls += more + experts.product_calls(matrices, chosen, values, to, barrier=is_last)
+        hidden = self._hidden
+        up = self._up if first == "gate" else None
+        calls += self._activated(self._gate, up, hidden.values, counts)
+        calls += experts.tally_calls(hidden, chosen, self._tally(layer, 0))
+        if own[0].down_t is not None:
+            calls += experts.sum_calls(_all_of(own, "down_t"), chosen, hidden, self._said, self._products.n_workers)
+        else:
+            down = _all_of(own, "down")
+            rows, more = hidden.as_read_by(down.first.codec)
+            calls += more + experts.product_calls(down, chosen, rows, self._said)
+        if others:
+            calls += self._of_shared(layer, others[0], x, counts)
+        return calls + experts.combine_calls(self._said, chosen, self._shared if others else None, out)
+
+    def totals(self, counts: I64) -> I64:
+        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
+        config = self._config
+        found = np.zeros((len(self._layers), 4), np.int64)
+        found[:, 0] = config.n_experts_used * config.d_ff + config.shared_d_ff
+        found[:, 1:3] = counts[:, :, :2].sum(axis=1)
+        return found
+
+    def _tally(self, layer: int, expert: int) -> Tally:
+        return Tally(self.tallies, layer * self._config.n_neurons + expert * self._config.d_ff)
+
+    def _of_shared(self, layer: int, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
+        """What the shared expert says, without its weight."""
+        assert self._shared is not None, "its buffers are there"
+        first = w.up if w.gate is None else w.gate
+        calls = self._products.calls(first, x, self._shared_gate, "ffn", barrier=w.gate is None)
+        up = None
+        if w.gate is not None:
+            up = self._shared_up
+            calls += self._products.calls(w.up, x, up, "ffn")
+        hidden = self._shared_hidden
+        calls += self._activated(self._shared_gate, up, hidden.values, counts)
+        hidden.renew()
+        calls += tally_calls(hidden.values, self._tally(layer, self._config.n_experts))
+        if w.down_t is not None:
+            return calls + self._products.transposed_calls(w.down_t, hidden.values, self._shared, "ffn")
+        assert w.down is not None, "a block has down_t or down"
+        return calls + self._products.calls(w.down, hidden, self._shared, "ffn")
+
+    def _activated(self, x: F32, up: F32 | None, out: F32, counts: I64) -> list[Call]:
+        return activation_calls(
+            self._config.kernel_activation, x, out, up=up, relu_on_up=self._config.activation == "drelu-glu",
+            threshold=self._config.activation_threshold, counts=counts,
+        )  # fmt: skip
+
+
+def _parts(block: FfnWeights) -> list[_Part]:
+    return [part for part in ("gate", "up", "down", "down_t") if getattr(block, part) is not None]
+
+
+def _matrix(block: FfnWeights, part: _Part) -> PackedMatrix:
+    found = getattr(block, part)
+    assert isinstance(found, PackedMatrix), "all experts of a layer have the same matrices"
+    return found
+
+
+def _all_of(blocks: tuple[FfnWeights, ...], part: _Part) -> ExpertMatrices:
+    return ExpertMatrices.of([_matrix(block, part) for block in blocks])

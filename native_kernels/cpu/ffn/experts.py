@@ -1,0 +1,309 @@
+"""The experts of one token as calls: choose them by the router's scores, multiply their rows, add up what they say.
+
+Which experts a token needs is known only when the router has run. So the calls hold a table of where every expert's
+matrix begins, and read the chosen ids when they run. The rows of all chosen experts are shared out over the workers
+together: a single expert of 768 rows has too few of them for many threads.
+
+Specification: engine/model/router.py and engine/executor/experts.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+
+from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.cpu.ffn.down_parts import MERGE_GRAIN, first_unit, pieces_of
+from native_kernels.cpu.products.activations import QUANTISE_ROWS, quantised_empty
+from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, vector_format
+from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
+from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
+from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
+from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.jit import Kernel, kernel
+from native_kernels.cpu.runtime.simd import (
+    LANES,
+    fma,
+    get_byte,
+    get_float,
+    get_int,
+    get_int32,
+    put_byte,
+    put_float,
+    put_int,
+    put_int32,
+    spread,
+    sub,
+    zero,
+)
+from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_words
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertMatrices:
+    """One matrix of every expert of a layer, all of one shape and codec. first: any of them, as their description."""
+
+    first: PackedMatrix
+    addresses: I64  # [E], where each one's rows begin
+    keeps: tuple[PackedMatrix, ...]
+
+    @classmethod
+    def of(cls, matrices: Sequence[PackedMatrix]) -> ExpertMatrices:
+        """Raises: ValueError where they differ in shape, codec or row stride."""
+        kinds = {(one.n_rows, one.n_cols, one.codec, stride_of(one)) for one in matrices}
+        if len(kinds) != 1:
+            raise ValueError(f"the experts' matrices differ: {sorted(kinds)}")
+        addresses: I64 = aligned_empty(len(matrices), np.int64)
+        addresses[:] = [one.data.ctypes.data for one in matrices]
+        return cls(matrices[0], addresses, tuple(matrices))
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """What the router decided for this token.
+
+    ids: [K]. weights: [K], and behind them the shared expert's. counts: i64 [E], how often each expert was chosen.
+    """
+
+    ids: I32
+    weights: F32
+    counts: I64
+
+    @classmethod
+    def make(cls, n_experts: int, n_used: int) -> Chosen:
+        """Buffers for so many experts of which so many are used."""
+        return cls(aligned_empty(n_used, np.int32), aligned_empty(n_used + 1), aligned_empty(n_experts, np.int64))
+
+
+@kernel
+def _choose(args: int, lo: int, hi: int, worker: int) -> None:
+    """One item: the experts of the highest scores, of equal ones the first; what is no number comes last.
+
+    args: scores [E], E, K, shares [E], marks u8 [E], ids, weights, whether the weights are a logistic function of the
+    scores (else softmax over all), whether they add up to 1, the shared expert's score (0: none), counts.
+    """
+    scores, n_experts, n_used = get_int(args), get_int(args + 8), get_int(args + 16)
+    shares, marks, ids, weights = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
+    by_logistic, adds_up, shared, counts = (
+        get_int(args + 56), get_int(args + 64), get_int(args + 72), get_int(args + 80)
+    )  # fmt: skip
+    most = np.float32(-np.inf)
+    for e in range(n_experts):
+        put_byte(marks + e, 0)
+        most = max(most, get_float(scores + 4 * e))
+    for e in range(0, n_experts, LANES):
+        value = some_floats(scores + 4 * e, n_experts - e)
+        value = logistic(value) if by_logistic != 0 else exp(sub(value, spread(most)))
+        put_some_floats(shares + 4 * e, n_experts - e, value)
+    total = np.float32(0.0)
+    for e in range(n_experts):
+        total += get_float(shares + 4 * e)
+    used = np.float32(0.0)
+    for k in range(n_used):
+        best, best_score = -1, np.float32(0.0)
+        for e in range(n_experts):
+            score = get_float(scores + 4 * e)
+            is_better = best < 0 or score > best_score or (best_score != best_score and score == score)
+            if get_byte(marks + e) == 0 and is_better:
+                best, best_score = e, score
+        put_byte(marks + best, 1)
+        put_int32(ids + 4 * k, best)
+        put_int(counts + 8 * best, get_int(counts + 8 * best) + 1)
+        share = get_float(shares + 4 * best)
+        if by_logistic == 0:
+            share /= total
+        used += share
+        put_float(weights + 4 * k, share)
+    if adds_up != 0:
+        for k in range(n_used):
+            put_float(weights + 4 * k, get_float(weights + 4 * k) / used)
+    if shared != 0:
+        put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
+
+
+@cache
+def _product_kernel(codec: str) -> Kernel:
+    over = OVER[codec]
+
+    def product(args: int, lo: int, hi: int, worker: int) -> None:
+        """Items: the rows of all chosen experts, one expert after another.
+
+        args: addresses, ids, row stride, rows of one, x, its step from one expert to the next, columns, out, ahead.
+        """
+        table, ids, stride, n_rows = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        x, x_step, d, out = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        ahead = get_int(args + 64)
+        at = lo
+        while at < hi:
+            slot = at // n_rows
+            first = at - slot * n_rows
+            last = min(n_rows, first + hi - at)
+            w = get_int(table + 8 * get_int32(ids + 4 * slot))
+            over(w, stride, 0, first, last, x + slot * x_step, d, out + 4 * slot * n_rows, ahead)
+            at += last - first
+
+    return Kernel(product, f"experts.product.{codec}")
+
+
+@cache
+def _sum_kernel(codec: str) -> Kernel:
+    of = SUMS[codec]
+    begin, finish = emit_begin(of), emit_finish(of)
+    rows = rows_at_once(CODECS[codec])
+    several, one = emit_add(of, rows), emit_add(of, rows if of.whole_passes else 1)
+    fills_up = of.whole_passes
+
+    def sums(args: int, lo: int, hi: int, worker: int) -> None:
+        """Items: pieces of the columns, of one chosen expert after another.
+
+        args: addresses, ids, row stride, row bytes, rows of one, h, its step, columns, units of a row, pieces, the
+        numbers of the rows, out, its step, scratch, its step.
+        """
+        table, ids, stride, row_bytes = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        n_rows, h, h_step, d = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        units, pieces, listed = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        out, out_step = get_int(args + 88), get_int(args + 96)
+        scratch = get_int(args + 104) + worker * get_int(args + 112)
+        for item in range(lo, hi):
+            slot, piece = item // pieces, item % pieces
+            first, last = first_unit(piece, pieces, units), first_unit(piece + 1, pieces, units)
+            w, values, to = get_int(table + 8 * get_int32(ids + 4 * slot)), h + slot * h_step, out + slot * out_step
+            begin(first, last, d, to, 0, scratch)
+            ahead = rows * max(1, ON_THE_WAY * units // (rows * row_bytes * max(1, last - first)))
+            i = 0
+            while i + rows <= n_rows:
+                several(w, stride, listed, i, i + ahead, n_rows - 1, values, first, last, d, to, scratch)
+                i += rows
+            if not fills_up:
+                while i < n_rows:
+                    one(w, stride, listed, i, i + 1, n_rows - 1, values, first, last, d, to, scratch)
+                    i += 1
+            finish(first, last, d, to, 0, scratch)
+
+    return Kernel(sums, f"experts.sums.{codec}")
+
+
+@kernel
+def _tally(args: int, lo: int, hi: int, worker: int) -> None:
+    """Count the neurons that fired. Items: hidden values of all chosen experts. args: h, ids, F, a tally's words."""
+    h, ids, width = get_int(args), get_int(args + 8), get_int(args + 16)
+    counts = counts_at(get_int(args + 24), get_int(args + 32))
+    if counts == 0:
+        return
+    for i in range(lo, hi):
+        if get_float(h + 4 * i) != 0:
+            at = counts + 8 * (get_int32(ids + 4 * (i // width)) * width + i % width)
+            put_int(at, get_int(at) + 1)
+
+
+@kernel
+def _combine(args: int, lo: int, hi: int, worker: int) -> None:
+    """out = the sum of what the experts say, each times its weight. Items: LANES values.
+
+    args: said [K, D], K, D, weights, the shared expert's [D] (0: none), out.
+    """
+    said, n_used, d, weights = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    shared, out = get_int(args + 32), get_int(args + 40)
+    for i in range(lo, hi):
+        at, left = 4 * LANES * i, d - LANES * i
+        total = zero()
+        for k in range(n_used):
+            weight = spread(get_float(weights + 4 * k))
+            total = fma(some_floats(said + 4 * d * k + at, left), weight, total)
+        if shared != 0:
+            total = fma(some_floats(shared + at, left), spread(get_float(weights + 4 * n_used)), total)
+        put_some_floats(out + at, left, total)
+
+
+def choose_calls(
+    scores: F32, chosen: Chosen, router: Literal["softmax", "sigmoid"], adds_up: bool, shared_score: F32 | None
+) -> list[Call]:
+    """scores [E] -> chosen. adds_up: the weights of the chosen add up to 1. shared_score: [1], weighs one more."""
+    shares, marks = aligned_empty(len(scores)), aligned_empty(len(scores), np.uint8)
+    words = arguments(
+        scores, len(scores), len(chosen.ids), shares, marks, chosen.ids, chosen.weights, int(router == "sigmoid"),
+        int(adds_up), 0 if shared_score is None else shared_score, chosen.counts,
+    )  # fmt: skip
+    return [Call(_choose, words, 1, 1, "ffn", (scores, shares, marks, chosen, shared_score))]
+
+
+class ExpertVectors:
+    """A row of numbers for each chosen expert, and the forms of them that the kernels of some codecs read."""
+
+    def __init__(self, n_used: int, width: int) -> None:
+        self.values: F32 = aligned_empty((n_used, width))
+        self.width = width
+        self._forms: dict[str, U8] = {}
+
+    def as_read_by(self, codec: str) -> tuple[F32 | U8, list[Call]]:
+        """The rows as matrices of this codec are multiplied with them, and the calls that make them."""
+        form = vector_format(codec)
+        if form == "f32":
+            return self.values, []
+        n_bytes = -(-quantised_empty(form, self.width).nbytes // 64) * 64
+        rows = self._forms.setdefault(form, aligned_empty((len(self.values), n_bytes), np.uint8))
+        words = arguments(self.values, self.values.strides[0], rows, n_bytes, self.width)
+        return rows, [Call(QUANTISE_ROWS[form], words, len(rows), 1, "ffn", (self.values, rows))]
+
+
+def product_calls(
+    matrices: ExpertMatrices, chosen: Chosen, x: F32 | U8, out: F32, *, barrier: bool = True
+) -> list[Call]:
+    """out [K, N] = each chosen expert's rows [N, D] times x: one vector for all, or a row for each expert."""
+    w = matrices.first
+    each = 0 if x.ndim == 1 else x.strides[0]
+    words = arguments(
+        matrices.addresses, chosen.ids, stride_of(w), w.n_rows, x, each, w.n_cols, out, rows_ahead(w)
+    )  # fmt: skip
+    keeps = (matrices, chosen, x, out)
+    return [Call(_product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, "ffn", keeps, barrier)]
+
+
+def sum_calls(matrices: ExpertMatrices, chosen: Chosen, h: ExpertVectors, out: F32, n_workers: int) -> list[Call]:
+    """out [K, D] = the sum of each chosen expert's rows [F, D], each times its value in h."""
+    w, codec = matrices.first, SUMS[matrices.first.codec]
+    listed: I32 = aligned_empty(w.n_rows, np.int32)
+    listed[:] = np.arange(w.n_rows)
+    pieces, units = pieces_of(w), codec.units(w.n_cols)
+    scratch: U8 = aligned_empty((n_workers, codec.scratch_bytes(w.n_cols) + 64), np.uint8)
+    words = arguments(
+        matrices.addresses, chosen.ids, stride_of(w), w.row_bytes, w.n_rows, h.values, h.values.strides[0], w.n_cols,
+        units, pieces, listed, out, out.strides[0], scratch, scratch.strides[0],
+    )  # fmt: skip
+    keeps = (matrices, chosen, h, listed, out, scratch)
+    return [Call(_sum_kernel(w.codec), words, len(chosen.ids) * pieces, 1, "ffn", keeps)]
+
+
+def tally_calls(h: ExpertVectors, chosen: Chosen, tally: Tally) -> list[Call]:
+    """Counts each neuron whose hidden value is not 0. tally: of the first expert's first neuron."""
+    words = arguments(h.values, chosen.ids, h.width, *tally_words(tally))
+    return [Call(_tally, words, h.values.size, GRAIN, "ffn", (h, chosen, tally))]
+
+
+def combine_calls(said: F32, chosen: Chosen, shared: F32 | None, out: F32) -> list[Call]:
+    """out [D] = the rows of said [K, D], each times its weight, and the shared expert's [D] times its own."""
+    d = said.shape[1]
+    words = arguments(said, len(said), d, chosen.weights, 0 if shared is None else shared, out)
+    return [Call(_combine, words, -(-d // LANES), MERGE_GRAIN, "ffn", (said, chosen, shared, out))]
+
+
+def why_not(matrices: Sequence[PackedMatrix], transposed: bool) -> list[str]:
+    """Why no kernel computes with these matrices of a layer's experts; empty where one does."""
+    kinds = {(one.n_rows, one.n_cols, one.codec, stride_of(one)) for one in matrices}
+    if len(kinds) != 1:
+        return ["The experts of a layer differ in shape or codec."]
+    codec = matrices[0].codec
+    if transposed and (
+        codec not in SUMS or (SUMS[codec].whole_passes and matrices[0].n_rows % rows_at_once(CODECS[codec]))
+    ):
+        return [f"No CPU kernel adds up {matrices[0].n_rows} rows of experts in {codec}."]
+    return [] if codec in OVER else [f"No CPU kernel multiplies experts in {codec}."]
+
+
+def _in_whole_passes(w: PackedMatrix) -> bool:
+    """Whether row_sums reads the rows without one that is left over, which it can add only in some codecs."""
+    return not SUMS[w.codec].whole_passes or w.n_rows % rows_at_once(CODECS[w.codec]) == 0

@@ -1,0 +1,122 @@
+"""The calls of a token's experts against plain NumPy: who is chosen, their products in every codec, and the sum."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from product_checks import NAMES, block_size, matrix, random
+
+from native_kernels.cpu.ffn import experts
+from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertVectors
+from native_kernels.cpu.products.gemv import OVER
+from native_kernels.cpu.products.linear import Vector
+from native_kernels.cpu.products.row_sums import SUMS
+from native_kernels.cpu.runtime import call
+from native_kernels.cpu.runtime.call import aligned_empty
+
+N_EXPERTS, N_USED, WORKERS = 7, 3, 3
+CLOSE = {"f32": 1e-5, "f16": 1e-5, "bf16": 1e-5}  # of the largest; others are multiplied with vectors of bytes
+
+
+def chosen_by(scores: Any, router: Literal["softmax", "sigmoid"], adds_up: bool, shared: float | None = None) -> Chosen:
+    given, out = aligned_empty(len(scores)), Chosen.make(len(scores), N_USED)
+    given[:] = scores
+    score = None if shared is None else np.array([shared], np.float32)
+    call.run(experts.choose_calls(given, out, router, adds_up, score), WORKERS)
+    return out
+
+
+@pytest.mark.parametrize("router", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("adds_up", [True, False])
+@pytest.mark.parametrize("n_experts", [3, 8, 33, 128])
+def test_the_choice_is_the_specification_s(router: Any, adds_up: bool, n_experts: int) -> None:
+    rng = np.random.default_rng(n_experts)
+    for _ in range(20):
+        scores = rng.standard_normal(n_experts).astype(np.float32) * 4
+        found = chosen_by(scores, router, adds_up, shared=0.7)
+        ids = np.argsort(-scores, kind="stable")[:N_USED]
+        exact = scores.astype(np.float64)
+        shares = np.exp(exact) / np.exp(exact).sum() if router == "softmax" else 1 / (1 + np.exp(-exact))
+        wanted = shares[ids] / (shares[ids].sum() if adds_up else 1)
+        assert found.ids.tolist() == ids.tolist()
+        np.testing.assert_allclose(found.weights[:N_USED], wanted, rtol=1e-5)
+        assert found.weights[N_USED] == pytest.approx(1 / (1 + np.exp(-0.7)), rel=1e-5)
+        assert found.counts.nonzero()[0].tolist() == sorted(ids.tolist())
+
+
+@pytest.mark.parametrize(
+    ("scores", "ids"),
+    [
+        ([1.0, 3.0, 3.0, 0.0, 3.0], [1, 2, 4]),  # of equal ones the first
+        ([np.nan, 1.0, np.nan, 0.5, np.nan], [1, 3, 0]),  # what is no number comes last
+        ([np.nan] * 5, [0, 1, 2]),
+        ([-np.inf, -np.inf, 2.0, -np.inf, -np.inf], [2, 0, 1]),
+        ([-1e30, np.inf, 1e30, 0.0, -0.0], [1, 2, 3]),
+    ],
+)
+def test_scores_that_are_equal_or_no_numbers_choose_different_experts(scores: list[float], ids: list[int]) -> None:
+    with np.errstate(invalid="ignore"):
+        assert np.argsort(-np.array(scores), kind="stable")[:N_USED].tolist() == ids
+    assert chosen_by(scores, "softmax", True).ids.tolist() == ids
+
+
+def of_experts(name: str, n_rows: int, n_cols: int) -> tuple[ExpertMatrices, np.ndarray]:
+    made = [matrix(name, n_rows, n_cols, seed=seed) for seed in range(N_EXPERTS)]
+    return ExpertMatrices.of([w for w, _ in made]), np.stack([values for _, values in made])
+
+
+def a_choice() -> Chosen:
+    found = Chosen.make(N_EXPERTS, N_USED)
+    found.ids[:], found.weights[:] = (5, 0, 6), (0.5, 0.25, 0.125, 2.0)
+    return found
+
+
+def check(out: np.ndarray, wanted: np.ndarray, codec: str) -> None:
+    assert np.abs(out - wanted).max() <= CLOSE.get(codec, 0.02) * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in OVER])
+def test_products_with_the_rows_of_the_chosen(name: str) -> None:
+    n_rows, n_cols = 40, 2 * max(block_size(name), 80 // block_size(name) * block_size(name))
+    matrices, values = of_experts(name, n_rows, n_cols)
+    chosen, out = a_choice(), aligned_empty((N_USED, n_rows))
+    x = Vector(aligned_empty(n_cols))
+    x.values[:] = random(1, n_cols)[0]
+    read, calls = x.as_read_by(name, "")
+    for n_workers in (1, WORKERS):
+        out[:] = np.nan
+        call.run(calls + experts.product_calls(matrices, chosen, read, out), n_workers)
+        check(out, values[chosen.ids] @ x.values, name)
+    each = ExpertVectors(N_USED, n_cols)
+    each.values[:] = random(N_USED, n_cols, seed=1)
+    rows, calls = each.as_read_by(name)
+    call.run(calls + experts.product_calls(matrices, chosen, rows, out), WORKERS)
+    check(out, np.einsum("knd,kd->kn", values[chosen.ids], each.values), name)
+
+
+@pytest.mark.parametrize("name", list(SUMS))
+@pytest.mark.parametrize("n_cols", [64, 2560])
+def test_sums_of_the_rows_of_the_chosen(name: str, n_cols: int) -> None:
+    matrices, values = of_experts(name, 48, n_cols)
+    chosen, out, hidden = a_choice(), aligned_empty((N_USED, n_cols)), ExpertVectors(N_USED, 48)
+    hidden.values[:] = random(N_USED, 48)
+    for n_workers in (1, WORKERS):
+        out[:] = np.nan
+        call.run(experts.sum_calls(matrices, chosen, hidden, out, WORKERS), n_workers)
+        check(out, np.einsum("kfd,kf->kd", values[chosen.ids], hidden.values), name)
+    total, shared = aligned_empty(n_cols), random(1, n_cols)[0]
+    call.run(experts.combine_calls(out, chosen, shared, total), WORKERS)
+    np.testing.assert_allclose(total, chosen.weights @ np.concatenate([out, shared[None]]), rtol=1e-4, atol=1e-4)
+
+
+def test_what_no_kernel_computes_is_said() -> None:
+    f32, f16 = (matrix(name, 8, 64)[0] for name in ("f32", "f16"))
+    assert experts.why_not([f32, f32], transposed=True) == []
+    assert len(experts.why_not([f32, f16], transposed=False)) == 1
+    with pytest.raises(ValueError, match="differ"):
+        ExpertMatrices.of([f32, f16])
+    q4 = matrix("q4_k", 8, 256)[0]
+    assert experts.why_not([q4], transposed=False) == []
+    assert (len(experts.why_not([q4], transposed=True)) == 0) == ("q4_k" in SUMS)
