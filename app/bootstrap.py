@@ -22,8 +22,9 @@ from PySide6.QtWidgets import QApplication
 
 import engine
 from app.chat.answer_choices import AnswerChoices
+from app.chat.answer_policy import AnswerPolicy
 from app.chat.answer_setup import AnswerSetup
-from app.chat.chat_controller import STARTER, ChatController
+from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_shelf import ChatShelf
 from app.chat.chat_titles import ChatTitles
@@ -42,6 +43,7 @@ from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.models.model_choices import ModelChoices
+from app.models.model_switch import STARTER, ModelSwitch
 from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
 from app.servers.server_book import ServerBook
@@ -180,32 +182,26 @@ class Hearth(QObject):
         self.library = library or LibraryClient(
             EngineWorker(settings.engine_location, library_makers(places.log), "library")
         )
-        self.remote = RemoteClient(self.library)
-        self.controller = ChatController(
-            self.engine, self.memory, settings, model or settings.model or STARTER, self.remote
-        )
-        self.servers = ServersController(
-            self.library, self.controller, self.remote, ServerBook(places.servers_file), self._save_small
-        )
-        self.own_server = OwnServer(self.engine, self.library, settings)
+        book = ServerBook(places.servers_file)
+        self.remote = RemoteClient(self.library, book.key_for)
         self.choices = ModelChoices(places.choices_file)
+        answers = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
+        policy = AnswerPolicy(settings, answers, book.place)
+        switch = ModelSwitch(self.engine, settings, model or settings.model or STARTER, self.choices.engine_options)
+        self.controller = ChatController(self.engine, self.memory, policy, switch, self.remote)
+        self.servers = ServersController(self.library, self.controller, book, self._save_small)
+        self.own_server = OwnServer(self.engine, self.library, settings)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.controller.choices_for = lambda model: self.models.choice_of(model).engine()
         self.setup = AnswerSetup(
-            self.controller,
-            self.engine,
-            self.memory,
-            AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file),
-            ModeRates(places.rates_file),
-            settings,
-            self._save_small,
+            self.controller, self.engine, self.memory, policy, ModeRates(places.rates_file), self._save_small
         )
         self.monitor = MachineMonitor()
         self.manners: Manners | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
+        self.window.connect_answers(self.setup)
         self.shelf = ChatShelf(self.memory)
         self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
@@ -213,7 +209,6 @@ class Hearth(QObject):
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
         self.window.connect_own_server(self.own_server)
-        self.window.connect_answers(self.setup)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

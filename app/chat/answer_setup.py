@@ -11,19 +11,18 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answer_choices import NAMES, AnswerChoices, Chosen, checked_choices
-from app.chat.asking import Asking, request_for
+from app.chat.answer_choices import NAMES, Chosen, checked_choices
+from app.chat.answer_policy import AnswerPolicy
+from app.chat.asking import request_for
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.comparison import Comparison
-from app.chat.conversation import Conversation, Message, Role
+from app.chat.conversation import Message, Role
 from app.chat.mode_rates import ModeRate, ModeRates, costs
 from app.chat.presets import Preset
 from app.chat.shelf import Shelf, ShelfError, new_id
 from app.clients.answer_request import AnswerRequest
 from app.clients.engine_client import EngineClient
-from app.clients.servers import Place
-from app.models.model_rows import listed_id
 from app.settings import AppSettings
 from app.translation import tr
 from engine.service import protocol
@@ -61,20 +60,16 @@ class AnswerSetup(QObject):
         chat: ChatController,
         engine: EngineClient,
         memory: ChatMemory,
-        choices: AnswerChoices,
+        policy: AnswerPolicy,
         rates: ModeRates,
-        settings: AppSettings,
         save: Save,
     ) -> None:
         """Nothing is read here. save: writes one of the small files, without being waited for."""
         super().__init__()
         self._chat, self._engine, self._memory = chat, engine, memory
-        self.choices, self.rates = choices, rates
-        self._settings = settings
+        self._policy, self.choices, self.rates = policy, policy.choices, rates
         self._save = save
         self._info: protocol.LoadedModelInfo | None = None
-        self._usual = chat.asking_of  # what else there is to say of an answer is said there
-        chat.asking_of = self.asking_of
         chat.choices.changed.connect(self.changed)
         engine.loaded.connect(self._model_is_there)
         engine.unloaded.connect(self._model_is_gone)
@@ -92,11 +87,7 @@ class AnswerSetup(QObject):
     @property
     def _model(self) -> str:
         """What the model is known by."""
-        return self._known_as(self._chat.place)
-
-    def _known_as(self, place: Place | None) -> str:
-        """The name of what answers: a model of a server elsewhere begins with choices of its own too."""
-        return listed_id(self._chat.model) if place is None else f"{place.server.id}/{place.model}"
+        return self._policy.known_as(self._chat.choices.values, self._chat.model)
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
@@ -105,17 +96,17 @@ class AnswerSetup(QObject):
 
     @property
     def settings(self) -> AppSettings:
-        return self._settings
+        return self._policy.settings
 
     @property
     def chosen(self) -> Chosen:
         """What is in force for the open chat."""
-        return self.choices.chosen(self._chat.choices.values, self._model, self._settings)
+        return self._policy.chosen(self._chat.choices.values, self._chat.model)
 
     @property
     def inherited(self) -> dict[str, Any]:
         """The sampling of the open chat without what was changed by hand."""
-        return {**self.model_defaults, **self._settings.sampling(), **self.chosen.preset.values}
+        return {**self.model_defaults, **self.settings.sampling(), **self.chosen.preset.values}
 
     @property
     def offer(self) -> Offer:
@@ -134,7 +125,7 @@ class AnswerSetup(QObject):
             is_elsewhere=place is not None,
             is_default=not own or own == default,
             has_default=bool(default),
-            settings_decide=bool(self._settings.sampling().keys() - {"max_tokens"}),
+            settings_decide=bool(self.settings.sampling().keys() - {"max_tokens"}),
         )
 
     @property
@@ -143,15 +134,6 @@ class AnswerSetup(QObject):
         offer = self.offer
         return tr("{model} here: {costs}.", model=offer.model, costs=costs(offer.rates)) if offer.rates else ""
 
-    def asking_of(self, conversation: Conversation | None) -> Asking:
-        """How a chat wants to be answered."""
-        usual = self._usual(conversation)
-        known_as = self._known_as(usual.place)
-        chosen = self.choices.chosen(self._chat.choices.of(conversation), known_as, self._settings)
-        sparse_in_vain = chosen.mode == "sparse" and self._info is not None and not self._info.has_predictors
-        mode = None if chosen.mode == "auto" or sparse_in_vain else chosen.mode
-        return replace(usual, system_prompt=chosen.instructions, sampling=dict(chosen.in_force), mode=mode)
-
     @property
     def _own(self) -> dict[str, Any]:
         """What was chosen for the open chat itself."""
@@ -159,8 +141,8 @@ class AnswerSetup(QObject):
 
     # -------------------------------------------------------------- choosing
 
-    def settings_changed(self, settings: AppSettings) -> None:
-        self._settings = settings
+    def settings_changed(self) -> None:
+        """Tell that what is in force may have changed; the chat controller takes the settings first."""
         self.changed.emit()
 
     def pick_preset(self, preset_id: str) -> None:
@@ -265,8 +247,8 @@ class AnswerSetup(QObject):
             return self._chat.next_request(prompt)
         before = shown[: [message.id for message in shown].index(question.id)]
         asked = Message(Role.USER, prompt, attachments=question.attachments)
-        asking = self.asking_of(self._memory.conversation(self._chat.open_conversation))
-        return request_for([*before, asked], asked.id, asking, self._chat.words_of)
+        asking = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
+        return request_for([*before, asked], asked.id, asking)
 
     def stop_comparing(self) -> None:
         """End the comparison that runs, if one does."""

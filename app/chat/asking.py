@@ -5,10 +5,11 @@ Plain data and pure functions; app/chat/answer_queue.py sends it when its turn h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.chat.attachments import content_of
 from app.chat.conversation import Message, Role
 from app.chat.thinking import spoken
 from app.clients.answer_request import AnswerRequest
@@ -38,17 +39,16 @@ def history(
     messages: Sequence[Message],
     question_id: str,
     system_prompt: str,
-    words_of: Callable[[Message], str] = lambda message: message.text,
 ) -> list[dict[str, str]]:
     """What the model is to see for a question: instructions, the complete turns before it, the question.
 
     A turn without words in its answer is left out as a whole; of several answers to one question the last counts.
-    What a model thought before it answered is not sent back. words_of: what it reads of a message of the person's.
+    What a model thought before it answered is not sent back. Attached texts are.
     """
     turns: list[list[dict[str, str]]] = []
     for message in messages:
         if message.role is Role.USER:
-            turns.append([{"role": "user", "content": words_of(message)}])
+            turns.append([{"role": "user", "content": content_of(message.text, message.attachments)}])
             if message.id == question_id:
                 break
         elif message.role is Role.ASSISTANT and turns and (words := spoken(message.text)).strip():
@@ -59,9 +59,7 @@ def history(
     return said
 
 
-def request_for(
-    messages: Sequence[Message], question_id: str, asking: Asking, words_of: Callable[[Message], str]
-) -> AnswerRequest:
+def request_for(messages: Sequence[Message], question_id: str, asking: Asking) -> AnswerRequest:
     """The request for an answer to a question, of a branch that leads to it."""
-    said = history(messages, question_id, asking.system_prompt, words_of)
+    said = history(messages, question_id, asking.system_prompt)
     return AnswerRequest(said, asking.sampling, asking.mode, asking.overflow, place=asking.place)

@@ -5,15 +5,16 @@ It puts chat_memory, chat_turns and engine_client together and says what the win
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from app.chat.answer_policy import AnswerPolicy
 from app.chat.answer_queue import Answer, AnswerQueue
-from app.chat.asking import Asking, overflow_of, request_for
+from app.chat.asking import Asking, request_for
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
@@ -66,31 +67,25 @@ class ChatController(QObject):
         self,
         engine: EngineClient,
         memory: ChatMemory,
-        settings: AppSettings,
-        model: str = STARTER,
+        policy: AnswerPolicy,
+        switch: ModelSwitch,
         remote: RemoteClient | None = None,
     ) -> None:
-        """remote: who talks to servers elsewhere, for the chats that chose one."""
+        """policy: how chats are answered. remote: answers the chats that are sent to a server."""
         super().__init__()
         self._engine, self._remote = engine, remote
         self._memory = memory
-        self._settings = settings
-        # What is remembered for a model on this machine: fields of EngineConfig. Whoever remembers it sets this.
-        self.choices_for: Callable[[str], Mapping[str, Any]] = lambda model: {}
-        self.switch = ModelSwitch(engine, settings, model, lambda model: self.choices_for(model))
+        self._policy = policy
+        self.switch = switch
         self.choices = ChatChoices(memory)
-        # The server that a chat with these choices is sent to, None: none. Whoever knows the servers sets this.
-        self.place_for: Callable[[Mapping[str, Any]], Place | None] = lambda choices: None
         self._place: Place | None = None  # of the open chat, as it was told last
         self._answers = AnswerQueue(engine, remote)
-        self._turns = ChatTurns(memory, self._answers)
+        self._turns = ChatTurns(memory, self._answers, self.settings_for)
         self.next = NextMessage(memory, self._answers)
-        self.asking_of = self._asking
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
         self._wanted_message = ("", "")  # of that chat, and what is marked in it
         self._search = ""
-        self._has_predictors = True  # of the model that is loaded
         self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
         self._cut_short = ""  # the chat whose answer the engine's death ended
         self._gave_up = False  # the engine died so often that it is not started again by itself
@@ -134,35 +129,13 @@ class ChatController(QObject):
 
     # -------------------------------------------------------------- messages
 
-    @property
-    def asking_of(self) -> Callable[[Conversation | None], Asking]:
-        """How a chat wants to be answered. Whoever keeps such choices sets this; it is asked for every answer."""
-        return self._turns.asking_of
-
-    @asking_of.setter
-    def asking_of(self, asking_of: Callable[[Conversation | None], Asking]) -> None:
-        self._turns.asking_of = asking_of
-
-    @property
-    def words_of(self) -> Callable[[Message], str]:
-        """What the model reads of a message of the person's. Whoever fits attachments into it sets this."""
-        return self._turns.words_of
-
-    @words_of.setter
-    def words_of(self, words_of: Callable[[Message], str]) -> None:
-        self._turns.words_of = words_of
-
-    def _asking(self, conversation: Conversation | None) -> Asking:
-        mode = self._settings.mode
-        automatic = mode == "auto" or (mode == "sparse" and not self._has_predictors)
-        overflow = overflow_of(self.choices.of(conversation))
-        sampling = self._settings.sampling()
-        place = self.place_of(conversation)
-        return Asking(self._settings.system_prompt, sampling, None if automatic else mode, overflow, place)
+    def settings_for(self, conversation: Conversation | None) -> Asking:
+        """Return how a chat is answered as things stand now; None: a new chat."""
+        return self._policy.settings_for(self.choices.of(conversation), self.model)
 
     def place_of(self, conversation: Conversation | None) -> Place | None:
         """The server elsewhere that a chat is sent to because a person chose it there; None: this PC answers."""
-        return self.place_for(self.choices.of(conversation))
+        return self._policy.place_for(self.choices.of(conversation))
 
     @property
     def place(self) -> Place | None:
@@ -235,8 +208,7 @@ class ChatController(QObject):
         """What would be asked if this were sent now."""
         shown = (self._memory.branch_of(self._open) if self._open else None) or []
         question = Message(Role.USER, text, attachments=attachments)
-        asking = self.asking_of(self._memory.conversation(self._open))
-        return request_for([*shown, question], question.id, asking, self.words_of)
+        return request_for([*shown, question], question.id, self.settings_for(self._memory.conversation(self._open)))
 
     @Slot(object)
     def act(self, act: MessageAct) -> None:
@@ -351,7 +323,7 @@ class ChatController(QObject):
 
     def _reopen_last(self) -> None:
         if self._open is None and self._wanted is None:
-            self.open(self._settings.last_conversation)
+            self.open(self._policy.settings.last_conversation)
 
     @Slot(str, str)
     def rename(self, conversation_id: str, title: str) -> None:
@@ -399,7 +371,7 @@ class ChatController(QObject):
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
         """Apply changed settings: sampling to the next answer; settings of the engine load the model again."""
-        before, self._settings = self._settings, settings
+        before, self._policy.settings = self._policy.settings, settings
         self.switch.settings = settings
         is_off = self._engine.status.phase is Phase.OFF
         if settings.engine_location != before.engine_location:
@@ -419,14 +391,14 @@ class ChatController(QObject):
             self._tell_what_sparse_becomes()
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
-        self._has_predictors = info.has_predictors
+        self._policy.has_predictors = info.has_predictors
         if info.gpu_notes:
             self.toast.emit(plain_figures(info.gpu_notes[-1]).rstrip("."), None)
         self._tell_what_sparse_becomes()
 
     def _tell_what_sparse_becomes(self) -> None:
         """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
-        if self._settings.mode == "sparse" and not self._has_predictors:
+        if self._policy.settings.mode == "sparse" and not self._policy.has_predictors:
             name = self._engine.status.model or tr("This model")
             self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
 

@@ -23,6 +23,8 @@ from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 from app.translation import figure, noted, tr, tr_n
 
+SettingsFor = Callable[[Conversation | None], Asking]
+
 STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 
@@ -49,12 +51,12 @@ class ChatTurns(QObject):
     branch_changed = Signal(str, str)  # another branch is shown; id of the message to keep in view, or "": the end
     said = Signal(str, object)  # words for a note, and what undoes it
 
-    def __init__(self, memory: ChatMemory, answers: AnswerQueue) -> None:
+    def __init__(self, memory: ChatMemory, answers: AnswerQueue, settings_for: SettingsFor) -> None:
+        """settings_for: how a chat wants to be answered; called for every answer."""
         super().__init__()
         self._memory = memory
         self._answers = answers
-        self.asking_of: Callable[[Conversation | None], Asking] = lambda conversation: Asking()
-        self.words_of: Callable[[Message], str] = lambda message: message.text
+        self._settings_for = settings_for
 
     # -------------------------------------------------------------- asking
 
@@ -78,12 +80,12 @@ class ChatTurns(QObject):
 
     def _place_of(self, chat: str) -> Place | None:
         """The server that a chat is sent to as things stand now; None: none."""
-        return self.asking_of(self._memory.conversation(chat)).place
+        return self._settings_for(self._memory.conversation(chat)).place
 
     def request(self, chat: str, question: Message) -> AnswerRequest:
         """What is asked for a question of a chat, as things stand now."""
         way = branch(self._memory.messages(chat) or [question], question.id)
-        return request_for(way, question.id, self.asking_of(self._memory.conversation(chat)), self.words_of)
+        return request_for(way, question.id, self._settings_for(self._memory.conversation(chat)))
 
     def _question_stored(self, answer: Answer) -> None:
         answer.may_start = True

@@ -44,16 +44,21 @@ class ContextCount(QObject):
     counted = Signal(object)  # CountResult, or None while it is not known
 
     def __init__(
-        self, engine: EngineClient, draft: DraftAttachments, words: Callable[[], str], prompt: MakePrompt
+        self,
+        engine: EngineClient,
+        draft: DraftAttachments,
+        words: Callable[[], str],
+        prompt: MakePrompt,
+        is_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
-        """words: what is typed so far. It goes when the draft goes."""
+        """words: what is typed so far. is_elsewhere: whether the chat is sent to a server, whose context cannot be
+        counted here. It goes when the draft goes."""
         super().__init__(draft)
         self._engine = engine
         self._draft = draft
         self._words = words
         self._prompt = prompt
-        # Whether the chat is sent to a server elsewhere, whose context nobody here can count. Whoever knows sets this.
-        self.is_elsewhere: Callable[[], bool] = lambda: False
+        self._is_elsewhere = is_elsewhere
         self._measuring: list[str] | None = None  # the texts whose room is being asked for
         self._measured: list[str] = []
         self._before: Prompt | None = None  # with another last message: what stands before it was the same
@@ -86,7 +91,7 @@ class ContextCount(QObject):
             self.ask_soon()
 
     def _ask(self) -> None:
-        if self.is_elsewhere():
+        if self._is_elsewhere():
             self._measuring, self._measured = None, self._draft.texts
             self._draft.measure(self._measured, [Measure(0, 0, len(text)) for text in self._measured])
             self.counted.emit(None)
@@ -111,7 +116,7 @@ class ContextCount(QObject):
     @Slot(object)
     def _hear(self, result: CountResult | None) -> None:
         texts, self._measuring = self._measuring, None
-        if self.is_elsewhere():  # asked before it was chosen
+        if self._is_elsewhere():  # asked before it was chosen
             return
         if texts is None or result is None:
             self.counted.emit(result)

@@ -28,10 +28,10 @@ class RemoteClient(QObject):
     answered = Signal(dict)  # figures of the answer, its finish_reason among them
     failed = Signal(object)  # protocol.Failed
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, key_for: Callable[[Place], str] = lambda place: "") -> None:
+        """key_for: the server's key where no keyring has it; empty: none."""
         super().__init__()
-        self._library = library
-        self.key_of: Callable[[Place], str] = lambda place: ""  # a key that no keyring holds
+        self._library, self._key_for = library, key_for
         self._request = ""
         self._number = 0  # of the answer: what comes late is of another one
         self.status = EngineStatus(phase=Phase.READY)
@@ -46,7 +46,7 @@ class RemoteClient(QObject):
         assert place is not None, "what names no server is answered on this PC"
         self._number += 1
         number = self._number
-        key = self.key_of(place)
+        key = self._key_for(place)
         self._set(phase=Phase.THINKING, model=place.model, server=place.server.name, host=place.server.host,
                   server_here=place.server.is_here)  # fmt: skip
         self._request = self._library.ask(

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from app.models.model_rows import listed_id
+
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
 MAX_BUDGET_GIB, MAX_CONTEXT = 1024.0, 1 << 24
@@ -74,6 +76,10 @@ class ModelChoices:
 
     def of(self, model: str) -> Choice:
         return self._choices.get(self._machine, {}).get(model, Choice())
+
+    def engine_options(self, model: str) -> dict[str, Any]:
+        """Return the fields of EngineConfig that the user chose for a model; model: its id, or its path."""
+        return self.of(listed_id(model)).engine()
 
     def change(self, model: str, **values: Any) -> bool:
         """Remember something for a model on this machine; whether that differs from before."""

@@ -14,7 +14,7 @@ from typing import Any
 from app.chat.shelf import ShelfError, free_name, read_json, write_json
 from app.clients.servers import CHOICE, MAX_MODELS, NAME_LENGTH, Place, Server
 from engine.errors import InvalidRequestError
-from engine.remote.address import checked_address
+from engine.remote.address import checked_address, origin_of
 from engine.remote.wire import is_name
 
 SCHEMA_VERSION = 1
@@ -28,6 +28,7 @@ class ServerBook:
         """Nothing is read here. path: None keeps them in memory."""
         self._path = path
         self._servers: dict[str, Server] = {}
+        self.keys: dict[str, str] = {}  # by origin: keys that no keyring has (yet); never written to the file
         self._newer = False  # the file belongs to a newer Hearth and stays as it is
 
     @property
@@ -64,6 +65,10 @@ class ServerBook:
             return None
         server = self._servers.get(str(chosen.get("id")))
         return None if server is None else Place(server, chosen["model"])
+
+    def key_for(self, place: Place) -> str:
+        """Return the key of a server that no keyring has; empty: none."""
+        return self.keys.get(origin_of(place.server.address), "")
 
     # -------------------------------------------------------------- the file
 

@@ -16,7 +16,6 @@ from PySide6.QtCore import QObject, Signal
 from app.chat.chat_controller import ChatController
 from app.chat.shelf import new_id
 from app.clients.library_client import Library, Values
-from app.clients.remote_client import RemoteClient
 from app.clients.servers import Place, Server
 from app.servers.server_book import ServerBook
 from app.translation import tr
@@ -35,16 +34,11 @@ class ServersController(QObject):
     looked = Signal(str, object)  # address as it was given, list[str] of models | UserMessage
     toast = Signal(str, object)
 
-    def __init__(
-        self, library: Library, chat: ChatController, remote: RemoteClient, book: ServerBook, save: Save
-    ) -> None:
+    def __init__(self, library: Library, chat: ChatController, book: ServerBook, save: Save) -> None:
         """Nothing is read here. save: writes a small file, without being waited for."""
         super().__init__()
         self._library, self._chat, self.book, self._save = library, chat, book, save
-        self._keys: dict[str, str] = {}  # by origin: those that are on their way to the keyring, or found none
         self._looking: dict[str, str] = {}  # requests by address
-        chat.place_for = book.place
-        remote.key_of = self._key_of
 
     def read(self) -> None:
         """Take what was kept: a small file."""
@@ -69,7 +63,7 @@ class ServersController(QObject):
             self.looked.emit(address, describe(error, during="server"))
             return
         given = {"address": found, "name": Server("", "", found).host}
-        if key := key.strip() or self._keys.get(origin_of(found), ""):
+        if key := key.strip() or self.book.keys.get(origin_of(found), ""):
             given["key"] = key
         self._looking[address] = self._library.ask(
             "server_models", given, partial(self._looked, address), partial(self._not_looked, address)
@@ -125,24 +119,21 @@ class ServersController(QObject):
 
     def _keep_key(self, server: Server, key: str) -> None:
         origin = origin_of(server.address)
-        self._keys.pop(origin, None)
+        self.book.keys.pop(origin, None)
         if key:
-            self._keys[origin] = key
+            self.book.keys[origin] = key
         self._library.ask(
             "server_key", {"address": server.address, "set": key}, partial(self._kept, origin, key),
             lambda failed: self.toast.emit(tr("The key is kept until Hearth is closed"), None),
         )  # fmt: skip
 
     def _kept(self, origin: str, key: str, state: dict[str, Any]) -> None:
-        if not key or self._keys.get(origin) != key:
+        if not key or self.book.keys.get(origin) != key:
             return
         if state.get("kept"):
-            del self._keys[origin]
+            del self.book.keys[origin]
         else:
             self.toast.emit(tr("No keyring can be used here: the key is kept until Hearth is closed"), None)
-
-    def _key_of(self, place: Place) -> str:
-        return self._keys.get(origin_of(place.server.address), "")
 
     # -------------------------------------------------------------- choosing
 

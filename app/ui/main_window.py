@@ -23,6 +23,7 @@ from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
+from app.ui.keyboard import palette_entries
 from app.ui.keyboard.commands import Commands
 from app.ui.keyboard.finder import Finder
 from app.ui.keyboard.typing_focus import TypingFocus
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from app.ui.models.models_page import ModelsPage
     from app.ui.models.server_acts import ServerActs
     from app.ui.sidebar.chat_acts import ChatActs
-    from app.ui.widgets.floating import Menu
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -246,7 +246,7 @@ class MainWindow(QMainWindow):
             shelf.solved.connect(self._chat.problems.solve)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
-        self.page.more_rows = self._chat_acts.add_rows
+        self.page.menu_asked.connect(self._chat_acts.add_rows)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """What the next prompt is made of: attachments, the count of its tokens, drafts."""
@@ -274,7 +274,7 @@ class MainWindow(QMainWindow):
             partial(self.page.can_act_on_last, "regenerate"),
         )
         self.commands.bind("placement", models.open_placement_here, lambda: models.is_placed)
-        self.finder.used = self.chat_models.use
+        self.finder.add(lambda: palette_entries.of_models(controller.rows, models.use))
 
     def connect_answers(self, setup: AnswerSetup) -> None:
         """How the chat is answered: preset, persona, neurons, comparison."""
@@ -282,14 +282,10 @@ class MainWindow(QMainWindow):
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
         setup.said.connect(self.show_toast)
-        others = self.page.more_rows
-
-        def add_rows(menu: Menu) -> None:
-            menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
-            others(menu)
-
-        self.page.more_rows = add_rows
-        self.settings_changed.connect(setup.settings_changed)
+        self.page.menu_asked.connect(
+            lambda menu: menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
+        )
+        self.settings_changed.connect(lambda _: setup.settings_changed())
         setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
         for act, do in menus.acts.items():
             self.commands.bind(act, do)
@@ -303,7 +299,8 @@ class MainWindow(QMainWindow):
         self.server_acts = ServerActs(self, self.page, self.chat_models.menu, self._chat, servers)
         self.server_acts.chat_wanted.connect(self.show_chat)
         self.commands.bind("add_server", self.server_acts.add, lambda: not servers.book.is_full)
-        self.finder.places, self.finder.place_used = lambda: servers.book.places, self.server_acts.send_there
+        send = self.server_acts.send_there
+        self.finder.add(lambda: palette_entries.of_places(servers.book.places, send))
         servers.toast.connect(self.show_toast)
 
     def connect_own_server(self, server: OwnServer) -> None:
@@ -330,7 +327,6 @@ class MainWindow(QMainWindow):
         }.items():  # fmt: skip
             self.commands.bind(act, partial(self._do_on_models_page, name))
         self.commands.bind("refresh_models", controller.refresh)
-        self.finder.models, self.finder.used = lambda: controller.rows, controller.use
         controller.toast.connect(self.show_toast)
         controller.problem.connect(self._show_models_problem)
         controller.rows_changed.connect(self._show_models_work)

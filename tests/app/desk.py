@@ -11,6 +11,7 @@ from typing import Any
 from fake_host import FakeEngine
 from pytestqt.qtbot import QtBot
 
+from app.chat.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Conversation, Message, MessageState
@@ -21,6 +22,7 @@ from app.clients.engine_process import Patience, ProcessHost
 from app.clients.engine_status import EngineStatus
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.remote_client import RemoteClient
+from app.models.model_switch import ModelSwitch
 from app.settings import AppSettings
 from app.user_messages import UserMessage
 
@@ -39,6 +41,7 @@ class Desk:
         settings: AppSettings | None = None,
         store: type[Store] = Store,
         remote: RemoteClient | None = None,
+        place_for: PlaceFor = lambda choices: None,
     ) -> None:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
@@ -53,7 +56,11 @@ class Desk:
         )
         self.engine = EngineClient(self.worker)
         self.memory = ChatMemory(lambda: store.rescue(self.path), self.saves, self.reads)
-        self.controller = ChatController(self.engine, self.memory, settings or AppSettings(), model, remote)
+        settings = settings or AppSettings()
+        self.policy = AnswerPolicy(settings, place_for=place_for)
+        self.engine_options: dict[str, Any] = {}  # that are kept for the model
+        switch = ModelSwitch(self.engine, settings, model, lambda model: self.engine_options)
+        self.controller = ChatController(self.engine, self.memory, self.policy, switch, remote)
         self.messages: dict[str, Message] = {}  # as the page would show them
         self.order: list[str] = []
         self.opened: Conversation | None = None

@@ -268,7 +268,7 @@ def test_what_is_remembered_for_a_model_is_asked_of_the_engine(make_desk: MakeDe
     desk = make_desk(settings=AppSettings(context=256))
     desk.wait_ready()
     assert desk.engine.status.context_total == 256
-    desk.controller.choices_for = lambda model: {"context": 1024, "vram_budget_gib": None}
+    desk.engine_options = {"context": 1024, "vram_budget_gib": None}
     desk.controller.load_model()
     desk.wait(lambda: desk.engine.is_ready)
     assert desk.engine.status.context_total == 1024

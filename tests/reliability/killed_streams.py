@@ -68,12 +68,14 @@ def stream(folder: Path, pipe: int) -> None:
     from fake_host import FakeEngine
     from PySide6.QtCore import QCoreApplication, QTimer
 
+    from app.chat.answer_policy import AnswerPolicy
     from app.chat.chat_controller import ChatController
     from app.chat.chat_memory import ChatMemory
     from app.chat.store.operations import Operations
     from app.chat.store.store import Store
     from app.clients.engine_client import EngineClient
     from app.clients.engine_worker import EngineWorker, InThreadHost
+    from app.models.model_switch import ModelSwitch
     from app.settings import AppSettings
 
     app = QCoreApplication([])
@@ -81,7 +83,8 @@ def stream(folder: Path, pipe: int) -> None:
     worker = EngineWorker("in-thread", {"in-thread": lambda emit: InThreadHost(emit, FakeEngine)})  # type: ignore[arg-type]
     engine = EngineClient(worker)
     memory = ChatMemory(lambda: Store.rescue(folder / "chats.db"), saves, reads)
-    chat = ChatController(engine, memory, AppSettings(), "fake")
+    switch = ModelSwitch(engine, AppSettings(), "fake", lambda model: {})
+    chat = ChatController(engine, memory, AnswerPolicy(AppSettings()), switch)
     words, opened = [0], list[bool]()
 
     def grew(_: str, text: str) -> None:

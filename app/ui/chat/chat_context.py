@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Slot
 from PySide6.QtWidgets import QWidget
 
-from app.chat.attachments import content_of
 from app.chat.context_count import ContextCount
-from app.chat.conversation import Message
 from app.translation import tr
 from app.ui.composer.context_meter import ContextPopup
 from app.ui.composer.file_drop import FileDrop
@@ -36,9 +34,9 @@ class ChatContext(QObject):
         self._count: CountResult | None = None
         composer, chat_problems = page.composer, chat.problems
         FileDrop(page, composer)
-        chat.words_of = _words_of
-        self.counter = ContextCount(engine, composer.draft, composer.text, chat.next_request)
-        self.counter.is_elsewhere = lambda: chat.place is not None
+        self.counter = ContextCount(
+            engine, composer.draft, composer.text, chat.next_request, lambda: chat.place is not None
+        )
         self.counter.setParent(self)  # it reads the field, so it must not outlive it
         self.counter.counted.connect(self._counted)
         self.popup = ContextPopup(window)
@@ -61,7 +59,7 @@ class ChatContext(QObject):
             self.popup.size_asked.emit()
 
     def _open_popup(self) -> None:
-        asking = self._chat.asking_of(self._memory.conversation(self._chat.open_conversation))
+        asking = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
         self.popup.set_policy(asking.overflow)
         self._tell()
         self.popup.open_at(self._page.composer.meter)
@@ -83,7 +81,3 @@ class ChatContext(QObject):
     def _refused(self, sentence: str, chat: str) -> None:
         message = UserMessage(tr("That was not attached"), sentence, severity="warn")
         self._chat.problems.tell("attachment", message, chat)
-
-
-def _words_of(message: Message) -> str:
-    return content_of(message.text, message.attachments)

@@ -5,7 +5,6 @@ It stores nothing and knows no engine: whoever owns the chat listens to its sign
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt, QTimer, QUrl, Signal
@@ -67,6 +66,7 @@ class ChatPage(QFrame):
     other_model_asked = Signal(str, QWidget)  # answer that is wanted from another model, and where to choose one
     stop_requested = Signal()
     title_menu = Signal(str)
+    menu_asked = Signal(Menu)  # of the title bar, before it opens: for rows of others
     copied = Signal(str)
     remedy = Signal(str)
     prompt_chosen = Signal(str)
@@ -75,7 +75,6 @@ class ChatPage(QFrame):
         super().__init__(parent)
         self.setProperty("kind", "page")
         self._conversation_id = ""
-        self.more_rows: Callable[[Menu], None] = lambda menu: None  # adds to the title bar's menu what others can do
         self._title = ""
         self._new_draft = ""  # of a chat that is not there yet, while another one is shown
         self._status = EngineStatus()
@@ -99,7 +98,7 @@ class ChatPage(QFrame):
         self._banner_room = BannerPlace(self.banner)
         self._banner_place = QHBoxLayout()
         self._banner_place.addWidget(self._banner_room)
-        self.composer = Composer()
+        self.composer = Composer(said_here=self._said_here, edit_last=self._edit_last)
         self.transcript = Transcript()
         self.transcript.setMinimumHeight(1)  # in a window too low for everything it is what gives way
         self.empty = EmptyPage()
@@ -123,8 +122,6 @@ class ChatPage(QFrame):
         self.composer.submitted.connect(self.submitted)
         self.composer.queued.connect(self.queued)
         self.composer.field.textChanged.connect(self._tell_draft)
-        self.composer.said_here = lambda: [m.text for m in self.transcript.messages if m.role is Role.USER]
-        self.composer.field.edit_last = self._edit_last
         self.composer.stop_requested.connect(self.stop_requested)
         self.transcript.link_activated.connect(self._ask_to_open)
         self.transcript.acted.connect(self._act)
@@ -327,6 +324,9 @@ class ChatPage(QFrame):
     def _tell_draft(self) -> None:
         self.draft_changed.emit(self._conversation_id, self.composer.text())
 
+    def _said_here(self) -> list[str]:
+        return [m.text for m in self.transcript.messages if m.role is Role.USER]
+
     def _edit_last(self) -> bool:
         """Open the message that waits, or else the last one that was sent; False while an answer to it is written."""
         if self.composer.next.queued is not None:
@@ -352,7 +352,7 @@ class ChatPage(QFrame):
         menu = Menu(tr("Chat menu"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Rename"), "pen", lambda: self.title_menu.emit("rename"))
-        self.more_rows(menu)
+        self.menu_asked.emit(menu)
         menu.add(tr("Copy chat as Markdown"), "copy", self.copy_chat)
         menu.addSeparator()
         menu.add(tr("Delete"), "trash", lambda: self.title_menu.emit("delete"), token="bad")

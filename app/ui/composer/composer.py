@@ -110,19 +110,25 @@ class Composer(QFrame):
     preset_menu_asked = Signal()
     stay_asked = Signal()  # have the chat answered on this PC again
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        parent: QWidget | None = None,
+        said_here: Callable[[], Sequence[str]] = tuple,
+        edit_last: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """said_here: the user's messages in this chat, oldest first; arrow up goes back through them. edit_last: as in
+        MessageField."""
         super().__init__(parent)
         self.setProperty("kind", "composer")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setAcceptDrops(True)
         self._status = EngineStatus()
         self._count: CountResult | None = None
-        # What the person said in this chat, oldest first: arrow up goes back through it. Whoever shows it sets this.
-        self.said_here: Callable[[], Sequence[str]] = lambda: ()
+        self._said_here = said_here
         self._recent: list[str] = []  # in all of them, since the window opened
         self.draft = DraftAttachments(self)
         self.attached = AttachmentRow()
-        self.field = MessageField(self)
+        self.field = MessageField(self, self.draft.add_paste, edit_last, self._history)
         self.field.setAcceptDrops(False)  # the whole card takes them
         self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
         self._model = ModelButton()
@@ -165,8 +171,6 @@ class Composer(QFrame):
         self.field.send_requested.connect(self._submit)
         self.field.focus_changed.connect(self._on_focus)
         self.field.files_given.connect(self.attach)
-        self.field.take_paste = self.draft.add_paste
-        self.field.history = self._history
         self.draft.changed.connect(self._show_attached)
         self.draft.changed.connect(self.changed)
         self.attached.removed.connect(self.draft.remove)
@@ -208,7 +212,7 @@ class Composer(QFrame):
         self._refresh()
 
     def _history(self) -> list[str]:
-        return [text for text in self.said_here() if text.strip()] or self._recent
+        return [text for text in self._said_here() if text.strip()] or self._recent
 
     # -------------------------------------------------------------- what goes along
 

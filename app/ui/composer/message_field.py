@@ -54,17 +54,22 @@ class MessageField(QTextEdit):
     focus_changed = Signal(bool)
     files_given = Signal(list)  # paths that were pasted or dropped
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        parent: QWidget | None = None,
+        take_paste: Callable[[str], bool] = lambda text: False,
+        edit_last: Callable[[], bool] = lambda: False,
+        history: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """take_paste: takes a long paste elsewhere; False: it goes into the field. edit_last: opens an editor for the
+        message before this one, for arrow up in an empty field; False: there is none. history: what the user wrote
+        before, oldest first, for arrow up where there is nothing to edit."""
         super().__init__(parent)
+        self._take_paste, self._edit_last, self._ask_history = take_paste, edit_last, history
         self._composing = False
         self._folded = FoldedText(self)
         self._text: str | None = ""  # what stands in it; None: that is to be found out
         self.document().contentsChange.connect(self._forget_text)
-        self.take_paste: Callable[[str], bool] = lambda text: False  # whether a paste went elsewhere
-        # Opens an editor for the message before this one; arrow up in an empty field asks for it. False: there is none.
-        self.edit_last: Callable[[], bool] = lambda: False
-        # What the person wrote before, oldest first: arrow up goes back through it where there is nothing to edit.
-        self.history: Callable[[], Sequence[str]] = lambda: ()
         self._history: Sequence[str] = ()  # the same, while it is walked through
         self._back = 0  # how far back in it; 0: what is being written
         self._draft = ""  # that, while something older is shown
@@ -152,7 +157,7 @@ class MessageField(QTextEdit):
         """Files go along with the message, and so does a long text; a short one goes in, as a layout can hold it."""
         if paths := files_in(source):
             self.files_given.emit(paths)
-        elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self.take_paste(source.text())):
+        elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self._take_paste(source.text())):
             self.insert(displayable(source.text()))
 
     def canInsertFromMimeData(self, source: QMimeData) -> bool:
@@ -203,7 +208,7 @@ class MessageField(QTextEdit):
             event.ignore()  # the page selects a message
         elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._may_leave(event):
             is_up = event.key() == Qt.Key.Key_Up
-            if is_up and not self._back and not self.text() and self.edit_last():
+            if is_up and not self._back and not self.text() and self._edit_last():
                 return
             if self._walks(is_up):
                 self._walk(1 if is_up else -1)
@@ -222,7 +227,7 @@ class MessageField(QTextEdit):
             return False
         if is_up:
             if not self._back and not self.text():
-                self._history = self.history()
+                self._history = self._ask_history()
             at_edge = not self._can_move(QTextCursor.MoveOperation.Up)
             return at_edge and self._back < len(self._history) and (self._back > 0 or not self.text())
         return self._back > 0 and not self._can_move(QTextCursor.MoveOperation.Down)

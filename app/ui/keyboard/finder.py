@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QWidget
 
-from app.clients.servers import Place
-from app.models.model_rows import ModelRow
 from app.text.palette_search import Entry
 from app.ui.keyboard.commands import Commands
 
@@ -20,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class Finder(QObject):
-    """One a window. shown: id of the chat in view. models, places: models of this PC and of servers; `used` and
-    `place_used` have one of them answer the open chat."""
+    """One a window. shown: id of the chat in view."""
 
     def __init__(
         self,
@@ -35,13 +32,14 @@ class Finder(QObject):
         super().__init__(window)
         self._window, self._commands, self._sidebar = window, commands, sidebar
         self._shown, self._settings, self._open_setting = shown, settings, open_setting
-        self.models: Callable[[], list[ModelRow]] = list
-        self.used: Callable[[str], object] = lambda row_id: None
-        self.places: Callable[[], list[Place]] = list
-        self.place_used: Callable[[Place], object] = lambda place: None
+        self._more: list[Callable[[], list[Entry]]] = []
         self.palette: CommandPalette | None = None  # built when it is first asked for
         commands.bind("palette", self.open_palette)
         commands.bind("shortcuts", self.open_shortcuts)
+
+    def add(self, entries: Callable[[], list[Entry]]) -> None:
+        """Add entries to the palette, between the commands and the settings. They are asked for at each opening."""
+        self._more.append(entries)
 
     def open_palette(self) -> None:
         """Find a command, a chat, a model or a setting by typing; close it if it is open."""
@@ -60,8 +58,7 @@ class Finder(QObject):
         return [
             *palette_entries.of_chats(chats, self._shown(), self._sidebar.conversation_selected.emit),
             *palette_entries.of_commands(self._commands),
-            *palette_entries.of_models(self.models(), self.used),
-            *palette_entries.of_places(self.places(), self.place_used),
+            *(entry for entries in self._more for entry in entries()),
             *palette_entries.of_settings(self._settings(), self._open_setting),
         ]
 

@@ -266,11 +266,11 @@ class ModelView(QListView):
 
     chosen = Signal(object)
 
-    def __init__(self, models: ModelList, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, models: ModelList, is_led: Callable[[], bool] | None = None) -> None:
+        """is_led: whether Enter would reach the list now, else no row is highlighted; None: while it has the focus."""
+        super().__init__()
         self.models, self.is_pressed = models, False
-        # Whether Enter would reach the list now; whoever has a field before it adds that. Else no row is highlighted.
-        self.is_led: Callable[[], bool] = self.hasFocus
+        self.is_led: Callable[[], bool] = is_led or self.hasFocus
         self.setAccessibleName(tr("Models"))
         self.setProperty("kind", "plain")
         self.setProperty("focusRing", False)  # the marked row is the sign

@@ -101,14 +101,13 @@ class ModelMenu(Popover):
         self.again = ""
         self._purpose = Label(tr("Answer again with"), "meta", "ink2")
         self.models = ModelList(self)
-        self.view = ModelView(self.models)
+        self.view = ModelView(self.models, self._is_led)
         self.field = FilterField(self.view)
         self._none = Label("", "small", "ink3", wrap=True)
         self.letting_go = MenuRow("", "eject")
         self.placement = MenuRow(tr("How it runs here"), "tune")
         self.all = MenuRow(tr("All models"), "models")
         self._loading = self._looking = self._loaded = False
-        self.view.is_led = lambda: self.field.hasFocus() or self.view.hasFocus()
         self.body.setSpacing(0)
         self.body.addWidget(self._purpose)
         self.body.addWidget(self.field)
@@ -129,6 +128,9 @@ class ModelMenu(Popover):
         self.letting_go.clicked.connect(lambda: self._act(self.cancel_load if self._loading else self.unload))
         self.all.clicked.connect(lambda: self._act(self.all_models))
         theme.current().changed.connect(self._fit)
+
+    def _is_led(self) -> bool:
+        return self.field.hasFocus() or self.view.hasFocus()
 
     def width_px(self) -> int:
         return WIDTH

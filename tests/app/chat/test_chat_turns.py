@@ -7,10 +7,11 @@ from pathlib import Path
 from desk import Desk, MakeDesk
 
 from app.chat.answer_queue import joined
-from app.chat.asking import Asking, history
+from app.chat.asking import history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
-from app.chat.conversation import Message, MessageState, Role, branch
+from app.chat.conversation import Attachment, Message, MessageState, Role, branch
 from app.chat.message_act import Act, MessageAct
+from app.settings import AppSettings
 
 
 def act(desk: Desk, name: Act, message: Message, text: str = "", step: int = 0) -> None:
@@ -205,13 +206,13 @@ def test_thoughts_are_timed_kept_and_not_sent_back(make_desk: MakeDesk) -> None:
     assert "let me see" not in desk.last.text.split("history 1")[0].replace(desk.shown[0].text, "")
 
 
-def test_what_a_chat_is_asked_with_is_whoever_keeps_its_choices_to_say(make_desk: MakeDesk) -> None:
-    desk = make_desk()
+def test_the_policy_says_how_a_chat_is_answered(make_desk: MakeDesk) -> None:
+    desk = make_desk(settings=AppSettings(system_prompt="Be brief.", mode="dense"))
     desk.wait_ready()
-    desk.controller.asking_of = lambda chat: Asking("Be brief.", {"seed": 1}, "dense", "stop")
-    desk.controller.words_of = lambda message: f"{message.text}!"
-    request = desk.controller.next_request("hello")
-    assert request.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello!"}]
+    desk.controller.choices.set(overflow="stop", sampling={"seed": 1})
+    request = desk.controller.next_request("hello", (Attachment("a.txt", "body", "text"),))
+    attached = "[a.txt]\nbody\n[End of a.txt]\n\nhello"
+    assert request.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": attached}]
     assert (request.sampling, request.mode, request.overflow) == ({"seed": 1}, "dense", "stop")
     assert not request.continues
     desk.say("history 1")

@@ -40,11 +40,11 @@ class Room:
 
         self.server = server
         self.library = LibraryClient(EngineWorker("in-thread", {"in-thread": library_host}, "library"))
-        self.remote = RemoteClient(self.library)
-        self.desk: Desk = make_desk(remote=self.remote, **options)
         self.book = ServerBook(folder / "servers.json")
+        self.remote = RemoteClient(self.library, self.book.key_for)
+        self.desk: Desk = make_desk(remote=self.remote, place_for=self.book.place, **options)
         self.saved: list[str] = []
-        self.servers = ServersController(self.library, self.desk.controller, self.remote, self.book, self._save)
+        self.servers = ServersController(self.library, self.desk.controller, self.book, self._save)
         self.toasts: list[str] = []
         self.servers.toast.connect(lambda words, undo: self.toasts.append(words))
         self.looked: list[Any] = []

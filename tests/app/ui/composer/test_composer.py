@@ -208,7 +208,7 @@ def press(composer: Composer, qtbot: QtBot, key: Qt.Key, times: int = 1) -> str:
 
 
 def test_arrow_up_goes_back_through_what_was_said_and_down_returns(composer: Composer, qtbot: QtBot) -> None:
-    composer.said_here = lambda: ["first", "second\nof two lines", " ", "third"]
+    composer._said_here = lambda: ["first", "second\nof two lines", " ", "third"]
     assert press(composer, qtbot, Qt.Key.Key_Up) == "third"
     assert press(composer, qtbot, Qt.Key.Key_Up) == "second\nof two lines"
     assert press(composer, qtbot, Qt.Key.Key_Up) == "first"
@@ -219,7 +219,7 @@ def test_arrow_up_goes_back_through_what_was_said_and_down_returns(composer: Com
 
 
 def test_arrows_belong_to_the_text_once_something_is_written(composer: Composer, qtbot: QtBot) -> None:
-    composer.said_here = lambda: ["said"]
+    composer._said_here = lambda: ["said"]
     qtbot.keyClicks(composer.field, "mine")
     assert press(composer, qtbot, Qt.Key.Key_Up) == "mine"
     composer.set_text("")
@@ -306,7 +306,7 @@ def test_what_is_folded_is_copied_cut_and_pasted_whole(composer: Composer) -> No
     composer.field.selectAll()
     copied = composer.field.createMimeDataFromSelection()
     assert copied.text() == text
-    composer.field.take_paste = lambda words: False
+    composer.field._take_paste = lambda words: False
     composer.field.insertFromMimeData(copied)
     assert composer.text() == text
     for _ in range(4):
@@ -319,7 +319,7 @@ def test_what_is_folded_is_copied_cut_and_pasted_whole(composer: Composer) -> No
 
 
 def test_arrows_walk_through_giant_texts(composer: Composer, qtbot: QtBot) -> None:
-    composer.said_here = lambda: [GIANTS["a word"], "\r\n".join(GIANTS["lines"].splitlines())]
+    composer._said_here = lambda: [GIANTS["a word"], "\r\n".join(GIANTS["lines"].splitlines())]
     assert len(press(composer, qtbot, Qt.Key.Key_Up)) > 1_000_000
     assert press(composer, qtbot, Qt.Key.Key_Up) == GIANTS["a word"]
     presses = 0

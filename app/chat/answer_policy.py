@@ -1,0 +1,56 @@
+"""Decides how a chat is answered: from the chat's own choices, its model's default and the settings. Knows no Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from app.chat.answer_choices import AnswerChoices, Chosen
+from app.chat.asking import Asking, overflow_of
+from app.chat.personas import Personas
+from app.chat.presets import Presets
+from app.clients.servers import Place
+from app.models.model_rows import listed_id
+from app.settings import AppSettings
+
+PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # the server that a chat with these choices is sent to
+
+
+class AnswerPolicy:
+    """One for the window. `settings` and `has_predictors` are kept up to date by the chat controller."""
+
+    def __init__(
+        self,
+        settings: AppSettings,
+        choices: AnswerChoices | None = None,
+        place_for: PlaceFor = lambda choices: None,
+    ) -> None:
+        """choices: personas, presets and the defaults of models; None: the built-in ones."""
+        self.settings = settings
+        self.choices = choices or AnswerChoices(Personas(), Presets())
+        self.has_predictors = True  # whether the loaded model has predictors
+        self._place_for = place_for
+
+    def place_for(self, choices: Mapping[str, Any]) -> Place | None:
+        """Return the server that a chat with these choices is sent to; None: this PC answers."""
+        return self._place_for(choices)
+
+    def known_as(self, choices: Mapping[str, Any], model: str) -> str:
+        """Return the key of the model that answers a chat: `model` on this PC, or a server's model."""
+        place = self.place_for(choices)
+        return listed_id(model) if place is None else f"{place.server.id}/{place.model}"
+
+    def chosen(self, choices: Mapping[str, Any], model: str) -> Chosen:
+        """Return the persona, preset, sampling and mode of a chat with these choices."""
+        return self.choices.chosen(choices, self.known_as(choices, model), self.settings)
+
+    def settings_for(self, choices: Mapping[str, Any], model: str) -> Asking:
+        """Return the answer settings of a chat with these choices, where `model` is loaded on this PC.
+
+        Sparse mode becomes automatic if the model has no predictors.
+        """
+        chosen = self.chosen(choices, model)
+        automatic = chosen.mode == "auto" or (chosen.mode == "sparse" and not self.has_predictors)
+        mode = None if automatic else chosen.mode
+        place = self.place_for(choices)
+        return Asking(chosen.instructions, dict(chosen.in_force), mode, overflow_of(choices), place)
