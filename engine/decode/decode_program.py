@@ -81,7 +81,7 @@ class DecodeProgram:
         products = Products(pool.n_threads)
         ffn: FfnPlan
         if config.n_experts:
-            ffn = ExpertCalls(config, weights, products)
+            ffn = ExpertCalls(mode, config, weights, products)
         elif sides is None:
             ffn = FfnCalls(mode, config, weights, products, predictor)
         else:

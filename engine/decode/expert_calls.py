@@ -1,7 +1,7 @@
 """Lays out a token's experts as calls of kernels: the router's choice, the chosen experts, and the shared one.
 
-It runs nothing. Specification: engine/model/router.py with engine/executor/dense.py. Neurons inside experts are not
-skipped here.
+It runs nothing. Specification: engine/model/router.py, and dense.py or exact.py of engine/executor: in exact mode the
+neurons inside experts that do not fire are skipped.
 """
 
 from __future__ import annotations
@@ -15,24 +15,29 @@ from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls
-from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertVectors
+from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
 
 _Part = Literal["gate", "up", "down", "down_t"]
+_Blocks = tuple[FfnWeights, ...]
 
 
 def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]:
     """The reasons, one sentence each, why the experts of this model have no program; empty where they have one."""
-    if mode != "dense":
-        return ["Neurons inside experts are skipped layer by layer, without a program."]
+    if mode == "sparse":
+        return ["Predictors of the neurons of experts are not known."]
+    if mode == "exact" and config.shared_d_ff:
+        return ["Neurons of a shared expert are not skipped."]
     reasons = []
     for layer in weights.layers:
         blocks = layer.experts[: config.n_experts]
         for part in _parts(blocks[0]):
-            reasons += experts.why_not([_matrix(block, part) for block in blocks], transposed=part == "down_t")
+            reasons += experts.why_not(
+                [_matrix(block, part) for block in blocks], summed=part == "down_t", listed=mode == "exact"
+            )
         others = [one for block in layer.experts[config.n_experts :] for one in vars(block).values()]
         matrices = [one for one in (layer.router, *others) if isinstance(one, PackedMatrix)]
         reasons += [why for one in matrices for why in cannot_multiply(one)]
@@ -45,8 +50,9 @@ class ExpertCalls:
     chosen: of each layer. tallies: where every neuron that fires is counted by itself, i64 [L, F of all experts].
     """
 
-    def __init__(self, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
+    def __init__(self, mode: Mode, config: ModelConfig, weights: ModelWeights, products: Products) -> None:
         self.tallies = TallyBlock()
+        self._skips = mode == "exact"
         self._config = config
         self._layers = weights.layers
         self._products = products
@@ -57,7 +63,8 @@ class ExpertCalls:
         self._gate: F32 = aligned_empty((n_used, width))
         self._up: F32 = aligned_empty((n_used, width))
         self._hidden = ExpertVectors(n_used, width)
-        self._said: F32 = aligned_empty((n_used, config.d_model))
+        self._rows = ExpertRows(n_used, width) if self._skips else ExpertRows.of_all(self._hidden)
+        self._said: F32 = aligned_empty((n_used * self._segments(weights), config.d_model))
         self._shared: F32 | None = None
         if config.shared_d_ff:
             self._shared = aligned_empty(config.d_model)
@@ -83,33 +90,58 @@ class ExpertCalls:
         """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
         blocks, chosen, config = self._layers[layer].experts, self.chosen[layer], self._config
         own, others = blocks[: config.n_experts], blocks[config.n_experts :]
-        calls: list[Call] = []
-        first = "gate" if own[0].gate is not None else "up"
-        for part, to in ((first, self._gate), *([("up", self._up)] if first == "gate" else [])):
-            matrices = _all_of(own, part)  # type: ignore[arg-type]
-            values, more = x.as_read_by(matrices.first.codec, "ffn")
-            is_last = part == "up"
-            calls += more + experts.product_calls(matrices, chosen, values, to, barrier=is_last)
-        hidden = self._hidden
-        up = self._up if first == "gate" else None
-        calls += self._activated(self._gate, up, hidden.values, counts)
-        calls += experts.tally_calls(hidden, chosen, self._tally(layer, 0))
+        calls = self._fired(own, chosen, x, counts) if self._skips else self._all(own, chosen, x, counts)
+        calls += experts.tally_calls(self._hidden, chosen, self._tally(layer, 0))
+        said = self._said
         if own[0].down_t is not None:
-            calls += experts.sum_calls(_all_of(own, "down_t"), chosen, hidden, self._said, self._products.n_workers)
+            calls += experts.sum_calls(_all_of(own, "down_t"), chosen, self._rows, said, self._products.n_workers)
         else:
             down = _all_of(own, "down")
-            rows, more = hidden.as_read_by(down.first.codec)
-            calls += more + experts.product_calls(down, chosen, rows, self._said)
+            rows, more = self._hidden.as_read_by(down.first.codec)
+            calls += more + experts.product_calls(down, chosen, rows, said)
         if others:
             calls += self._of_shared(layer, others[0], x, counts)
-        return calls + experts.combine_calls(self._said, chosen, self._shared if others else None, out)
+        return calls + experts.combine_calls(said, chosen, self._shared if others else None, out)
+
+    def _all(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
+        """Every hidden value of the chosen experts."""
+        calls, up = [], None
+        if blocks[0].gate is not None:
+            calls, up = self._product(blocks, "gate", chosen, x, self._gate, barrier=False), self._up
+        calls += self._product(blocks, "up", chosen, x, self._gate if up is None else up)
+        return calls + self._activated(self._gate, up, self._hidden.values, counts)
+
+    def _fired(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
+        """The first matrix whole, up where it passes the activation, and the list of what fired."""
+        gated, rows, hidden = blocks[0].gate is not None, self._rows, self._hidden
+        calls = self._product(blocks, "gate" if gated else "up", chosen, x, self._gate)
+        calls += self._activated(self._gate, None, hidden.values, None)
+        calls += experts.active_calls(hidden, rows, counts)
+        up = None
+        if gated:
+            matrices, up = _all_of(blocks, "up"), self._up
+            values, more = x.as_read_by(matrices.first.codec, "ffn")
+            calls += more + experts.listed_product_calls(matrices, chosen, rows, values, up)
+        return calls + experts.fire_calls(hidden, up, self._config.activation == "drelu-glu", rows, counts)
+
+    def _product(
+        self, blocks: _Blocks, part: _Part, chosen: Chosen, x: Vector, out: F32, barrier: bool = True
+    ) -> list[Call]:
+        matrices = _all_of(blocks, part)
+        values, calls = x.as_read_by(matrices.first.codec, "ffn")
+        return calls + experts.product_calls(matrices, chosen, values, out, barrier=barrier)
+
+    def _segments(self, weights: ModelWeights) -> int:
+        """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""
+        down = weights.layers[0].experts[0].down_t
+        return 1 if down is None else experts.segments_of(down, self._config.n_experts_used)
 
     def totals(self, counts: I64) -> I64:
         """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
         config = self._config
         found = np.zeros((len(self._layers), 4), np.int64)
-        found[:, 0] = config.n_experts_used * config.d_ff + config.shared_d_ff
         found[:, 1:3] = counts[:, :, :2].sum(axis=1)
+        found[:, 0] = found[:, 1] if self._skips else config.n_experts_used * config.d_ff + config.shared_d_ff
         return found
 
     def _tally(self, layer: int, expert: int) -> Tally:
@@ -133,10 +165,11 @@ class ExpertCalls:
         assert w.down is not None, "a block has down_t or down"
         return calls + self._products.calls(w.down, hidden, self._shared, "ffn")
 
-    def _activated(self, x: F32, up: F32 | None, out: F32, counts: I64) -> list[Call]:
+    def _activated(self, x: F32, up: F32 | None, out: F32, counts: I64 | None) -> list[Call]:
+        config = self._config
         return activation_calls(
-            self._config.kernel_activation, x, out, up=up, relu_on_up=self._config.activation == "drelu-glu",
-            threshold=self._config.activation_threshold, counts=counts,
+            config.kernel_activation, x, out, up=up, relu_on_up=up is not None and config.activation == "drelu-glu",
+            threshold=config.activation_threshold, counts=counts,
         )  # fmt: skip
 
 
@@ -150,5 +183,5 @@ def _matrix(block: FfnWeights, part: _Part) -> PackedMatrix:
     return found
 
 
-def _all_of(blocks: tuple[FfnWeights, ...], part: _Part) -> ExpertMatrices:
+def _all_of(blocks: _Blocks, part: _Part) -> ExpertMatrices:
     return ExpertMatrices.of([_matrix(block, part) for block in blocks])

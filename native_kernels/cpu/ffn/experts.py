@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 
 from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.cpu.ffn.down_parts import MERGE_GRAIN, first_unit, pieces_of
+from native_kernels.cpu.ffn.down_parts import ITEMS, MERGE_GRAIN, first_unit, pieces_of
+from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, quantised_empty
 from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of, vector_format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
@@ -27,11 +28,13 @@ from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
+    bits_not_zero,
     fma,
     get_byte,
     get_float,
     get_int,
     get_int32,
+    lowest_bit,
     put_byte,
     put_float,
     put_int,
@@ -41,6 +44,8 @@ from native_kernels.cpu.runtime.simd import (
     zero,
 )
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_words
+
+PADDING = 16  # places behind a list of rows: sums read whole passes of rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,6 +155,36 @@ def _product_kernel(codec: str) -> Kernel:
 
 
 @cache
+def _listed_product_kernel(codec: str) -> Kernel:
+    over = OVER[codec]
+
+    def product(args: int, lo: int, hi: int, worker: int) -> None:
+        """Items stand for the listed rows of all chosen experts, in proportion.
+
+        args: addresses, ids, row stride, x, columns, out, its step, ahead, listed rows, their step, how many of each
+        expert (address), experts, items.
+        """
+        table, ids, stride, x = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+        d, out, out_step, ahead = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        listed, listed_step, counts = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        n_used, items = get_int(args + 88), get_int(args + 96)
+        n = 0
+        for slot in range(n_used):
+            n += get_int(counts + 8 * slot)
+        begin, end = n * lo // items, n * hi // items
+        before = 0
+        for slot in range(n_used):
+            count = get_int(counts + 8 * slot)
+            first, last = max(0, begin - before), min(count, end - before)
+            if first < last:
+                w = get_int(table + 8 * get_int32(ids + 4 * slot))
+                over(w, stride, listed + listed_step * slot, first, last, x, d, out + out_step * slot, ahead)
+            before += count
+
+    return Kernel(product, f"experts.listed.{codec}")
+
+
+@cache
 def _sum_kernel(codec: str) -> Kernel:
     of = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
@@ -158,33 +193,102 @@ def _sum_kernel(codec: str) -> Kernel:
     fills_up = of.whole_passes
 
     def sums(args: int, lo: int, hi: int, worker: int) -> None:
-        """Items: pieces of the columns, of one chosen expert after another.
+        """Items: pieces of the columns, of one segment of an expert's rows after another.
 
-        args: addresses, ids, row stride, row bytes, rows of one, h, its step, columns, units of a row, pieces, the
-        numbers of the rows, out, its step, scratch, its step.
+        args: addresses, ids, row stride, row bytes, values, their step, columns, units of a row, pieces, listed rows,
+        their step, how many of each expert (address), segments, out, its step, scratch, its step.
         """
         table, ids, stride, row_bytes = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-        n_rows, h, h_step, d = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
-        units, pieces, listed = get_int(args + 64), get_int(args + 72), get_int(args + 80)
-        out, out_step = get_int(args + 88), get_int(args + 96)
-        scratch = get_int(args + 104) + worker * get_int(args + 112)
+        h, h_step, d, units = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+        pieces, listed, listed_step = get_int(args + 64), get_int(args + 72), get_int(args + 80)
+        counts, segments = get_int(args + 88), get_int(args + 96)
+        out, out_step = get_int(args + 104), get_int(args + 112)
+        scratch = get_int(args + 120) + worker * get_int(args + 128)
         for item in range(lo, hi):
-            slot, piece = item // pieces, item % pieces
+            part, piece = item // pieces, item % pieces
+            slot, segment = part // segments, part % segments
             first, last = first_unit(piece, pieces, units), first_unit(piece + 1, pieces, units)
-            w, values, to = get_int(table + 8 * get_int32(ids + 4 * slot)), h + slot * h_step, out + slot * out_step
+            w, to = get_int(table + 8 * get_int32(ids + 4 * slot)), out + part * out_step
+            values, places = h + slot * h_step, listed + slot * listed_step
+            n = get_int(counts + 8 * slot)
+            passes = (n + rows - 1) // rows
+            if fills_up:
+                n = rows * passes
+            i, stop = rows * (passes * segment // segments), min(n, rows * (passes * (segment + 1) // segments))
             begin(first, last, d, to, 0, scratch)
             ahead = rows * max(1, ON_THE_WAY * units // (rows * row_bytes * max(1, last - first)))
-            i = 0
-            while i + rows <= n_rows:
-                several(w, stride, listed, i, i + ahead, n_rows - 1, values, first, last, d, to, scratch)
+            while i + rows <= stop:
+                several(w, stride, places, i, i + ahead, n - 1, values, first, last, d, to, scratch)
                 i += rows
             if not fills_up:
-                while i < n_rows:
-                    one(w, stride, listed, i, i + 1, n_rows - 1, values, first, last, d, to, scratch)
+                while i < stop:
+                    one(w, stride, places, i, i + 1, n - 1, values, first, last, d, to, scratch)
                     i += 1
             finish(first, last, d, to, 0, scratch)
 
     return Kernel(sums, f"experts.sums.{codec}")
+
+
+@kernel
+def _list_active(args: int, lo: int, hi: int, worker: int) -> None:
+    """List the neurons whose value is not 0. Items: experts.
+
+    args: values, F, listed rows, their step, how many (address), counts of workers (opened).
+    """
+    values, width, listed, step = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    opened = 0
+    for slot in range(lo, hi):
+        x, to, found = values + 4 * width * slot, listed + step * slot, 0
+        for start in range(0, width, LANES):
+            bits = int(bits_not_zero(some_floats(x + 4 * start, width - start)))
+            if width - start < LANES:
+                bits &= (1 << (width - start)) - 1
+            while bits != 0:
+                put_int32(to + 4 * found, start + lowest_bit(bits))
+                found += 1
+                bits &= bits - 1
+        put_int(get_int(args + 32) + 8 * slot, found)
+        opened += found
+    mine = get_int(args + 40) + 8 * COUNT_WORDS * worker
+    put_int(mine, get_int(mine) + opened)
+
+
+@kernel
+def _fire(args: int, lo: int, hi: int, worker: int) -> None:
+    """Multiply what passed the gate with up, and list again what is not 0 then. Items: experts.
+
+    args: values (also written), F, up's values of the listed rows (0: none), their step, whether they go through ReLU,
+    listed rows (also written), their step, how many (address; also written), values of the list, their step, counts of
+    workers (fired).
+    """
+    values, width, up, up_step = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    relu, listed, listed_step = get_int(args + 32), get_int(args + 40), get_int(args + 48)
+    counts, fired_values, fired_step = get_int(args + 56), get_int(args + 64), get_int(args + 72)
+    fired = 0
+    for slot in range(lo, hi):
+        ids, to, found = listed + listed_step * slot, fired_values + fired_step * slot, 0
+        count = get_int(counts + 8 * slot)
+        for i in range(count):
+            neuron = get_int32(ids + 4 * i)
+            place = values + 4 * (width * slot + neuron)
+            value = get_float(place)
+            if up != 0:
+                other = get_float(up + up_step * slot + 4 * i)
+                if relu != 0 and other <= 0:
+                    other = np.float32(0.0)
+                value *= other
+                put_float(place, value)
+            if value != 0:
+                put_int32(ids + 4 * found, neuron)
+                put_float(to + 4 * found, value)
+                found += 1
+        put_int(counts + 8 * slot, found)
+        fired += found
+        for i in range(found, found + PADDING):  # sums read whole passes of rows
+            put_int32(ids + 4 * i, get_int32(ids + 4 * (found - 1)) if found > 0 else 0)
+            put_float(to + 4 * i, np.float32(0.0))
+    mine = get_int(args + 80) + 8 * COUNT_WORDS * worker + 8
+    put_int(mine, get_int(mine) + fired)
 
 
 @kernel
@@ -204,16 +308,17 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
 def _combine(args: int, lo: int, hi: int, worker: int) -> None:
     """out = the sum of what the experts say, each times its weight. Items: LANES values.
 
-    args: said [K, D], K, D, weights, the shared expert's [D] (0: none), out.
+    args: said [K segments, D], K, segments, D, weights, the shared expert's [D] (0: none), out.
     """
-    said, n_used, d, weights = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
-    shared, out = get_int(args + 32), get_int(args + 40)
+    said, n_used, segments, d = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
+    weights, shared, out = get_int(args + 32), get_int(args + 40), get_int(args + 48)
     for i in range(lo, hi):
         at, left = 4 * LANES * i, d - LANES * i
         total = zero()
         for k in range(n_used):
             weight = spread(get_float(weights + 4 * k))
-            total = fma(some_floats(said + 4 * d * k + at, left), weight, total)
+            for part in range(segments * k, segments * (k + 1)):
+                total = fma(some_floats(said + 4 * d * part + at, left), weight, total)
         if shared != 0:
             total = fma(some_floats(shared + at, left), spread(get_float(weights + 4 * n_used)), total)
         put_some_floats(out + at, left, total)
@@ -263,19 +368,79 @@ def product_calls(
     return [Call(_product_kernel(w.codec), words, len(chosen.ids) * w.n_rows, GRAIN, "ffn", keeps, barrier)]
 
 
-def sum_calls(matrices: ExpertMatrices, chosen: Chosen, h: ExpertVectors, out: F32, n_workers: int) -> list[Call]:
-    """out [K, D] = the sum of each chosen expert's rows [F, D], each times its value in h."""
+class ExpertRows:
+    """Lists of rows of each chosen expert with a value for each row.
+
+    ids: [K, F + PADDING], or one list for all. values: [K, at least F]. n: i64 [K], how many count.
+    """
+
+    def __init__(self, n_used: int, width: int) -> None:
+        self.ids: I32 = aligned_empty((n_used, width + PADDING), np.int32)
+        self.values: F32 = aligned_empty((n_used, width + PADDING))
+        self.n: I64 = aligned_empty(n_used, np.int64)
+
+    @classmethod
+    def of_all(cls, h: ExpertVectors) -> ExpertRows:
+        """Every row, with the values h."""
+        found = cls(1, h.width)
+        found.ids[0] = np.minimum(np.arange(h.width + PADDING), h.width - 1)
+        found.values, found.n = h.values, np.full(len(h.values), h.width, np.int64)
+        return found
+
+    @property
+    def step(self) -> int:
+        """Bytes from one expert's list to the next."""
+        return self.ids.strides[0] if len(self.ids) > 1 or len(self.n) == 1 else 0
+
+
+def active_calls(h: ExpertVectors, rows: ExpertRows, counts: I64) -> list[Call]:
+    """rows.ids = the neurons whose value in h is not 0. counts: [workers, COUNT_WORDS], whose first word grows."""
+    words = arguments(h.values, h.width, rows.ids, rows.ids.strides[0], rows.n, counts)
+    return [Call(_list_active, words, len(rows.n), 1, "ffn", (h, rows, counts))]
+
+
+def listed_product_calls(
+    matrices: ExpertMatrices, chosen: Chosen, rows: ExpertRows, x: F32 | U8, out: F32
+) -> list[Call]:
+    """out [K, F], in the order of the lists = the listed rows of each chosen expert times x [D]."""
+    w, items = matrices.first, out.size
+    words = arguments(
+        matrices.addresses, chosen.ids, stride_of(w), x, w.n_cols, out, out.strides[0], rows_ahead(w), rows.ids,
+        rows.ids.strides[0], rows.n, len(rows.n), items,
+    )  # fmt: skip
+    keeps = (matrices, chosen, rows, x, out)
+    return [Call(_listed_product_kernel(w.codec), words, items, GRAIN, "ffn", keeps)]
+
+
+def fire_calls(h: ExpertVectors, up: F32 | None, relu: bool, rows: ExpertRows, counts: I64) -> list[Call]:
+    """h and rows.values = h times up, of the listed rows; rows whose product is 0 leave the lists.
+
+    up: [K, F], in the order of the lists; through ReLU first where relu. counts: as active_calls has it; the second
+    word grows.
+    """
+    words = arguments(
+        h.values, h.width, 0 if up is None else up, 0 if up is None else up.strides[0], int(relu), rows.ids,
+        rows.ids.strides[0], rows.n, rows.values, rows.values.strides[0], counts,
+    )  # fmt: skip
+    return [Call(_fire, words, len(rows.n), 1, "ffn", (h, up, rows, counts))]
+
+
+def segments_of(w: PackedMatrix, n_used: int) -> int:
+    """Into how many segments sum_calls cuts the rows of an expert, so that many threads have work."""
+    return max(1, ITEMS // (n_used * pieces_of(w)))
+
+
+def sum_calls(matrices: ExpertMatrices, chosen: Chosen, rows: ExpertRows, out: F32, n_workers: int) -> list[Call]:
+    """out [K segments, D] = the sums of each chosen expert's listed rows of [F, D], each times its value."""
     w, codec = matrices.first, SUMS[matrices.first.codec]
-    listed: I32 = aligned_empty(w.n_rows, np.int32)
-    listed[:] = np.arange(w.n_rows)
-    pieces, units = pieces_of(w), codec.units(w.n_cols)
+    pieces, units, segments = pieces_of(w), codec.units(w.n_cols), segments_of(w, len(rows.n))
     scratch: U8 = aligned_empty((n_workers, codec.scratch_bytes(w.n_cols) + 64), np.uint8)
     words = arguments(
-        matrices.addresses, chosen.ids, stride_of(w), w.row_bytes, w.n_rows, h.values, h.values.strides[0], w.n_cols,
-        units, pieces, listed, out, out.strides[0], scratch, scratch.strides[0],
+        matrices.addresses, chosen.ids, stride_of(w), w.row_bytes, rows.values, rows.values.strides[0], w.n_cols, units,
+        pieces, rows.ids, rows.step, rows.n, segments, out, out.strides[0], scratch, scratch.strides[0],
     )  # fmt: skip
-    keeps = (matrices, chosen, h, listed, out, scratch)
-    return [Call(_sum_kernel(w.codec), words, len(chosen.ids) * pieces, 1, "ffn", keeps)]
+    keeps = (matrices, chosen, rows, out, scratch)
+    return [Call(_sum_kernel(w.codec), words, len(out) * pieces, 1, "ffn", keeps)]
 
 
 def tally_calls(h: ExpertVectors, chosen: Chosen, tally: Tally) -> list[Call]:
@@ -285,25 +450,23 @@ def tally_calls(h: ExpertVectors, chosen: Chosen, tally: Tally) -> list[Call]:
 
 
 def combine_calls(said: F32, chosen: Chosen, shared: F32 | None, out: F32) -> list[Call]:
-    """out [D] = the rows of said [K, D], each times its weight, and the shared expert's [D] times its own."""
-    d = said.shape[1]
-    words = arguments(said, len(said), d, chosen.weights, 0 if shared is None else shared, out)
+    """out [D] = the rows of said [K segments, D], each times its expert's weight, and the shared expert's [D]."""
+    d, n_used = said.shape[1], len(chosen.ids)
+    words = arguments(said, n_used, len(said) // n_used, d, chosen.weights, 0 if shared is None else shared, out)
     return [Call(_combine, words, -(-d // LANES), MERGE_GRAIN, "ffn", (said, chosen, shared, out))]
 
 
-def why_not(matrices: Sequence[PackedMatrix], transposed: bool) -> list[str]:
-    """Why no kernel computes with these matrices of a layer's experts; empty where one does."""
+def why_not(matrices: Sequence[PackedMatrix], *, summed: bool, listed: bool = False) -> list[str]:
+    """Why no kernel computes with these matrices of a layer's experts; empty where one does.
+
+    summed: their rows are added up, not multiplied with a vector; listed: those of a list, with room behind it.
+    """
     kinds = {(one.n_rows, one.n_cols, one.codec, stride_of(one)) for one in matrices}
     if len(kinds) != 1:
         return ["The experts of a layer differ in shape or codec."]
     codec = matrices[0].codec
-    if transposed and (
-        codec not in SUMS or (SUMS[codec].whole_passes and matrices[0].n_rows % rows_at_once(CODECS[codec]))
-    ):
+    if summed and codec not in SUMS:
+        return [f"No CPU kernel adds up rows of experts in {codec}."]
+    if summed and not listed and SUMS[codec].whole_passes and matrices[0].n_rows % rows_at_once(CODECS[codec]):
         return [f"No CPU kernel adds up {matrices[0].n_rows} rows of experts in {codec}."]
     return [] if codec in OVER else [f"No CPU kernel multiplies experts in {codec}."]
-
-
-def _in_whole_passes(w: PackedMatrix) -> bool:
-    """Whether row_sums reads the rows without one that is left over, which it can add only in some codecs."""
-    return not SUMS[w.codec].whole_passes or w.n_rows % rows_at_once(CODECS[w.codec]) == 0

@@ -9,9 +9,10 @@ import pytest
 from product_checks import NAMES, block_size, matrix, random
 
 from native_kernels.cpu.ffn import experts
-from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertVectors
+from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors
 from native_kernels.cpu.products.gemv import OVER
 from native_kernels.cpu.products.linear import Vector
+from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime import call
 from native_kernels.cpu.runtime.call import aligned_empty
@@ -100,23 +101,58 @@ def test_products_with_the_rows_of_the_chosen(name: str) -> None:
 @pytest.mark.parametrize("n_cols", [64, 2560])
 def test_sums_of_the_rows_of_the_chosen(name: str, n_cols: int) -> None:
     matrices, values = of_experts(name, 48, n_cols)
-    chosen, out, hidden = a_choice(), aligned_empty((N_USED, n_cols)), ExpertVectors(N_USED, 48)
+    chosen, hidden = a_choice(), ExpertVectors(N_USED, 48)
+    segments = experts.segments_of(matrices.first, N_USED)
+    out = aligned_empty((N_USED * segments, n_cols))
     hidden.values[:] = random(N_USED, 48)
+    wanted = np.einsum("kfd,kf->kd", values[chosen.ids], hidden.values)
     for n_workers in (1, WORKERS):
         out[:] = np.nan
-        call.run(experts.sum_calls(matrices, chosen, hidden, out, WORKERS), n_workers)
-        check(out, np.einsum("kfd,kf->kd", values[chosen.ids], hidden.values), name)
+        call.run(experts.sum_calls(matrices, chosen, ExpertRows.of_all(hidden), out, WORKERS), n_workers)
+        check(out.reshape(N_USED, segments, n_cols).sum(axis=1), wanted, name)
     total, shared = aligned_empty(n_cols), random(1, n_cols)[0]
     call.run(experts.combine_calls(out, chosen, shared, total), WORKERS)
-    np.testing.assert_allclose(total, chosen.weights @ np.concatenate([out, shared[None]]), rtol=1e-4, atol=1e-4)
+    check(total, chosen.weights @ np.concatenate([wanted, shared[None]]), name)
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "q8_0", "q4_0", "q4_0.lanes"])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("relu", [True, False])
+def test_neurons_that_do_not_fire_are_skipped(name: str, share: float, relu: bool) -> None:
+    width, n_cols = 77, 128
+    ups, up_values = of_experts(name, width, n_cols)
+    downs, down_values = of_experts(name, width, n_cols)
+    chosen, hidden, rows = a_choice(), ExpertVectors(N_USED, width), ExpertRows(N_USED, width)
+    x, up, counts = Vector(aligned_empty(n_cols)), aligned_empty((N_USED, width)), np.zeros((WORKERS, 8), np.int64)
+    x.values[:] = random(1, n_cols)[0]
+    gate = np.maximum(random(N_USED, width, seed=2), 0) * (np.random.default_rng(1).random((N_USED, width)) < share)
+    out = aligned_empty((N_USED * experts.segments_of(downs.first, N_USED), n_cols))
+    read, calls = x.as_read_by(name, "")
+    calls += experts.active_calls(hidden, rows, counts)
+    calls += experts.listed_product_calls(ups, chosen, rows, read, up)
+    calls += experts.fire_calls(hidden, up, relu, rows, counts)
+    calls += experts.sum_calls(downs, chosen, rows, out, WORKERS)
+    other = up_values[chosen.ids] @ x.values
+    if relu:
+        other = np.maximum(other, 0)
+    for n_workers in (1, WORKERS):
+        hidden.values[:], out[:], counts[:] = gate, np.nan, 0
+        call.run(calls, n_workers)
+        check(hidden.values, gate * other, name)
+        fired = hidden.values != 0
+        assert counts[:, :2].sum(axis=0).tolist() == [np.count_nonzero(gate), np.count_nonzero(fired)]
+        assert [rows.ids[k, : rows.n[k]].tolist() for k in range(N_USED)] == [list(one.nonzero()[0]) for one in fired]
+        wanted = np.einsum("kfd,kf->kd", down_values[chosen.ids], gate * other)
+        check(out.reshape(N_USED, -1, n_cols).sum(axis=1), wanted, name)
 
 
 def test_what_no_kernel_computes_is_said() -> None:
-    f32, f16 = (matrix(name, 8, 64)[0] for name in ("f32", "f16"))
-    assert experts.why_not([f32, f32], transposed=True) == []
-    assert len(experts.why_not([f32, f16], transposed=False)) == 1
+    f32, f16, q4 = (matrix(name, 12, 256)[0] for name in ("f32", "f16", "q4_0.lanes"))
+    assert experts.why_not([f32, f32], summed=True) == []
+    assert len(experts.why_not([f32, f16], summed=False)) == 1
     with pytest.raises(ValueError, match="differ"):
         ExpertMatrices.of([f32, f16])
-    q4 = matrix("q4_k", 8, 256)[0]
-    assert experts.why_not([q4], transposed=False) == []
-    assert (len(experts.why_not([q4], transposed=True)) == 0) == ("q4_k" in SUMS)
+    in_passes = not SUMS["q4_0.lanes"].whole_passes or 12 % rows_at_once(CODECS["q4_0.lanes"]) == 0
+    assert (experts.why_not([q4], summed=True) == []) == in_passes
+    assert experts.why_not([q4], summed=True, listed=True) == []
+    assert len(experts.why_not([matrix("q6_k", 8, 256)[0]], summed=True)) == ("q6_k" not in SUMS)
