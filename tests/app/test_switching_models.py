@@ -279,7 +279,7 @@ def test_news_of_the_model_are_shown_and_said(make_desk: MakeDesk) -> None:
     desk.wait_ready()
     note = "Another program took memory of the GPU: 1.5 GB of neurons lie in RAM now."
     news = {"placement": {"line": "less"}, "notes": [note], "device": "cuda", "device_reason": "30% fit",
-            "card": "GeForce RTX 4090", "vram_bytes": 5}  # fmt: skip
+            "gpu": "GeForce RTX 4090", "vram_bytes": 5}  # fmt: skip
     desk.engine._hear(protocol.News("model", news))
     status = desk.engine.status
     assert (status.placement["line"], status.vram_bytes, status.gpu) == ("less", 5, "GeForce RTX 4090")
