@@ -213,7 +213,7 @@ class Hearth(QObject):
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
-        self.engine.answered.connect(self.window.take_result)
+        self.engine.answered.connect(lambda end: self.window.take_result(end.result))
         self.engine.lived.connect(self.window.show_live_event)
         self.window.watching_changed.connect(self.engine.watch)
         self.setup.usual_answer.connect(self.models.take_rate)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.conversation import Message, MessageState
 from app.chat.thinking import ThoughtClock
-from app.clients.answer_request import AnswerRequest
+from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus
@@ -66,16 +67,16 @@ class AnswerQueue(QObject):
         self._engine, self._remote = engine, remote
         self._waiting: deque[Answer] = deque()
         self._running: Answer | None = None
-        engine.ready.connect(self.advance)
-        engine.text.connect(self._text)
-        engine.answered.connect(self._answered)
-        engine.failed.connect(self._failed)
-        engine.died.connect(self._died)
+        self._connect(engine)
+        engine.died.connect(partial(self._failed, engine))
         if remote is not None:
-            remote.ready.connect(self.advance)
-            remote.text.connect(self._remote_text)
-            remote.answered.connect(self._remote_answered)
-            remote.failed.connect(self._remote_failed)
+            self._connect(remote)
+
+    def _connect(self, client: EngineClient | RemoteClient) -> None:
+        client.ready.connect(self.advance)
+        client.text.connect(partial(self._text, client))
+        client.answered.connect(partial(self._answered, client))
+        client.failed.connect(partial(self._failed, client))
 
     def of(self, conversation_id: str | None) -> Answer | None:
         """The answer that runs or waits in a chat."""
@@ -141,57 +142,30 @@ class AnswerQueue(QObject):
         while waiting_too and self._waiting:
             self._end(self._waiting.popleft(), state)
 
-    # -------------------------------------------------------------- the engine's words
+    # -------------------------------------------------------------- events of engine and servers
 
-    @Slot(str)
-    def _text(self, text: str) -> None:
-        if self._running is not None and self._running.place is None:
-            self._take_text(self._running, text)
+    def _running_at(self, client: Answerer) -> Answer | None:
+        """The running answer if that client gives it."""
+        return self._running if self._running is not None and self._who(self._running) is client else None
 
-    def _take_text(self, answer: Answer, text: str) -> None:
+    def _text(self, client: Answerer, text: str) -> None:
+        if (answer := self._running_at(client)) is None:
+            return
         answer.message = replace(answer.message, text=answer.message.text + text)
         before = int((answer.before or {}).get("tokens") or 0)
-        answer.thoughts.hear(text, time.monotonic(), before + self._who(answer).status.tokens)
+        answer.thoughts.hear(text, time.monotonic(), before + client.status.tokens)
         self.grew.emit(answer, text)
 
-    @Slot(object)
-    def _answered(self, result: protocol.GenerationResult) -> None:
-        if self._running is None or self._running.place is not None:
-            return
-        stats = {key: value for key, value in asdict(result).items() if key != "text"}
-        self._end_running(_ENDS.get(result.finish_reason, MessageState.COMPLETE), stats, result)
+    def _answered(self, client: Answerer, end: Answered) -> None:
+        if self._running_at(client) is not None:
+            state = _ENDS.get(end.finish_reason, MessageState.COMPLETE)
+            self._end_running(state, end.figures, end.result)
 
-    @Slot(object)
-    def _failed(self, failed: protocol.Failed) -> None:
-        if self._running is not None and self._running.place is None:
-            self._fail(failed, MessageState.FAILED)
-
-    def _fail(self, why: protocol.Failed | EngineDied, state: MessageState) -> None:
-        answer = self._end_running(state)
+    def _failed(self, client: Answerer, why: protocol.Failed | EngineDied) -> None:
+        answer = self._running_at(client)
         if answer is not None:
+            self._end_running(MessageState.INTERRUPTED if isinstance(why, EngineDied) else MessageState.FAILED)
             self.failed.emit(answer, why)
-
-    @Slot(object)
-    def _died(self, died: EngineDied) -> None:
-        if self._running is not None and self._running.place is None:
-            self._fail(died, MessageState.INTERRUPTED)
-
-    # -------------------------------------------------------------- the words of a server elsewhere
-
-    @Slot(str)
-    def _remote_text(self, text: str) -> None:
-        if self._running is not None and self._running.place is not None:
-            self._take_text(self._running, text)
-
-    @Slot(dict)
-    def _remote_answered(self, figures: dict[str, Any]) -> None:
-        if self._running is not None and self._running.place is not None:
-            self._end_running(_ENDS.get(figures.get("finish_reason", ""), MessageState.COMPLETE), figures)
-
-    @Slot(object)
-    def _remote_failed(self, failed: protocol.Failed) -> None:
-        if self._running is not None and self._running.place is not None:
-            self._fail(failed, MessageState.FAILED)
 
     # -------------------------------------------------------------- the end of an answer
 
@@ -200,12 +174,11 @@ class AnswerQueue(QObject):
         state: MessageState,
         stats: dict[str, Any] | None = None,
         result: protocol.GenerationResult | None = None,
-    ) -> Answer | None:
+    ) -> None:
         answer, self._running = self._running, None
         if answer is not None:
             self._end(answer, state, stats, result)
             self.running_changed.emit(None)
-        return answer
 
     def _end(
         self,

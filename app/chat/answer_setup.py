@@ -21,7 +21,7 @@ from app.chat.conversation import Message, Role
 from app.chat.mode_rates import ModeRate, ModeRates, costs
 from app.chat.presets import Preset
 from app.chat.shelf import Shelf, ShelfError, new_id
-from app.clients.answer_request import AnswerRequest
+from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
 from app.translation import tr
@@ -270,7 +270,9 @@ class AnswerSetup(QObject):
         self.changed.emit()
 
     @Slot(object)
-    def _answered(self, result: protocol.GenerationResult) -> None:
+    def _answered(self, end: Answered) -> None:
+        result = end.result
+        assert result is not None, "the engine's own answers have one"
         if self.rates.take(result):
             written = self.rates.to_json()
             self._save("save the rates", lambda: self.rates.save(written))

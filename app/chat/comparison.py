@@ -16,7 +16,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.mode_rates import MODE_WORDS
-from app.clients.answer_request import AnswerRequest
+from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import Phase
@@ -146,8 +146,9 @@ class Comparison(QObject):
             self._set(self._now, text=self.sides[self._now].text + text)
 
     @Slot(object)
-    def _answered(self, result: protocol.GenerationResult) -> None:
-        if self._now is None:
+    def _answered(self, end: Answered) -> None:
+        result = end.result
+        if self._now is None or result is None:
             return
         now, self._now = self._now, None
         # Somebody else may have stopped it: Esc in the chat, another model.

@@ -1,4 +1,4 @@
-"""A request for one answer, as plain data: what engine_client.py and remote_client.py send."""
+"""A request for one answer and its end, as plain data: what engine_client.py and remote_client.py send and emit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.clients.servers import Place
+from engine.service.protocol import GenerationResult
 
 
 @dataclass(frozen=True)
@@ -19,3 +20,13 @@ class AnswerRequest:
     overflow: str = "roll"
     continues: bool = False
     place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The end of an answer. finish_reason: "stop", "length" or "cancelled". figures: the known fields of
+    GenerationResult, without the text. result: the engine's full record; None from a server."""
+
+    finish_reason: str
+    figures: dict[str, Any]
+    result: GenerationResult | None = None

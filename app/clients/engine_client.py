@@ -9,12 +9,12 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from app.clients.answer_request import AnswerRequest
+from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_process import EngineDied, EngineStarted
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.engine_worker import EngineWorker
@@ -35,7 +35,7 @@ class EngineClient(QObject):
     status_changed = Signal(EngineStatus)
     ready = Signal()  # a model is loaded and nothing runs
     text = Signal(str)
-    answered = Signal(object)  # protocol.GenerationResult
+    answered = Signal(object)  # Answered, with its result
     failed = Signal(object)  # protocol.Failed, of the answer
     loaded = Signal(object)  # protocol.LoadedModelInfo
     load_failed = Signal(object)  # protocol.Failed
@@ -94,7 +94,7 @@ class EngineClient(QObject):
         self._load_id = f"load-{next(self._numbers)}"
         self._set(phase=Phase.LOADING, model=name, is_base=False, done=0, total=0, compiling=False, cancelling=False,
                   placement={})  # fmt: skip
-        self._worker.load(protocol.Load(self._load_id, model, engine))
+        self._worker.submit(protocol.Load(self._load_id, model, engine))
 
     def cancel_load(self) -> None:
         """End the load under way, or drop the one that waits for an answer's end. No model is loaded then."""
@@ -132,7 +132,7 @@ class EngineClient(QObject):
         """No model from now on; said to the engine in any case, so that none comes back after a crash."""
         self._patience.stop()
         self._loaded, self._load_id = False, ""
-        self._worker.unload(protocol.Unload(f"unload-{next(self._numbers)}"))
+        self._worker.submit(protocol.Unload(f"unload-{next(self._numbers)}"))
         self._rest()
 
     def _rest(self) -> None:
@@ -154,7 +154,7 @@ class EngineClient(QObject):
         self._answer_id = f"answer-{next(self._numbers)}"
         self._asked_at, self._count_id = time.monotonic(), ""
         self._set(phase=Phase.THINKING, done=0, total=0, tok_s=None, tokens=0)
-        self._worker.generate(
+        self._worker.submit(
             protocol.Generate(
                 self._answer_id, request.messages, request.sampling, request.mode,
                 continues=request.continues, overflow=request.overflow, fresh=fresh,
@@ -165,7 +165,7 @@ class EngineClient(QObject):
         """Have a prompt counted that is not sent yet, as protocol.Count says; only when `is_ready`. `counted` follows,
         unless something else is counted or answered before."""
         self._count_id = f"count-{next(self._numbers)}"
-        self._worker.count(protocol.Count(self._count_id, messages, sampling, overflow, texts))
+        self._worker.submit(protocol.Count(self._count_id, messages, sampling, overflow, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Ask for a few words that are no answer in a chat; only when `is_ready`, and the status tells nothing of it.
@@ -174,7 +174,7 @@ class EngineClient(QObject):
         """
         self._leave_aside()
         self._aside = (f"aside-{next(self._numbers)}", then)
-        self._worker.generate(protocol.Generate(
+        self._worker.submit(protocol.Generate(
             self._aside[0], request.messages, request.sampling, request.mode, overflow=request.overflow
         ))  # fmt: skip
 
@@ -194,12 +194,12 @@ class EngineClient(QObject):
         """Whether somebody sees what the model does from now on: `lived` tells it then, and never otherwise."""
         if on != self._watching:
             self._watching = on
-            self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}", on))
+            self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
     def serve(self, on: bool, port: int, key: str) -> None:
         """Switch the local server on or off, at once, whatever is under way. `served` or `serve_failed` follows."""
         self._serve_id = f"serve-{next(self._numbers)}"
-        self._worker.serve(protocol.Serve(self._serve_id, on, port, key))
+        self._worker.submit(protocol.Serve(self._serve_id, on, port, key))
 
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
@@ -240,7 +240,7 @@ class EngineClient(QObject):
             case EngineStarted():
                 self.process_started.emit(event.pid)
                 if self._watching:  # this engine does not know of it yet
-                    self._worker.watch(protocol.Watch(f"watch-{next(self._numbers)}"))
+                    self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}"))
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
             case EngineDied():
@@ -265,7 +265,8 @@ class EngineClient(QObject):
                 self._answer_ended(tok_s=result.decode_tok_s, tokens=result.tokens,
                                    context_used=result.context_used, context_total=result.context_total,
                                    **self._on_the_card(result))  # fmt: skip
-                self.answered.emit(result)
+                figures = {key: value for key, value in asdict(result).items() if key != "text"}
+                self.answered.emit(Answered(result.finish_reason, figures, result))
                 self._next()
             case protocol.Failed() if event.id == self._answer_id:
                 self._answer_ended(tok_s=None)

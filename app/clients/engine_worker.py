@@ -128,26 +128,11 @@ class EngineWorker(QObject):
         self._thread.start()
         self._started.emit(self._host)
 
-    def load(self, request: protocol.Load) -> None:
-        self._submit_later(request)
-
-    def generate(self, request: protocol.Generate) -> None:
-        self._submit_later(request)
-
-    def count(self, request: protocol.Count) -> None:
-        self._submit_later(request)
-
-    def job(self, request: protocol.Job) -> None:
-        self._submit_later(request)
-
-    def unload(self, request: protocol.Unload) -> None:
-        self._submit_later(request)
-
-    def serve(self, request: protocol.Serve) -> None:
-        self._submit_later(request)
-
-    def watch(self, request: protocol.Watch) -> None:
-        self._submit_later(request)
+    def submit(self, request: protocol.Request) -> None:
+        """Hand a request to the host; its events come by `happened`."""
+        with self._lock:
+            self._under_way.add(request.id)
+        self._requested.emit(self._host, request)
 
     def cancel(self, target: str) -> None:
         """Stop the request with that id between two tokens."""
@@ -198,11 +183,6 @@ class EngineWorker(QObject):
         if isinstance(host, QObject):
             host.moveToThread(self._thread)
         return host
-
-    def _submit_later(self, request: protocol.Request) -> None:
-        with self._lock:
-            self._under_way.add(request.id)
-        self._requested.emit(self._host, request)
 
     def _cancel_all(self) -> None:
         with self._lock:

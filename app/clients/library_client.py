@@ -112,7 +112,7 @@ class LibraryClient(QObject):
         request = protocol.Job(f"library-{next(self._numbers)}", job, dict(arguments or {}))
         self._asked[request.id] = _Asked(request, done, failed, progress, said)
         self.open()
-        self._worker.job(request)
+        self._worker.submit(request)
         return request.id
 
     def cancel(self, request_id: str) -> None:
@@ -189,7 +189,7 @@ class LibraryClient(QObject):
                 self._hear(protocol.Finished(request.id, {"cancelled": True}))
             elif died.restarting and request.job in _REPEATABLE and asked.tries < TRIES:
                 asked.tries += 1
-                self._worker.job(request)
+                self._worker.submit(request)
             else:
                 self._hear(protocol.Failed(request.id, "EngineProcessError", died.reason, "Try again."))
         if not died.restarting:

@@ -12,7 +12,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from app.clients.answer_request import AnswerRequest
+from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.library_client import Library, Values
 from app.clients.servers import Place
@@ -25,7 +25,7 @@ class RemoteClient(QObject):
     status_changed = Signal(EngineStatus)
     ready = Signal()  # another answer may be asked for
     text = Signal(str)
-    answered = Signal(dict)  # figures of the answer, its finish_reason among them
+    answered = Signal(object)  # Answered, without a result
     failed = Signal(object)  # protocol.Failed
 
     def __init__(self, library: Library, key_for: Callable[[Place], str] = lambda place: "") -> None:
@@ -84,7 +84,8 @@ class RemoteClient(QObject):
         # One that never came to be asked says no more than that.
         figures = {"finish_reason": "cancelled"} if result.get("cancelled") else result
         self._rest()
-        self.answered.emit({k: v for k, v in figures.items() if k != "text" and v is not None})
+        known = {k: v for k, v in figures.items() if k != "text" and v is not None}
+        self.answered.emit(Answered(known.get("finish_reason", ""), known))
         self.ready.emit()
 
     def _failed(self, number: int, failed: protocol.Failed) -> None:

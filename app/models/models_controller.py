@@ -21,7 +21,7 @@ from app.models.budget_preview import BudgetPreview
 from app.models.hub_questions import HubQuestions
 from app.models.idle_time import IdleTime
 from app.models.known_models import Chat, KnownModels
-from app.models.model_choices import Choice, ModelChoices
+from app.models.model_choices import ModelChoices
 from app.models.model_rows import STARTER, ModelRow, Preparing, listed_id
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
@@ -327,11 +327,6 @@ class ModelsController(QObject):
         if self._choose(model_id, vram_budget_gib=vram_budget_gib):
             self._load_again(model_id)
 
-    def set_context(self, model_id: str, context: int | None) -> None:
-        """Give a model a context of so many tokens from now on; None: automatic."""
-        if self._choose(model_id, context=context):
-            self._load_again(model_id)
-
     def _load_again(self, model_id: str) -> None:
         self.known.forget_estimate(listed_id(model_id))
         if self._uses(model_id):
@@ -363,10 +358,6 @@ class ModelsController(QObject):
         """What was put off until nobody waits may be trained, or has to stop. Nothing is asked where nothing was."""
         if any(self.choices.of(model.id).predictors == "sign" for model in self.known.installed):
             self._library.ask("idle", {"on": idle})
-
-    def choice_of(self, model_id: str) -> Choice:
-        """What the person chose for a model on this PC."""
-        return self.choices.of(listed_id(model_id))
 
     def _choose(self, model_id: str, **values: Any) -> bool:
         changed = self.choices.change(listed_id(model_id), **values)

@@ -41,7 +41,7 @@ def test_the_model_and_the_choices_are_remembered(arrive: Arrive, tmp_path: Path
 
     again = arrive(library=FakeLibrary(), location="in-thread", settings=settings)
     again.wait_ready()
-    assert again.hearth.models.choice_of("fake-gpu").vram_budget_gib == 6.0
+    assert again.hearth.models.choices.of("fake-gpu").vram_budget_gib == 6.0
     assert again.hearth.choices.engine_options("fake-gpu") == {"vram_budget_gib": 6.0}
 
 

@@ -16,7 +16,7 @@ from app.chat.comparison import LONGEST, Comparison, Side, SideState, difference
 from app.chat.conversation import MessageState
 from app.clients.answer_request import AnswerRequest
 from app.ui.chat.compare_dialog import PromptField
-from engine.service.protocol import Generate
+from engine.service.protocol import Generate, Request
 
 
 def compare(desk: Desk, words: str, **sampling: Any) -> Comparison:
@@ -28,8 +28,14 @@ def compare(desk: Desk, words: str, **sampling: Any) -> Comparison:
 
 def asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Generate]:
     requests: list[Generate] = []
-    generate = desk.worker.generate
-    monkeypatch.setattr(desk.worker, "generate", lambda request: (requests.append(request), generate(request)))
+    submit = desk.worker.submit
+
+    def recorded(request: Request) -> None:
+        if isinstance(request, Generate):
+            requests.append(request)
+        submit(request)
+
+    monkeypatch.setattr(desk.worker, "submit", recorded)
     return requests
 
 

@@ -75,8 +75,8 @@ def wait(qtbot: QtBot, condition: Callable[[], object]) -> None:
 
 
 def test_events_arrive_in_the_thread_of_the_listener(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
-    worker.load(protocol.Load("l", "fake"))
-    worker.generate(ask("good day"))
+    worker.submit(protocol.Load("l", "fake"))
+    worker.submit(ask("good day"))
     wait(qtbot, lambda: listener.finished("g"))
     assert listener.threads == {QThread.currentThread()}
     assert isinstance(listener.heard[0], EngineStarted)
@@ -86,8 +86,8 @@ def test_events_arrive_in_the_thread_of_the_listener(qtbot: QtBot, worker: Engin
 def test_a_running_answer_is_cancelled_between_two_tokens(
     qtbot: QtBot, worker: EngineWorker, listener: Listener
 ) -> None:
-    worker.load(protocol.Load("l", "fake"))
-    worker.generate(ask("words 100000 pace 0.01"))
+    worker.submit(protocol.Load("l", "fake"))
+    worker.submit(ask("words 100000 pace 0.01"))
     wait(qtbot, lambda: listener.of(protocol.Token))
     worker.cancel("g")
     wait(qtbot, lambda: listener.finished("g"))
@@ -98,15 +98,15 @@ def test_a_running_answer_is_cancelled_between_two_tokens(
 
 
 def test_a_request_that_still_waits_can_be_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
-    worker.load(protocol.Load("l", "fake-slow"))
-    worker.generate(ask("words 100000 pace 0.01", "waiting"))
+    worker.submit(protocol.Load("l", "fake-slow"))
+    worker.submit(ask("words 100000 pace 0.01", "waiting"))
     worker.cancel("waiting")
     wait(qtbot, lambda: listener.finished("waiting"))
     assert not listener.of(protocol.Token)
 
 
 def test_a_load_is_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
-    worker.load(protocol.Load("l", "fake-endless"))
+    worker.submit(protocol.Load("l", "fake-endless"))
     wait(qtbot, lambda: listener.of(protocol.Progress))
     worker.cancel("l")
     wait(qtbot, lambda: listener.finished("l"))
@@ -115,16 +115,16 @@ def test_a_load_is_cancelled(qtbot: QtBot, worker: EngineWorker, listener: Liste
 
 def test_the_caller_never_waits(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
     """Every call comes back while the engine is still busy with the first of them."""
-    worker.load(protocol.Load("l", "fake-slow"))
-    worker.generate(ask("one two"))
-    worker.unload(protocol.Unload("u"))
+    worker.submit(protocol.Load("l", "fake-slow"))
+    worker.submit(ask("one two"))
+    worker.submit(protocol.Unload("u"))
     assert listener.finished("l") is None
     wait(qtbot, lambda: listener.finished("u"))
 
 
 def test_cancel_may_come_from_another_thread(qtbot: QtBot, worker: EngineWorker, listener: Listener) -> None:
-    worker.load(protocol.Load("l", "fake"))
-    worker.generate(ask("words 100000 pace 0.01"))
+    worker.submit(protocol.Load("l", "fake"))
+    worker.submit(ask("words 100000 pace 0.01"))
     wait(qtbot, lambda: listener.of(protocol.Token))
     thread = threading.Thread(target=worker.cancel, args=("g",))
     thread.start()
@@ -135,21 +135,21 @@ def test_cancel_may_come_from_another_thread(qtbot: QtBot, worker: EngineWorker,
 def test_the_engine_moves_to_the_other_place_in_mid_answer(
     qtbot: QtBot, worker: EngineWorker, listener: Listener
 ) -> None:
-    worker.load(protocol.Load("l", "fake"))
-    worker.generate(ask("words 100000 pace 0.01"))
+    worker.submit(protocol.Load("l", "fake"))
+    worker.submit(ask("words 100000 pace 0.01"))
     wait(qtbot, lambda: listener.of(protocol.Token))
     worker.use("in-thread" if worker.location == "process" else "process")
     wait(qtbot, lambda: len(listener.of(EngineStarted)) == 2)
-    worker.load(protocol.Load("l2", "fake"))
-    worker.generate(ask("here too", "g2"))
+    worker.submit(protocol.Load("l2", "fake"))
+    worker.submit(ask("here too", "g2"))
     wait(qtbot, lambda: listener.finished("g2"))
     assert not listener.of(EngineDied)
 
 
 @pytest.mark.parametrize("busy_with", ["words 100000 pace 0.01", "good day"])
 def test_shutdown_ends_the_thread(qtbot: QtBot, worker: EngineWorker, listener: Listener, busy_with: str) -> None:
-    worker.load(protocol.Load("l", "fake"))
-    worker.generate(ask(busy_with))
+    worker.submit(protocol.Load("l", "fake"))
+    worker.submit(ask(busy_with))
     wait(qtbot, lambda: listener.of(protocol.Token))
     assert worker.shutdown(60.0)
 

@@ -189,11 +189,11 @@ def test_a_budget_is_previewed_and_remembered(room: Callable[..., Room]) -> None
     assert asked == [4.0, 7.0], "of those that came meanwhile only the newest is asked"
     here.controller.set_budget("starter-chat", 7.0)
     assert here.chat.did == ["load"]
-    assert here.controller.choice_of("hearth/starter-chat").vram_budget_gib == 7.0
+    assert here.controller.choices.of("hearth/starter-chat").vram_budget_gib == 7.0
     here.controller.set_budget("starter-chat", 7.0)
     assert here.chat.did == ["load"], "nothing has changed"
     here.controller.set_budget("starter-chat", None)
-    assert here.controller.choice_of("starter-chat").engine() == {}
+    assert here.controller.choices.engine_options("starter-chat") == {}
 
 
 def test_the_offer_comes_stays_while_it_is_fetched_and_goes(room: Callable[..., Room]) -> None:
