@@ -21,16 +21,16 @@ from PySide6.QtCore import QCoreApplication, QObject, QSocketNotifier, Qt, QTime
 from PySide6.QtWidgets import QApplication
 
 import engine
-from app.chat.answer_choices import AnswerChoices
-from app.chat.answer_policy import AnswerPolicy
-from app.chat.answer_setup import AnswerSetup
+from app.chat.answers.answer_choices import AnswerChoices
+from app.chat.answers.answer_policy import AnswerPolicy
+from app.chat.answers.answer_setup import AnswerSetup
+from app.chat.answers.mode_rates import ModeRates
+from app.chat.answers.personas import Personas
+from app.chat.answers.presets import Presets
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_shelf import ChatShelf
 from app.chat.chat_titles import ChatTitles
-from app.chat.mode_rates import ModeRates
-from app.chat.personas import Personas
-from app.chat.presets import Presets
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient

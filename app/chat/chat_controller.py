@@ -12,9 +12,9 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answer_policy import AnswerPolicy
-from app.chat.answer_queue import Answer, AnswerQueue
-from app.chat.asking import Asking, request_for
+from app.chat.answers.answer_policy import AnswerPolicy
+from app.chat.answers.answer_queue import Answer, AnswerQueue
+from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
@@ -129,7 +129,7 @@ class ChatController(QObject):
 
     # -------------------------------------------------------------- messages
 
-    def settings_for(self, conversation: Conversation | None) -> Asking:
+    def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
         """Return how a chat is answered as things stand now; None: a new chat."""
         return self._policy.settings_for(self.choices.of(conversation), self.model)
 

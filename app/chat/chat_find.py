@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from app.chat.answers.thinking import split
 from app.chat.conversation import Message, Role
-from app.chat.thinking import split
 from app.text.plain_words import answer_pieces, fold, own_pieces
 
 

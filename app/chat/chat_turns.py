@@ -13,17 +13,17 @@ from functools import partial
 
 from PySide6.QtCore import QObject, Signal
 
-from app.chat.answer_queue import Answer, AnswerQueue
-from app.chat.asking import Asking, request_for
+from app.chat.answers.answer_queue import Answer, AnswerQueue
+from app.chat.answers.answer_settings import AnswerSettings, request_for
+from app.chat.answers.thinking import ThoughtClock
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
 from app.chat.message_act import MessageAct, can_continue
-from app.chat.thinking import ThoughtClock
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 from app.translation import figure, noted, tr, tr_n
 
-SettingsFor = Callable[[Conversation | None], Asking]
+SettingsFor = Callable[[Conversation | None], AnswerSettings]
 
 STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 

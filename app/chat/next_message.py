@@ -10,7 +10,7 @@ from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from app.chat.answer_queue import Answer, AnswerQueue
+from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, MessageState, Unsent
 from app.translation import tr

@@ -1,7 +1,7 @@
 """The plain words of messages, as they are read on the screen, and the places in them that hold a searched text.
 
 The snippets of the search in all chats and Find in a chat come from here. It knows nothing of Qt: what a document of
-the window holds is compared by app/ui/transcript/selectable.py.
+the window holds is compared by app/ui/transcript/selection/selectable.py.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from engine.machine.monitor import MachineSample
 from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
-    from app.chat.answer_setup import AnswerSetup
+    from app.chat.answers.answer_setup import AnswerSetup
     from app.chat.chat_memory import ChatMemory
     from app.chat.chat_shelf import ChatShelf
     from app.clients.engine_client import EngineClient

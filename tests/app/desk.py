@@ -11,7 +11,7 @@ from typing import Any
 from fake_host import FakeEngine
 from pytestqt.qtbot import QtBot
 
-from app.chat.answer_policy import AnswerPolicy, PlaceFor
+from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Conversation, Message, MessageState

@@ -12,8 +12,8 @@ from random import Random
 import pytest
 from limits import MOST_SECONDS
 
+from app.chat.answers.personas import Persona, Personas
 from app.chat.conversation import Conversation, Message, Role, WholeChat
-from app.chat.personas import Persona, Personas
 from app.chat.shelf import ShelfError
 from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.chat_files import read_json, write_json

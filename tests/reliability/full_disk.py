@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from samples.tiny_model import make_tiny_model
 
+from app.chat.answers.mode_rates import ModeRates
+from app.chat.answers.personas import Persona, Personas
 from app.chat.conversation import Conversation, Message, Role, WholeChat
-from app.chat.mode_rates import ModeRates
-from app.chat.personas import Persona, Personas
 from app.chat.store.chat_files import write_json
 from app.chat.store.store import Store, StoreError
 from app.models.model_choices import ModelChoices

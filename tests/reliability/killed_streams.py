@@ -68,7 +68,7 @@ def stream(folder: Path, pipe: int) -> None:
     from fake_host import FakeEngine
     from PySide6.QtCore import QCoreApplication, QTimer
 
-    from app.chat.answer_policy import AnswerPolicy
+    from app.chat.answers.answer_policy import AnswerPolicy
     from app.chat.chat_controller import ChatController
     from app.chat.chat_memory import ChatMemory
     from app.chat.store.operations import Operations

@@ -13,7 +13,7 @@ import sqlite3
 import unicodedata
 from typing import Any
 
-from app.chat.thinking import split
+from app.chat.answers.thinking import split
 from app.text.block_parser import parse
 from app.text.plain_words import Mark, block_words, fold, marks_in, places
 

@@ -59,8 +59,8 @@ class ChatContext(QObject):
             self.popup.size_asked.emit()
 
     def _open_popup(self) -> None:
-        asking = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
-        self.popup.set_policy(asking.overflow)
+        settings = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
+        self.popup.set_policy(settings.overflow)
         self._tell()
         self.popup.open_at(self._page.composer.meter)
 

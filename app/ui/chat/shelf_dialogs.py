@@ -9,8 +9,8 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QVBoxLayout, QWidget
 
-from app.chat.personas import MAX_INSTRUCTIONS, Persona, Personas
-from app.chat.presets import Preset, Presets
+from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
+from app.chat.answers.presets import Preset, Presets
 from app.translation import figure, noted, tr, tr_n
 from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.look import theme

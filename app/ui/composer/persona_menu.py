@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QLineEdit, QVBoxLayout, QWidget
 
-from app.chat.personas import NO_PERSONA, Persona
+from app.chat.answers.personas import NO_PERSONA, Persona
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.models.model_list import is_typed

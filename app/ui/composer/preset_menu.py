@@ -7,9 +7,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from app.chat.answer_setup import Offer
-from app.chat.mode_rates import MODE_WORDS, in_words
-from app.chat.presets import BALANCED, Preset
+from app.chat.answers.answer_setup import Offer
+from app.chat.answers.mode_rates import MODE_WORDS, in_words
+from app.chat.answers.presets import BALANCED, Preset
 from app.translation import figure as number
 from app.translation import noted, tr
 from app.ui.look import theme

@@ -11,7 +11,7 @@ from typing import Any
 from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QSizePolicy, QVBoxLayout, QWidget
 
-from app.chat.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
+from app.chat.answers.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting, worded
 from app.translation import figure, tr
 from app.ui.look import theme

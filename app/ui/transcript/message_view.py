@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat.answer_words import figures_of
+from app.chat.answers.answer_words import figures_of
+from app.chat.answers.thinking import ReplySplitter, split
 from app.chat.conversation import Message, MessageState
-from app.chat.thinking import ReplySplitter, split
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
@@ -26,7 +26,7 @@ from app.ui.transcript.code_block import CodeBlockView
 from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.more_rows import MoreRows
 from app.ui.transcript.prose import Prose, Table
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
 from app.ui.transcript.thought_view import ThoughtView
 from app.ui.transcript.turn_view import PART_GAP, MessageView

@@ -33,8 +33,8 @@ from app.ui.look import theme
 from app.ui.look.direction import runs_leftwards
 from app.ui.look.painting import block
 from app.ui.transcript import formulas
-from app.ui.transcript.copied_text import running_text, table_in, table_text
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.copied_text import running_text, table_in, table_text
+from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.slices import soon
 
 LIST_INDENT = 28

@@ -10,7 +10,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat.answer_words import count, facts_of, figures_of, state_words
+from app.chat.answers.answer_words import count, facts_of, figures_of, state_words
 from app.chat.conversation import Message
 from app.chat.message_act import can_continue
 from app.clients.engine_status import EngineStatus, Phase, rate

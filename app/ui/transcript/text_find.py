@@ -17,9 +17,9 @@ from shiboken6 import isValid
 
 from app.chat.chat_find import ChatFind, Match, Spot
 from app.chat.conversation import MessageState, Role
-from app.ui.transcript.copied_text import span
 from app.ui.transcript.message_view import Answer
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.copied_text import span
+from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.turn_view import MessageView
 
 if TYPE_CHECKING:

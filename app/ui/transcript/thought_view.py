@@ -9,7 +9,7 @@ from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat.answer_words import count, thought_words
+from app.chat.answers.answer_words import count, thought_words
 from app.text.markdown_blocks import displayable
 from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr

@@ -21,7 +21,7 @@ from app.ui.look import theme
 from app.ui.transcript.context_reach import ContextReach
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.selection import TextSelection
+from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
 from app.ui.transcript.turn_column import TurnColumn
 from app.ui.transcript.turn_view import MessageView

@@ -13,7 +13,7 @@ from app.chat.message_act import Act, MessageAct
 from app.text.markdown_blocks import Block
 from app.ui.look import theme
 from app.ui.transcript.context_mark import ContextMark
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.selectable import SelectableText
 
 if TYPE_CHECKING:
     from app.ui.transcript.text_find import TextFind

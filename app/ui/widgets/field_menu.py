@@ -1,7 +1,7 @@
 """The context menu of text fields and of labels whose text can be selected, in place of Qt's own.
 
 Only the widget that has the focus is watched: a filter on the whole application would cost every event. The messages of
-a chat have a menu of their own (app/ui/transcript/selection.py).
+a chat have a menu of their own (app/ui/transcript/selection/selection.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from desk import MakeDesk
 
-from app.chat.asking import history
+from app.chat.answers.answer_settings import history
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.store.store import Store, StoreError
 from app.clients.engine_status import Phase

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from desk import Desk, MakeDesk
 
-from app.chat.answer_queue import joined
-from app.chat.asking import history
+from app.chat.answers.answer_queue import joined
+from app.chat.answers.answer_settings import history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
 from app.chat.conversation import Attachment, Message, MessageState, Role, branch
 from app.chat.message_act import Act, MessageAct

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.chat.personas import MAX_INSTRUCTIONS, Persona, Personas
-from app.chat.presets import BALANCED, MAX_STOPS, Preset, Presets, checked_sampling, fields_of_sampling
+from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
+from app.chat.answers.presets import BALANCED, MAX_STOPS, Preset, Presets, checked_sampling, fields_of_sampling
 from app.chat.shelf import MAX_FILE_BYTES, MAX_THINGS, NAME_LENGTH, ShelfError, checked_name, new_id
 from engine.config import SamplingConfig
 

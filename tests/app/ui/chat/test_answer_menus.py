@@ -13,7 +13,7 @@ from PySide6.QtGui import QTextCursor
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
-from app.chat.comparison import SideState
+from app.chat.answers.comparison import SideState
 from app.clients.answer_request import AnswerRequest
 from app.clients.engine_status import Phase
 from app.settings import AppSettings

@@ -16,9 +16,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.answer_choices import Chosen
-from app.chat.answer_setup import Offer
-from app.chat.presets import Preset
+from app.chat.answers.answer_choices import Chosen
+from app.chat.answers.answer_setup import Offer
+from app.chat.answers.presets import Preset
 from app.clients.engine_status import NARROW, EngineStatus, Phase
 from app.clients.live_figures import LiveFigures
 from app.ui.live.live_graph import round_top

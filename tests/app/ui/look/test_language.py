@@ -9,7 +9,7 @@ from PySide6.QtCore import QLocale
 from PySide6.QtWidgets import QApplication
 
 from app import translation
-from app.chat.presets import Presets
+from app.chat.answers.presets import Presets
 from app.clients.engine_status import EngineStatus, Phase, gigabytes, rate
 from app.settings import description_of, worded
 from app.translation import figure, noted, tr, tr_n, unfigured

@@ -17,8 +17,8 @@ from app.text.markdown_blocks import FORMULA, CodeBlock, ProseBlock
 from app.text.math_typeset import MOST_CHARACTERS, MOST_DEPTH, Drawing, formula, is_bounded, typeset
 from app.ui.look import theme
 from app.ui.transcript import formulas
-from app.ui.transcript.copied_text import copied_text
 from app.ui.transcript.prose import Prose
+from app.ui.transcript.selection.copied_text import copied_text
 
 WIDTH = 600
 ALIGNED = "\\begin{align}\na &= b\n\\end{align}"

@@ -18,7 +18,7 @@ from app.text.selected_text import FAR, Cut, Place, Selection, cut, markdown_of,
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
 from app.ui.transcript.prose import LIST_INDENT
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui
@@ -400,8 +400,8 @@ def test_a_drag_beyond_the_edge_scrolls(transcript: Transcript, qtbot: QtBot, mo
     last = texts(transcript)[-1]
     bar = transcript.verticalScrollBar()
     beyond = transcript.mapToGlobal(QPoint(300, -40))
-    monkeypatch.setattr("app.ui.transcript.selection.QCursor.pos", lambda: beyond)
-    monkeypatch.setattr("app.ui.transcript.selection.QGuiApplication.mouseButtons", lambda: LEFT)
+    monkeypatch.setattr("app.ui.transcript.selection.selection.QCursor.pos", lambda: beyond)
+    monkeypatch.setattr("app.ui.transcript.selection.selection.QGuiApplication.mouseButtons", lambda: LEFT)
     place = last.viewport()
     QTest.mousePress(place, LEFT, NONE, point(last, "199"))
     before = bar.value()

@@ -20,9 +20,9 @@ from app.text.plain_words import fold
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
 from app.ui.transcript.code_block import CodeBlockView
-from app.ui.transcript.copied_text import span
 from app.ui.transcript.message_view import Answer
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.copied_text import span
+from app.ui.transcript.selection.selectable import SelectableText
 
 pytestmark = pytest.mark.gui
 

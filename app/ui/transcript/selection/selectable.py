@@ -17,7 +17,7 @@ from app.text.markdown_blocks import PAD
 from app.text.plain_words import places
 from app.text.selected_text import FAR
 from app.ui.look import theme
-from app.ui.transcript.copied_text import OBJECT, formulas_in, span, verbatim
+from app.ui.transcript.selection.copied_text import OBJECT, formulas_in, span, verbatim
 
 MOST_MARKED = 1000  # places of one text that are marked at a time, those around the current one: Qt takes 8 us for each
 _ODD = re.compile(f"{PAD}|{OBJECT}")

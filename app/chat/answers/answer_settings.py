@@ -1,6 +1,6 @@
 """What the engine is asked for an answer: the conversation as the model is to see it, and how it is to answer.
 
-Plain data and pure functions; app/chat/answer_queue.py sends it when its turn has come.
+Plain data and pure functions; app/chat/answers/answer_queue.py sends it when its turn has come.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.chat.answers.thinking import spoken
 from app.chat.attachments import content_of
 from app.chat.conversation import Message, Role
-from app.chat.thinking import spoken
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 
@@ -19,7 +19,7 @@ OVERFLOWS = ("roll", "middle", "stop")
 
 
 @dataclass(frozen=True)
-class Asking:
+class AnswerSettings:
     """How a chat wants to be answered, whatever is said in it."""
 
     system_prompt: str = ""
@@ -59,7 +59,7 @@ def history(
     return said
 
 
-def request_for(messages: Sequence[Message], question_id: str, asking: Asking) -> AnswerRequest:
+def request_for(messages: Sequence[Message], question_id: str, settings: AnswerSettings) -> AnswerRequest:
     """The request for an answer to a question, of a branch that leads to it."""
-    said = history(messages, question_id, asking.system_prompt)
-    return AnswerRequest(said, asking.sampling, asking.mode, asking.overflow, place=asking.place)
+    said = history(messages, question_id, settings.system_prompt)
+    return AnswerRequest(said, settings.sampling, settings.mode, settings.overflow, place=settings.place)

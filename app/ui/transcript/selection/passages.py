@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from app.chat.answers.thinking import spoken
 from app.chat.conversation import Message, Role
-from app.chat.thinking import spoken
 from app.text.block_parser import parse
 from app.text.markdown_blocks import CodeBlock, ProseBlock
 from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, markdown_of, quoted
-from app.ui.transcript.copied_text import block_text
+from app.ui.transcript.selection.copied_text import block_text
 
 if TYPE_CHECKING:
     from app.ui.transcript.turn_view import MessageView

@@ -12,7 +12,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
-from app.chat.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
+from app.chat.answers.comparison import LONGEST, Comparison, Side, SideState, differences, verdict
 from app.chat.conversation import MessageState
 from app.clients.answer_request import AnswerRequest
 from app.ui.chat.compare_dialog import PromptField

@@ -15,7 +15,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.mode_rates import MODE_WORDS
+from app.chat.answers.mode_rates import MODE_WORDS
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.chat.answer_choices import AnswerChoices, Chosen
-from app.chat.asking import Asking, overflow_of
-from app.chat.personas import Personas
-from app.chat.presets import Presets
+from app.chat.answers.answer_choices import AnswerChoices, Chosen
+from app.chat.answers.answer_settings import AnswerSettings, overflow_of
+from app.chat.answers.personas import Personas
+from app.chat.answers.presets import Presets
 from app.clients.servers import Place
 from app.models.model_rows import listed_id
 from app.settings import AppSettings
@@ -44,7 +44,7 @@ class AnswerPolicy:
         """Return the persona, preset, sampling and mode of a chat with these choices."""
         return self.choices.chosen(choices, self.known_as(choices, model), self.settings)
 
-    def settings_for(self, choices: Mapping[str, Any], model: str) -> Asking:
+    def settings_for(self, choices: Mapping[str, Any], model: str) -> AnswerSettings:
         """Return the answer settings of a chat with these choices, where `model` is loaded on this PC.
 
         Sparse mode becomes automatic if the model has no predictors.
@@ -53,4 +53,4 @@ class AnswerPolicy:
         automatic = chosen.mode == "auto" or (chosen.mode == "sparse" and not self.has_predictors)
         mode = None if automatic else chosen.mode
         place = self.place_for(choices)
-        return Asking(chosen.instructions, dict(chosen.in_force), mode, overflow_of(choices), place)
+        return AnswerSettings(chosen.instructions, dict(chosen.in_force), mode, overflow_of(choices), place)

@@ -19,8 +19,8 @@ from app.text.markdown_blocks import web_address
 from app.text.selected_text import FAR, Passage, Place, Selection, markdown_text, plain_text, whole_message
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.transcript.passages import passage_of
-from app.ui.transcript.selectable import SelectableText
+from app.ui.transcript.selection.passages import passage_of
+from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:

@@ -11,15 +11,15 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answer_choices import NAMES, Chosen, checked_choices
-from app.chat.answer_policy import AnswerPolicy
-from app.chat.asking import request_for
+from app.chat.answers.answer_choices import NAMES, Chosen, checked_choices
+from app.chat.answers.answer_policy import AnswerPolicy
+from app.chat.answers.answer_settings import request_for
+from app.chat.answers.comparison import Comparison
+from app.chat.answers.mode_rates import ModeRate, ModeRates, costs
+from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
-from app.chat.comparison import Comparison
 from app.chat.conversation import Message, Role
-from app.chat.mode_rates import ModeRate, ModeRates, costs
-from app.chat.presets import Preset
 from app.chat.shelf import Shelf, ShelfError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
@@ -247,8 +247,8 @@ class AnswerSetup(QObject):
             return self._chat.next_request(prompt)
         before = shown[: [message.id for message in shown].index(question.id)]
         asked = Message(Role.USER, prompt, attachments=question.attachments)
-        asking = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
-        return request_for([*before, asked], asked.id, asking)
+        settings = self._chat.settings_for(self._memory.conversation(self._chat.open_conversation))
+        return request_for([*before, asked], asked.id, settings)
 
     def stop_comparing(self) -> None:
         """End the comparison that runs, if one does."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.chat.personas import NO_PERSONA, Persona, Personas
-from app.chat.presets import BALANCED, Preset, Presets, checked_sampling
+from app.chat.answers.personas import NO_PERSONA, Persona, Personas
+from app.chat.answers.presets import BALANCED, Preset, Presets, checked_sampling
 from app.chat.shelf import ShelfError, read_json, write_json
 from app.settings import AppSettings
 from engine.config import MODES

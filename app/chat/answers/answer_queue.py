@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from PySide6.QtCore import QObject, Signal, Slot
 
+from app.chat.answers.thinking import ThoughtClock
 from app.chat.conversation import Message, MessageState
-from app.chat.thinking import ThoughtClock
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.chat.answer_choices import AnswerChoices, checked_choices
-from app.chat.mode_rates import KEPT, ModeRate, ModeRates, in_words
-from app.chat.personas import Persona, Personas
-from app.chat.presets import Preset, Presets
+from app.chat.answers.answer_choices import AnswerChoices, checked_choices
+from app.chat.answers.mode_rates import KEPT, ModeRate, ModeRates, in_words
+from app.chat.answers.personas import Persona, Personas
+from app.chat.answers.presets import Preset, Presets
 from app.clients.engine_status import FEWEST_TOKENS
 from app.settings import AppSettings
 from engine.service.protocol import GenerationResult

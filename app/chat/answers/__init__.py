@@ -1,0 +1,1 @@
+"""How answers are asked for: their settings, the queue, and what came of them."""
