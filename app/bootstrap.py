@@ -1,4 +1,5 @@
-"""The start of the window, in order, and its end. The only place where objects are wired together.
+"""The start of the window, in order, and its end. Objects are created and connected here, and nowhere else: chats in
+app/chat/chats.py, clients of engine and library in app/clients/clients.py, the rest below.
 
 The window is painted before anything is read from a disk but the settings, and before the engine is even asked for.
 """
@@ -21,29 +22,15 @@ from PySide6.QtCore import QCoreApplication, QObject, QSocketNotifier, Qt, QTime
 from PySide6.QtWidgets import QApplication
 
 import engine
-from app.chat.answers.answer_choices import AnswerChoices
-from app.chat.answers.answer_policy import AnswerPolicy
-from app.chat.answers.answer_setup import AnswerSetup
-from app.chat.answers.mode_rates import ModeRates
-from app.chat.answers.personas import Personas
-from app.chat.answers.presets import Presets
-from app.chat.chat_controller import ChatController
-from app.chat.chat_memory import ChatMemory
-from app.chat.chat_shelf import ChatShelf
-from app.chat.chat_titles import ChatTitles
+from app.chat.chats import Chats
 from app.chat.store.operations import Operations
-from app.chat.store.store import Store
-from app.clients.engine_client import EngineClient
+from app.clients.clients import Clients
 from app.clients.engine_status import machine_line
-from app.clients.engine_worker import EngineWorker, MakeHost, default_makers
-from app.clients.library_client import Library, LibraryClient, library_makers
-from app.clients.machine_monitor import MachineMonitor
-from app.clients.remote_client import RemoteClient
 from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import SingleInstance, Wish, wish_of_this_start
 from app.models.model_choices import ModelChoices
-from app.models.model_switch import STARTER, ModelSwitch
+from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.servers.own_server import OwnServer
 from app.servers.server_book import ServerBook
@@ -55,6 +42,8 @@ from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem
 
 if TYPE_CHECKING:
+    from app.clients.engine_worker import MakeHost
+    from app.clients.library_client import Library
     from app.desktop.manners import Manners
 
 log = logging.getLogger(__name__)
@@ -175,35 +164,27 @@ class Hearth(QObject):
         if location is not None:
             settings = replace(settings, engine_location=location)
         self.saves, self.reads = Operations(self), Operations(self)
-        self.worker = EngineWorker(settings.engine_location, makers or default_makers(places.log))
-        self.engine = EngineClient(self.worker)
-        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), self.saves, self.reads)
         self._flagged_model = model
-        self.library = library or LibraryClient(
-            EngineWorker(settings.engine_location, library_makers(places.log), "library")
-        )
         book = ServerBook(places.servers_file)
-        self.remote = RemoteClient(self.library, book.key_for)
+        clients = self._clients = Clients(settings.engine_location, places.log, book.key_for, makers, library)
+        self.worker, self.engine, self.library = clients.worker, clients.engine, clients.library
+        self.remote, self.monitor = clients.remote, clients.monitor
         self.choices = ModelChoices(places.choices_file)
-        answers = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
-        policy = AnswerPolicy(settings, answers, book.place)
-        switch = ModelSwitch(self.engine, settings, model or settings.model or STARTER, self.choices.engine_options)
-        self.controller = ChatController(self.engine, self.memory, policy, switch, self.remote)
+        chats = Chats(
+            places, settings, clients, self.saves, self.reads, self._save_small, book.place,
+            self.choices.engine_options, model or "",
+        )  # fmt: skip
+        self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
+        self.shelf, self.titles = chats.shelf, chats.titles
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.own_server = OwnServer(self.engine, self.library, settings)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.setup = AnswerSetup(
-            self.controller, self.engine, self.memory, policy, ModeRates(places.rates_file), self._save_small
-        )
-        self.monitor = MachineMonitor()
         self.manners: Manners | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
-        self.shelf = ChatShelf(self.memory)
-        self.titles = ChatTitles(self.engine, self.memory, self.controller)
         self.window.connect_shelf(self.shelf)
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
@@ -298,9 +279,7 @@ class Hearth(QObject):
         if self.manners is not None:
             self.manners.close()
         self.models.close()
-        self.library.begin_close()
-        self._ended = self.worker.shutdown(THREADS_END_WITHIN_S) and self.monitor.close(THREADS_END_WITHIN_S)
-        self._ended = self.library.close(THREADS_END_WITHIN_S) and self._ended
+        self._ended = self._clients.close(THREADS_END_WITHIN_S)
         for operations in (self.saves, self.reads):
             if left := operations.close():
                 log.error("not done at the end: %s", ", ".join(left))

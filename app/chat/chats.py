@@ -1,0 +1,52 @@
+"""Creates and connects what keeps the chats and answers them, without a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from app.chat.answers.answer_choices import AnswerChoices
+from app.chat.answers.answer_policy import AnswerPolicy, PlaceFor
+from app.chat.answers.answer_setup import AnswerSetup
+from app.chat.answers.mode_rates import ModeRates
+from app.chat.answers.personas import Personas
+from app.chat.answers.presets import Presets
+from app.chat.chat_controller import ChatController
+from app.chat.chat_memory import ChatMemory
+from app.chat.chat_shelf import ChatShelf
+from app.chat.chat_titles import ChatTitles
+from app.chat.store.store import Store
+from app.models.model_switch import STARTER, Choices, ModelSwitch
+
+if TYPE_CHECKING:
+    from app.chat.store.operations import Operations
+    from app.clients.clients import Clients
+    from app.settings import AppPaths, AppSettings
+
+
+class Chats:
+    """One for the window. Nothing is read before `read_choices` and `controller.start`."""
+
+    def __init__(
+        self,
+        places: AppPaths,
+        settings: AppSettings,
+        clients: Clients,
+        saves: Operations,
+        reads: Operations,
+        save_small: Callable[[str, Callable[[], object]], None],
+        place_for: PlaceFor,
+        engine_options_for: Choices,
+        model: str = "",
+    ) -> None:
+        """saves, reads: threads for the store. save_small: writes a small file in the background. engine_options_for:
+        fields of EngineConfig that are kept for a model. model: to be loaded first; empty: the one of the settings."""
+        engine = clients.engine
+        self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), saves, reads)
+        choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)
+        policy = AnswerPolicy(settings, choices, place_for)
+        switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
+        self.controller = ChatController(engine, self.memory, policy, switch, clients.remote)
+        self.setup = AnswerSetup(self.controller, engine, self.memory, policy, ModeRates(places.rates_file), save_small)
+        self.shelf = ChatShelf(self.memory)
+        self.titles = ChatTitles(engine, self.memory, self.controller)
