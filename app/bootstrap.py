@@ -44,7 +44,7 @@ from app.user_messages import UserMessage, describe, describe_settings_problem
 if TYPE_CHECKING:
     from app.clients.engine_worker import MakeHost
     from app.clients.library_client import Library
-    from app.desktop.manners import Manners
+    from app.desktop.desktop_integration import DesktopIntegration
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def hand_over(instance: SingleInstance, wish: Wish, places: AppPaths) -> int:
         with contextlib.suppress(AttributeError, OSError, UnicodeError):  # started without a terminal
             sys.stdout.write(tr("Hearth is already running; its window was brought to the front.") + "\n")
         return 0
-    from app.desktop.manners import say_that_it_is_open
+    from app.desktop.desktop_integration import say_that_it_is_open
 
     say_that_it_is_open()
     return 1
@@ -181,7 +181,7 @@ class Hearth(QObject):
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.manners: Manners | None = None  # from the first paint on
+        self.desktop: DesktopIntegration | None = None  # from the first paint on
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
@@ -224,13 +224,13 @@ class Hearth(QObject):
         self.models.start()
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
-        from app.desktop.manners import Manners  # nothing of it is painted
+        from app.desktop.desktop_integration import DesktopIntegration  # nothing of it is painted
         from app.models.update_notice import UpdateNotice
 
-        self.manners = Manners(
+        self.desktop = DesktopIntegration(
             self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
         )
-        self.remote.status_changed.connect(self.manners.take_elsewhere)
+        self.remote.status_changed.connect(self.desktop.take_elsewhere)
         self.updates = UpdateNotice(self.library)
         self.updates.found.connect(lambda message: self.controller.problems.tell("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)
@@ -244,15 +244,15 @@ class Hearth(QObject):
         QTimer.singleShot(0, lambda: self._greet(instance, last_run))
 
     def _open(self, wish: Wish) -> None:
-        if self.manners is not None:
-            self.manners.open_files(list(wish.files))
+        if self.desktop is not None:
+            self.desktop.open_files(list(wish.files))
 
     def _greet(self, instance: SingleInstance, last_run: LastRun | None) -> None:
-        if self.manners is None:  # closed meanwhile
+        if self.desktop is None:  # closed meanwhile
             return
-        self.manners.listen(instance)
+        self.desktop.listen(instance)
         if last_run is not None:
-            self.manners.tell_crash(last_run)
+            self.desktop.tell_crash(last_run)
 
     def tell_fault(self, error: BaseException) -> None:
         """A fault of our own, in words; may be called from any thread."""
@@ -276,8 +276,8 @@ class Hearth(QObject):
             )
         )
         self.window.hide()
-        if self.manners is not None:
-            self.manners.close()
+        if self.desktop is not None:
+            self.desktop.close()
         self.models.close()
         self._ended = self._clients.close(THREADS_END_WITHIN_S)
         for operations in (self.saves, self.reads):

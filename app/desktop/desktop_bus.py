@@ -91,7 +91,7 @@ class DesktopBus(QObject):
                 from jeepney.io.blocking import open_dbus_connection
 
                 self._bus = open_dbus_connection(self._which, enable_fds=True)
-            except Exception as error:  # noqa: BLE001 - no bus, a strange address, one that does not answer: no manners
+            except Exception as error:  # noqa: BLE001 - no bus, a strange address, one that does not answer: no desktop
                 log.info("no %s bus of the desktop: %s", self._which.lower(), type(error).__name__)
                 return None
             self._notifier = QSocketNotifier(self._bus.sock.fileno(), QSocketNotifier.Type.Read, self)

@@ -151,8 +151,8 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
     code = (
         "import sys, pathlib\n"
         "from app import bootstrap\n"
-        "from app.desktop import manners\n"
-        "class Told(manners.Manners):\n"
+        "from app.desktop import desktop_integration as desktop\n"
+        "class Told(desktop.DesktopIntegration):\n"
         "    def listen(self, instance):\n"
         "        super().listen(instance)\n"
         "        self._window.showMinimized()\n"
@@ -162,7 +162,7 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
         "        super().take_wish(wish)\n"
         "        print('up', self._window.isVisible(), self._window.isMinimized(), flush=True)\n"
         "        self._window.quit()\n"
-        "manners.Manners = Told\n"
+        "desktop.DesktopIntegration = Told\n"
         f"sys.exit(bootstrap.run('in-thread', '/no model', pathlib.Path({str(tmp_path)!r})))\n"
     )
     environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}

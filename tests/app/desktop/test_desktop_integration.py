@@ -21,7 +21,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.store.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes
-from app.desktop.manners import Manners
+from app.desktop.desktop_integration import DesktopIntegration
 from app.desktop.single_instance import Wish
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
@@ -48,10 +48,10 @@ class Recorded:
         self.calls.append("end")
 
 
-def manners_of(person: Person) -> Manners:
-    manners = person.hearth.manners
-    assert manners is not None
-    return manners
+def manners_of(person: Person) -> DesktopIntegration:
+    desktop = person.hearth.desktop
+    assert desktop is not None
+    return desktop
 
 
 def awake(person: Person) -> Recorded:
@@ -86,19 +86,19 @@ def test_an_answer_keeps_the_pc_awake_and_its_end_lets_it_sleep(arrive: Arrive, 
 def test_downloads_that_go_on_and_preparing_do_too(arrive: Arrive) -> None:
     person = arrive()
     person.wait_ready()
-    hold, manners = awake(person), manners_of(person)
+    hold, desktop = awake(person), manners_of(person)
     known = person.hearth.models.known
     download = Download("d", "a/b", "b", "a/b", "downloading", 1, 2)
     for state, there in (("downloading", True), ("paused", False), ("checking", True), ("failed", False)):
         known.downloads = [replace(download, state=state)]
-        manners._look_at_models()
-        person.wait(lambda there=there: manners.sleep.holds is there)
+        desktop._look_at_models()
+        person.wait(lambda there=there: desktop.sleep.holds is there)
     known.preparing = Preparing("a/b")
-    manners._look_at_models()
-    assert manners.sleep.holds
+    desktop._look_at_models()
+    assert desktop.sleep.holds
     known.downloads, known.preparing = [], None
-    manners._look_at_models()
-    person.wait(lambda: not manners.sleep.holds)
+    desktop._look_at_models()
+    person.wait(lambda: not desktop.sleep.holds)
     assert hold.calls == ["Hearth is downloading", "end"] * 2 + ["Hearth is preparing a model", "end"]
 
 
@@ -354,8 +354,8 @@ import os, signal, sys
 from pathlib import Path
 from PySide6.QtCore import QTimer
 from app import bootstrap
-from app.desktop import manners
-class Told(manners.Manners):
+from app.desktop import desktop_integration as desktop
+class Told(desktop.DesktopIntegration):
     def _show_crash(self, lines, has_stacks):
         super()._show_crash(lines, has_stacks)
         print("told", has_stacks, any("app/" in line for line in lines), flush=True)
@@ -364,7 +364,7 @@ class Told(manners.Manners):
         QTimer.singleShot(500, self.act)
     def act(self):
         {act}
-manners.Manners = Told
+desktop.DesktopIntegration = Told
 sys.exit(bootstrap.run("in-thread", None, Path({folder!r})))
 """
 

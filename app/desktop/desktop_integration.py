@@ -37,7 +37,7 @@ _AT_WORK = frozenset({"queued", "downloading", "checking"})  # states of a downl
 _MODEL_FILES = frozenset({".gguf", ".safetensors"})
 
 
-class Manners(QObject):
+class DesktopIntegration(QObject):
     """Made once the window is painted."""
 
     def __init__(
