@@ -28,7 +28,7 @@ from app.clients.clients import Clients
 from app.clients.engine_status import machine_line
 from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
-from app.desktop.single_instance import SingleInstance, Wish, wish_of_this_start
+from app.desktop.single_instance import LaunchRequest, SingleInstance, request_of_this_start
 from app.models.model_choices import ModelChoices
 from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
@@ -66,9 +66,9 @@ def run(
     began = time.perf_counter()
     places = paths() if data_folder is None else folders_in(data_folder)
     make_private(places)
-    instance, wish = SingleInstance(places.data), wish_of_this_start(list(files), model or "")
+    instance, request = SingleInstance(places.data), request_of_this_start(list(files), model or "")
     if not instance.claim():
-        return hand_over(instance, wish, places)
+        return hand_over(instance, request, places)
 
     # 1. The log: whatever goes wrong from here on is written down. First, how the last run ended.
     last_run = crash_notes.look_back(places.log)
@@ -95,7 +95,7 @@ def run(
     hearth = Hearth(places, settings, location, model)
     crash_notes.catch_faults(places.log, hearth.tell_fault)
     signals = QuitOnSignals(hearth.window.quit)
-    hearth.painted.connect(lambda: hearth.greet(instance, wish, last_run))
+    hearth.painted.connect(lambda: hearth.greet(instance, request, last_run))
     hearth.show()
     log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
 
@@ -117,9 +117,9 @@ def run(
     return code
 
 
-def hand_over(instance: SingleInstance, wish: Wish, places: AppPaths) -> int:
+def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths) -> int:
     """Give the Hearth that is open what this start was given, and say so; returns the exit code."""
-    taken = instance.hand_over(wish)
+    taken = instance.hand_over(request)
     app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
     app.setApplicationName("Hearth")
     language.speak(load_settings(places.settings_file)[0].language)
@@ -236,16 +236,16 @@ class Hearth(QObject):
         self.window.settings_changed.connect(self.updates.take_settings)
         self.updates.take_settings(self.window.settings)
 
-    def greet(self, instance: SingleInstance, wish: Wish, last_run: LastRun | None) -> None:
+    def greet(self, instance: SingleInstance, request: LaunchRequest, last_run: LastRun | None) -> None:
         """Hear of later starts and tell of a crash, once everything is started; open what this start was given once
         the chats are there, which it may belong to.
         """
-        self.memory.opened.connect(lambda: self._open(wish), Qt.ConnectionType.SingleShotConnection)
+        self.memory.opened.connect(lambda: self._open(request), Qt.ConnectionType.SingleShotConnection)
         QTimer.singleShot(0, lambda: self._greet(instance, last_run))
 
-    def _open(self, wish: Wish) -> None:
+    def _open(self, request: LaunchRequest) -> None:
         if self.desktop is not None:
-            self.desktop.open_files(list(wish.files))
+            self.desktop.open_files(list(request.files))
 
     def _greet(self, instance: SingleInstance, last_run: LastRun | None) -> None:
         if self.desktop is None:  # closed meanwhile

@@ -22,7 +22,7 @@ from app.clients.engine_status import EngineStatus
 from app.desktop import crash_notes, diagnostics
 from app.desktop.desktop_motion import DesktopMotion
 from app.desktop.notifications import AnswerNotices, DesktopPoster, poster_of_this_system
-from app.desktop.single_instance import SingleInstance, Wish, take_activation
+from app.desktop.single_instance import LaunchRequest, SingleInstance, take_activation
 from app.desktop.sleep_inhibitor import SleepInhibitor
 from app.models.models_controller import ModelsController
 from app.settings import AppPaths, AppSettings
@@ -139,17 +139,17 @@ class DesktopIntegration(QObject):
 
     # -------------------------------------------------------------- other starts
 
-    def take_wish(self, wish: Wish) -> None:
+    def take_request(self, request: LaunchRequest) -> None:
         """Another start of Hearth was asked for: this window comes forward with what that one was given."""
-        take_activation(wish)
+        take_activation(request)
         self._window.come_forward()
-        if wish.model:
-            self._controller.use_model(wish.model)
-        self.open_files(list(wish.files))
+        if request.model:
+            self._controller.use_model(request.model)
+        self.open_files(list(request.files))
 
     def listen(self, instance: SingleInstance) -> None:
         """Hear of other starts from now on."""
-        instance.wished.connect(self.take_wish)
+        instance.requested.connect(self.take_request)
         instance.listen()
 
     def open_files(self, files: list[str]) -> None:

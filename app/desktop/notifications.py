@@ -16,7 +16,7 @@ from PySide6.QtGui import QGuiApplication
 
 from app.clients.engine_status import EngineStatus, seconds
 from app.desktop.desktop_bus import DesktopBus, Place
-from app.desktop.single_instance import Wish, take_activation
+from app.desktop.single_instance import LaunchRequest, take_activation
 from app.translation import figure, tr, tr_n
 
 LONG_S = 10.0  # who waits longer than this does something else meanwhile
@@ -144,7 +144,7 @@ class DesktopPoster(QObject):
         if interface != _NOTES.interface or not self._number or body[:1] != (self._number,):
             return  # every program's notifications are told
         if member == "ActivationToken":
-            take_activation(Wish(activation=str(body[1])))
+            take_activation(LaunchRequest(activation=str(body[1])))
         elif member == "ActionInvoked":
             self._number = 0
             self.clicked.emit()

@@ -34,7 +34,7 @@ _TAKEN = b"taken\n"
 
 
 @dataclass(frozen=True)
-class Wish:
+class LaunchRequest:
     """What a start was given. files: absolute paths to be opened. model: an id or a path, empty: none was named.
 
     activation: what the desktop gives a program that was just started, so that it may come to the front.
@@ -48,7 +48,7 @@ class Wish:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @staticmethod
-    def from_bytes(line: bytes) -> Wish:
+    def from_bytes(line: bytes) -> LaunchRequest:
         """Raises ValueError for what no Hearth says."""
         values: Any = json.loads(line)
         if not isinstance(values, dict):
@@ -58,19 +58,21 @@ class Wish:
             raise ValueError("files are no list of paths")
         if not isinstance(model, str) or not isinstance(activation, str):
             raise ValueError("model and activation are no text")
-        return Wish(tuple(files), model, activation)
+        return LaunchRequest(tuple(files), model, activation)
 
 
-def wish_of_this_start(files: list[str], model: str) -> Wish:
+def request_of_this_start(files: list[str], model: str) -> LaunchRequest:
     """What this start was given, with the desktop's leave to come to the front."""
     leave = os.environ.get("XDG_ACTIVATION_TOKEN", "")
-    return Wish(tuple(str(Path(file).expanduser().absolute()) for file in files[:MAX_FILES]), model, leave[:1000])
+    return LaunchRequest(
+        tuple(str(Path(file).expanduser().absolute()) for file in files[:MAX_FILES]), model, leave[:1000]
+    )
 
 
 class SingleInstance(QObject):
     """`claim` first; whoever gets it calls `listen` once its window is there, anybody else `hand_over`."""
 
-    wished = Signal(object)  # Wish, of a later start
+    requested = Signal(object)  # LaunchRequest, of a later start
 
     def __init__(self, data_folder: Path, runtime_folder: Path | None = None) -> None:
         """runtime_folder: where lock and socket lie, instead of the system's place for them."""
@@ -93,7 +95,7 @@ class SingleInstance(QObject):
         log.warning("no lock can be made, so a second start is not noticed")
         return True
 
-    def hand_over(self, wish: Wish, within_s: float = ANSWER_WITHIN_S) -> bool:
+    def hand_over(self, request: LaunchRequest, within_s: float = ANSWER_WITHIN_S) -> bool:
         """Give the first one what this start was given; whether it took it. Waits without an event loop."""
         from PySide6.QtNetwork import QLocalSocket  # some 10 ms, which the first start has no use for yet
 
@@ -103,7 +105,7 @@ class SingleInstance(QObject):
             socket = QLocalSocket()
             socket.connectToServer(self._socket)
             if socket.waitForConnected(left_ms):
-                socket.write(wish.to_bytes())
+                socket.write(request.to_bytes())
                 socket.waitForBytesWritten(left_ms)
                 if socket.waitForReadyRead(max(left_ms, 1)) and bytes(socket.readLine(16).data()) == _TAKEN:
                     return True
@@ -140,7 +142,7 @@ class SingleInstance(QObject):
         if not caller.canReadLine() and caller.bytesAvailable() <= MAX_BYTES:
             return  # the rest is on its way
         try:
-            wish = Wish.from_bytes(bytes(caller.readLine(MAX_BYTES + 1).data()))
+            request = LaunchRequest.from_bytes(bytes(caller.readLine(MAX_BYTES + 1).data()))
         except (ValueError, RecursionError) as error:
             log.warning("something else than Hearth called: %s", type(error).__name__)
             caller.abort()
@@ -148,13 +150,13 @@ class SingleInstance(QObject):
         caller.write(_TAKEN)
         caller.flush()
         caller.disconnectFromServer()
-        self.wished.emit(wish)
+        self.requested.emit(request)
 
 
-def take_activation(wish: Wish) -> None:
+def take_activation(request: LaunchRequest) -> None:
     """Use a later start's leave to come to the front; Qt's Wayland window takes it from where it looks for its own."""
-    if wish.activation and sys.platform.startswith("linux"):
-        os.environ["XDG_ACTIVATION_TOKEN"] = wish.activation
+    if request.activation and sys.platform.startswith("linux"):
+        os.environ["XDG_ACTIVATION_TOKEN"] = request.activation
 
 
 def _let_it_come_forward() -> None:

@@ -22,7 +22,7 @@ from app.chat.store.store_file import StoreError
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import crash_notes
 from app.desktop.desktop_integration import DesktopIntegration
-from app.desktop.single_instance import Wish
+from app.desktop.single_instance import LaunchRequest
 from app.models.model_rows import Preparing
 from app.settings import AppSettings
 from app.ui.look import theme
@@ -252,7 +252,7 @@ def test_another_start_comes_forward_with_its_model(arrive: Arrive, tmp_path: Pa
     person.window.showMinimized()
     used: list[str] = []
     person.hearth.controller.switch.use = used.append  # type: ignore[method-assign]
-    manners_of(person).take_wish(Wish(model="other"))
+    manners_of(person).take_request(LaunchRequest(model="other"))
     assert not person.window.isMinimized()
     assert used == ["other"]
 

@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
-from app.desktop.single_instance import MAX_BYTES, MAX_FILES, SingleInstance, Wish, wish_of_this_start
+from app.desktop.single_instance import MAX_BYTES, MAX_FILES, LaunchRequest, SingleInstance, request_of_this_start
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills with SIGKILL, and looks at a socket's folder")
@@ -23,15 +23,15 @@ OTHER = """
 import sys
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication, QTimer
-from app.desktop.single_instance import SingleInstance, Wish
+from app.desktop.single_instance import SingleInstance, LaunchRequest
 app = QCoreApplication([])
 instance = SingleInstance(Path(sys.argv[1]), Path(sys.argv[2]))
 if not instance.claim():
-    taken = instance.hand_over(Wish(("/a b/ü.gguf",), "m"), float(sys.argv[3]))
+    taken = instance.hand_over(LaunchRequest(("/a b/ü.gguf",), "m"), float(sys.argv[3]))
     print("handed over" if taken else "nobody", flush=True)
     sys.exit()
 print("first", flush=True)
-instance.wished.connect(lambda wish: print(wish.files, wish.model, flush=True))
+instance.requested.connect(lambda request: print(request.files, request.model, flush=True))
 if len(sys.argv) < 5:
     instance.listen()
 QTimer.singleShot(150_000, app.quit)
@@ -120,8 +120,8 @@ def test_lock_and_socket_are_this_persons_alone(qtbot: QtBot, tmp_path: Path) ->
 )  # fmt: skip
 def test_whatever_else_calls_is_hung_up_on(qtbot: QtBot, tmp_path: Path, sent: bytes) -> None:
     instance = SingleInstance(tmp_path / "data", tmp_path)
-    heard: list[Wish] = []
-    instance.wished.connect(heard.append)
+    heard: list[LaunchRequest] = []
+    instance.requested.connect(heard.append)
     assert instance.claim()
     instance.listen()
     caller = QLocalSocket()
@@ -141,9 +141,9 @@ def test_a_folder_that_cannot_hold_a_lock_makes_everybody_first(tmp_path: Path) 
 def test_files_are_handed_over_with_their_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_ACTIVATION_TOKEN", "leave")
-    wish = wish_of_this_start(["a.gguf", "~/b"], "m")
-    assert wish == Wish((str(tmp_path / "a.gguf"), str(Path.home() / "b")), "m", "leave")
-    assert Wish.from_bytes(wish.to_bytes()) == wish
+    request = request_of_this_start(["a.gguf", "~/b"], "m")
+    assert request == LaunchRequest((str(tmp_path / "a.gguf"), str(Path.home() / "b")), "m", "leave")
+    assert LaunchRequest.from_bytes(request.to_bytes()) == request
 
 
 def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_a_second_start_of_the_program_raises_the_window(tmp_path: Path) -> None
         "        self._window.showMinimized()\n"
         "        self._models.import_path = lambda path, copy: print('import', path, copy, flush=True)\n"
         "        print('ready', flush=True)\n"
-        "    def take_wish(self, wish):\n"
-        "        super().take_wish(wish)\n"
+        "    def take_request(self, request):\n"
+        "        super().take_request(request)\n"
         "        print('up', self._window.isVisible(), self._window.isMinimized(), flush=True)\n"
         "        self._window.quit()\n"
         "desktop.DesktopIntegration = Told\n"
