@@ -59,7 +59,7 @@ class Host(Protocol):
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long the engine may take. Units: seconds."""
 
     hello_s: float = 60.0  # a cold disk and a virus scanner are slow
@@ -143,7 +143,7 @@ class ProcessHost(QObject):
         emit: Emit,
         log_folder: Path,
         command: Sequence[str] | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         name: str = "engine",
     ) -> None:
         """name: what its log is called, and what is said of its end."""
@@ -151,7 +151,7 @@ class ProcessHost(QObject):
         self._name = name
         self._emit = emit
         self._command = list(command or default_command())
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or Timeouts()
         self._log = BoundedLog(log_folder / f"{name}.log")
         self._folder = log_folder
         self._process = QProcess(self)  # serves one child after the other
@@ -165,7 +165,7 @@ class ProcessHost(QObject):
         self._last_load: protocol.Load | None = None
         self._deaths: deque[float] = deque()
         self._heard = self._ticked = time.monotonic()
-        self._watch = QTimer(self, interval=max(20, int(self._patience.silence_s * 1000 / 15)))
+        self._watch = QTimer(self, interval=max(20, int(self._timeouts.silence_s * 1000 / 15)))
         self._watch.timeout.connect(self._look)
         self._again = QTimer(self, singleShot=True)
         self._again.timeout.connect(self._spawn)
@@ -211,7 +211,7 @@ class ProcessHost(QObject):
         if self._greeted:
             self._write(protocol.encode(protocol.Shutdown("shutdown")))
         self._process.closeWriteChannel()  # the child ends with its stdin, whatever it is doing
-        if not self._process.waitForFinished(int(self._patience.close_s * 1000)):
+        if not self._process.waitForFinished(int(self._timeouts.close_s * 1000)):
             self._process.kill()
             self._process.waitForFinished(1000)
         self._is_up = False
@@ -288,7 +288,7 @@ class ProcessHost(QObject):
 
     def _greet(self, hello: protocol.Hello) -> None:
         if hello.version != protocol.PROTOCOL_VERSION:
-            self._deaths.extend([time.monotonic()] * self._patience.max_deaths)  # trying again changes nothing
+            self._deaths.extend([time.monotonic()] * self._timeouts.max_deaths)  # trying again changes nothing
             raise protocol.ProtocolError(
                 f"The {self._name} speaks version {hello.version} of the protocol and this window "
                 f"version {protocol.PROTOCOL_VERSION}."
@@ -308,7 +308,7 @@ class ProcessHost(QObject):
         if now - self._ticked > 3 + 3 * self._watch.interval() / 1000:
             self._heard = now
         self._ticked = now
-        limit = self._patience.silence_s if self._greeted else self._patience.hello_s
+        limit = self._timeouts.silence_s if self._greeted else self._timeouts.hello_s
         if now - self._heard > limit:
             self._end(f"The {self._name}'s process did not answer for {limit:.0f} s and was ended.")
 
@@ -336,12 +336,12 @@ class ProcessHost(QObject):
         self._is_up = self._greeted = False
         now = time.monotonic()
         self._deaths.append(now)
-        while self._deaths and now - self._deaths[0] > self._patience.window_s:
+        while self._deaths and now - self._deaths[0] > self._timeouts.window_s:
             self._deaths.popleft()
-        restarting = len(self._deaths) < self._patience.max_deaths
+        restarting = len(self._deaths) < self._timeouts.max_deaths
         log.info("%s %s", reason, "It starts again." if restarting else "It is not started again.")
         if restarting:
-            backoff = self._patience.backoff_s[min(len(self._deaths), len(self._patience.backoff_s)) - 1]
+            backoff = self._timeouts.backoff_s[min(len(self._deaths), len(self._timeouts.backoff_s)) - 1]
             self._again.start(int(backoff * 1000))
         else:
             self._given_up = True

@@ -18,7 +18,7 @@ from app.chat.conversation import Conversation, Message, MessageState
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.clients.engine_client import EngineClient
-from app.clients.engine_process import Patience, ProcessHost
+from app.clients.engine_process import ProcessHost, Timeouts
 from app.clients.engine_status import EngineStatus
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from app.clients.remote_client import RemoteClient
@@ -46,11 +46,11 @@ class Desk:
         self.qtbot = qtbot
         self.path = folder / "chats.db"
         self.saves, self.reads = Operations(retry_s=0.05), Operations()
-        patience = Patience(backoff_s=(0.01,))
+        timeouts = Timeouts(backoff_s=(0.01,))
         self.worker = EngineWorker(
             location,
             {
-                "process": lambda emit: ProcessHost(emit, folder, FAKE, patience),
+                "process": lambda emit: ProcessHost(emit, folder, FAKE, timeouts),
                 "in-thread": lambda emit: InThreadHost(emit, FakeEngine),  # type: ignore[arg-type]
             },
         )

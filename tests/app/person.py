@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from app.bootstrap import Hearth, folders_in
 from app.chat.conversation import Message
 from app.chat.store.store import Store
-from app.clients.engine_process import Patience, ProcessHost
+from app.clients.engine_process import ProcessHost, Timeouts
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import InThreadHost
 from app.settings import AppSettings
@@ -37,7 +37,7 @@ class Person:
         self.places = folders_in(folder)
         self.places.log.mkdir(parents=True, exist_ok=True)
         makers: Any = {
-            "process": lambda emit: ProcessHost(emit, self.places.log, FAKE, Patience(backoff_s=(0.01,))),
+            "process": lambda emit: ProcessHost(emit, self.places.log, FAKE, Timeouts(backoff_s=(0.01,))),
             "in-thread": lambda emit: InThreadHost(emit, FakeEngine),  # type: ignore[arg-type]
         }
         app = QApplication.instance()

@@ -162,7 +162,7 @@ class Seat:
         from PySide6.QtWidgets import QApplication
 
         from app.bootstrap import Hearth, folders_in
-        from app.clients.engine_process import Patience, ProcessHost
+        from app.clients.engine_process import ProcessHost, Timeouts
         from app.settings import load_settings
         from app.ui.look import theme
 
@@ -173,7 +173,7 @@ class Seat:
         chosen = replace(load_settings(self.places.settings_file)[0], theme="light", **settings)
         theme.apply(app, "light", 1.0)
         command = [sys.executable, str(FAKE_ENGINE)]
-        makers: Any = {"process": lambda emit: ProcessHost(emit, self.places.log, command, Patience())}
+        makers: Any = {"process": lambda emit: ProcessHost(emit, self.places.log, command, Timeouts())}
         self.hearth = Hearth(self.places, chosen, "process", "fake" if fake else model, makers if fake else None)
         self.window, self.page, self.chat = self.hearth.window, self.hearth.window.page, self.hearth.controller
         self.finished: list[Any] = []

@@ -28,7 +28,7 @@ def test_at_some_calls(scenario: GpuScenario) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("failure", [*FAILURES, "late loss"])
 def test_at_every_call(scenario: GpuScenario, failure: Failure, monkeypatch: pytest.MonkeyPatch) -> None:
-    if failure == "late loss":  # the CPU waits for the GPU until its patience is at an end
+    if failure == "late loss":  # the CPU waits for the GPU until its timeouts is at an end
         monkeypatch.setattr(placed_part, "PATIENCE_S", 1.0)
     for call in range(1, scenario.n_calls + 1):
         assert scenario.faults(call, failure) == []

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pytestqt.qtbot import QtBot
 
-from app.clients.engine_process import BoundedLog, EngineDied, EngineStarted, Patience, ProcessHost
+from app.clients.engine_process import BoundedLog, EngineDied, EngineStarted, ProcessHost, Timeouts
 from engine.service import protocol
 
 FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_host.py")]
-QUICK = Patience(silence_s=60.0, close_s=60.0, backoff_s=(0.01, 0.02))
+QUICK = Timeouts(silence_s=60.0, close_s=60.0, backoff_s=(0.01, 0.02))
 
 MakeHost = Callable[..., tuple[ProcessHost, list[Any]]]
 
@@ -25,9 +25,9 @@ MakeHost = Callable[..., tuple[ProcessHost, list[Any]]]
 def make_host(tmp_path: Path, qtbot: QtBot) -> Iterator[MakeHost]:
     hosts: list[ProcessHost] = []
 
-    def make(*arguments: str, patience: Patience = QUICK) -> tuple[ProcessHost, list[Any]]:
+    def make(*arguments: str, timeouts: Timeouts = QUICK) -> tuple[ProcessHost, list[Any]]:
         heard: list[Any] = []
-        host = ProcessHost(heard.append, tmp_path, [*FAKE, *arguments], patience)
+        host = ProcessHost(heard.append, tmp_path, [*FAKE, *arguments], timeouts)
         hosts.append(host)
         host.start()
         return host, heard
@@ -97,7 +97,7 @@ def test_a_killed_engine_starts_again_and_loads_the_last_model(qtbot: QtBot, mak
 
 
 def test_a_silent_engine_is_ended_and_said_so(qtbot: QtBot, make_host: MakeHost) -> None:
-    host, heard = make_host(patience=Patience(silence_s=1.5, backoff_s=(0.01,)))
+    host, heard = make_host(timeouts=Timeouts(silence_s=1.5, backoff_s=(0.01,)))
     host.submit(protocol.Load("l", "fake"))
     host.submit(ask("hang after 2"))
     wait(qtbot, lambda: len(of(heard, EngineStarted)) >= 2)
@@ -105,7 +105,7 @@ def test_a_silent_engine_is_ended_and_said_so(qtbot: QtBot, make_host: MakeHost)
 
 
 def test_an_engine_that_never_greets_is_ended(qtbot: QtBot, make_host: MakeHost) -> None:
-    _, heard = make_host("--no-hello", patience=Patience(hello_s=0.3, silence_s=0.3, backoff_s=(0.01,), max_deaths=2))
+    _, heard = make_host("--no-hello", timeouts=Timeouts(hello_s=0.3, silence_s=0.3, backoff_s=(0.01,), max_deaths=2))
     wait(qtbot, lambda: len(of(heard, EngineDied)) == 2)
     assert [event.restarting for event in of(heard, EngineDied)] == [True, False]
 
@@ -141,7 +141,7 @@ def test_a_process_that_speaks_something_else_is_ended(
 
 def test_a_program_that_is_not_there_is_named(qtbot: QtBot, tmp_path: Path) -> None:
     heard: list[Any] = []
-    host = ProcessHost(heard.append, tmp_path, [str(tmp_path / "nothing")], Patience(max_deaths=1))
+    host = ProcessHost(heard.append, tmp_path, [str(tmp_path / "nothing")], Timeouts(max_deaths=1))
     host.start()
     wait(qtbot, lambda: of(heard, EngineDied))
     assert "could not be started" in heard[-1].reason
@@ -161,7 +161,7 @@ def test_closing_in_mid_answer_leaves_no_process(qtbot: QtBot, make_host: MakeHo
 
 
 def test_a_child_that_will_not_end_is_killed(qtbot: QtBot, make_host: MakeHost) -> None:
-    host, heard = make_host("--deaf", patience=Patience(close_s=0.2))
+    host, heard = make_host("--deaf", timeouts=Timeouts(close_s=0.2))
     wait(qtbot, lambda: of(heard, EngineStarted))
     host.close()
     with pytest.raises(ProcessLookupError):

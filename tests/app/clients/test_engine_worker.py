@@ -16,7 +16,7 @@ from PySide6.QtCore import QMetaMethod, QObject, QProcess, Qt, QThread, QTimer, 
 from pytestqt.qtbot import QtBot
 
 from app.clients import engine_process
-from app.clients.engine_process import Emit, EngineDied, EngineStarted, Patience, ProcessHost
+from app.clients.engine_process import Emit, EngineDied, EngineStarted, ProcessHost, Timeouts
 from app.clients.engine_worker import EngineWorker, InThreadHost
 from engine.service import protocol
 
@@ -45,7 +45,7 @@ class Listener(QObject):
 
 @pytest.fixture(params=["process", "in-thread"])
 def worker(request: pytest.FixtureRequest, tmp_path: Path, qtbot: QtBot) -> Iterator[EngineWorker]:
-    quick = Patience(backoff_s=(0.01,))
+    quick = Timeouts(backoff_s=(0.01,))
     made = EngineWorker(
         request.param,
         {
@@ -192,7 +192,7 @@ def test_signals_are_connected_and_objects_destroyed_in_the_threads_they_were_ma
     ended: list[QThread] = []
 
     def make(emit: Emit) -> ProcessHost:
-        hosts.append(ProcessHost(emit, tmp_path, FAKE, Patience(backoff_s=(0.01,))))
+        hosts.append(ProcessHost(emit, tmp_path, FAKE, Timeouts(backoff_s=(0.01,))))
         hosts[-1].destroyed.connect(lambda: ended.append(QThread.currentThread()), Qt.ConnectionType.DirectConnection)
         return hosts[-1]
 

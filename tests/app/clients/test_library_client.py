@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from samples.tiny_model import make_tiny_gguf
 
 from app.chat.conversation import MessageState
-from app.clients.engine_process import EngineDied, Patience, ProcessHost, default_command
+from app.clients.engine_process import EngineDied, ProcessHost, Timeouts, default_command
 from app.clients.engine_worker import EngineWorker
 from app.clients.library_client import LibraryClient, library_makers
 from app.models.model_choices import ModelChoices
@@ -34,10 +34,10 @@ class Line:
     def __init__(self, qtbot: QtBot, folder: Path, location: str = "process", idle_s: float = 60.0,
                  command: list[str] | None = None) -> None:  # fmt: skip
         self.qtbot = qtbot
-        patience = Patience(backoff_s=(0.02,))
+        timeouts = Timeouts(backoff_s=(0.02,))
         command = command or default_command("--library")
         makers = library_makers(folder) | {
-            "process": lambda emit: ProcessHost(emit, folder, command, patience, name="library")
+            "process": lambda emit: ProcessHost(emit, folder, command, timeouts, name="library")
         }
         self.worker = EngineWorker(location, makers, "library")
         self.client = LibraryClient(self.worker, idle_s)
