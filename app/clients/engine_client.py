@@ -63,8 +63,8 @@ class EngineClient(QObject):
         self.status = self._told = EngineStatus()  # as it is, and as it was told last
         self._rest_after_telling = QTimer(self, singleShot=True, interval=TELL_MS)
         self._rest_after_telling.timeout.connect(self._tell_soon)
-        self._patience = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
-        self._patience.timeout.connect(self._end_the_load)
+        self._cancel_timer = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
+        self._cancel_timer.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # what was said of where the model lies
         self._watching = False
         self._serve_id = ""  # of what was said last about the local server
@@ -88,7 +88,7 @@ class EngineClient(QObject):
             return
         if self._load_id and not self._loaded:
             self._worker.cancel(self._load_id)
-        self._patience.stop()
+        self._cancel_timer.stop()
         self._leave_aside()
         self._loaded = False
         self._load_id = f"load-{next(self._numbers)}"
@@ -103,7 +103,7 @@ class EngineClient(QObject):
         elif self._load_id and not self._loaded and not self.status.cancelling:
             self._set(cancelling=True)
             self._worker.cancel(self._load_id)
-            self._patience.start()
+            self._cancel_timer.start()
 
     def unload(self) -> None:
         """Give the model's memory back, after the answer that is under way."""
@@ -130,7 +130,7 @@ class EngineClient(QObject):
 
     def _let_go(self) -> None:
         """No model from now on; said to the engine in any case, so that none comes back after a crash."""
-        self._patience.stop()
+        self._cancel_timer.stop()
         self._loaded, self._load_id = False, ""
         self._worker.submit(protocol.Unload(f"unload-{next(self._numbers)}"))
         self._rest()
@@ -204,7 +204,7 @@ class EngineClient(QObject):
     def move(self, location: str) -> None:
         """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
-        self._patience.stop()
+        self._cancel_timer.stop()
         self._set(phase=Phase.STARTING, cancelling=False, placement={})
         self._worker.use(location)
 
@@ -212,7 +212,7 @@ class EngineClient(QObject):
         """Start the engine anew where it runs: a GPU that failed is lost to its process. A load has to
         follow; an answer under way ends without a word."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
-        self._patience.stop()
+        self._cancel_timer.stop()
         self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={})
         self._worker.restart()
 
@@ -251,7 +251,7 @@ class EngineClient(QObject):
             case protocol.Finished() if event.id == self._load_id:
                 self._model_is_there(event)
             case protocol.Failed() if event.id == self._load_id:
-                self._patience.stop()
+                self._cancel_timer.stop()
                 if self.status.cancelling:  # it failed on its way out: nobody wants it any more
                     self._let_go()
                     return
