@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.chat.shelf import ShelfError, free_name, read_json, write_json
+from app.chat.preset_store import PresetStoreError, free_name, read_json, write_json
 from app.clients.servers import CHOICE, MAX_MODELS, NAME_LENGTH, Place, Server
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, origin_of
@@ -78,7 +78,7 @@ class ServerBook:
             return
         try:
             values = read_json(self._path)
-        except (OSError, ShelfError):
+        except (OSError, PresetStoreError):
             return
         if not isinstance(values, dict):
             return

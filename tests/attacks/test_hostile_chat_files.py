@@ -14,7 +14,7 @@ from limits import MOST_SECONDS
 
 from app.chat.answers.personas import Persona, Personas
 from app.chat.conversation import Conversation, Message, Role, WholeChat
-from app.chat.shelf import ShelfError
+from app.chat.preset_store import PresetStoreError
 from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.chat_files import read_json, write_json
 from app.settings import AppSettings, load_settings, save_settings
@@ -92,7 +92,7 @@ def test_damage_anywhere(
         try:
             json.dumps(read(file), default=str)
             was_read, said = was_read + 1, "it was read"
-        except (ChatFileError, ShelfError, EngineError) as error:
+        except (ChatFileError, PresetStoreError, EngineError) as error:
             said = str(error)
         except Exception as error:
             raise AssertionError(f"{kind.__name__}, seed {seed}") from error

@@ -20,7 +20,7 @@ from app.chat.answers.presets import Preset
 from app.chat.chat_controller import ChatController
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Message, Role
-from app.chat.shelf import Shelf, ShelfError, new_id
+from app.chat.preset_store import PresetStore, PresetStoreError, new_id
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.settings import AppSettings
@@ -192,14 +192,14 @@ class AnswerSetup(QObject):
         values = {**chosen.preset.values, **chosen.sampling}
         try:
             preset = self.choices.presets.put(Preset(new_id(), name, values))
-        except ShelfError as error:
+        except PresetStoreError as error:
             self.said.emit(str(error).rstrip("."), None)
             return
-        self.shelf_changed(self.choices.presets)
+        self.store_changed(self.choices.presets)
         self.pick_preset(preset.id)
         self.said.emit(tr("Saved as {name}", name=preset.name), None)
 
-    def shelf_changed(self, shelf: Shelf[Any]) -> None:
+    def store_changed(self, shelf: PresetStore[Any]) -> None:
         """Personas or presets were changed: keep them."""
         written = shelf.to_json()
         self._save(f"save the {shelf.kind}", lambda: shelf.save(written))

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.chat.shelf import ShelfError, read_json, write_json
+from app.chat.preset_store import PresetStoreError, read_json, write_json
 from app.clients.engine_status import FEWEST_TOKENS, rate
 from app.translation import noted, tr, tr_n
 from engine.service.protocol import GenerationResult
@@ -66,7 +66,7 @@ class ModeRates:
             return
         try:
             values = read_json(self._path, MAX_FILE_BYTES)
-        except (OSError, ShelfError):
+        except (OSError, PresetStoreError):
             return
         version = values.get("schema_version") if isinstance(values, dict) else None
         self._newer = type(version) is int and version > SCHEMA_VERSION

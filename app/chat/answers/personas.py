@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from app.chat.shelf import Shelf, checked_name
+from app.chat.preset_store import PresetStore, checked_name
 from app.translation import noted, tr
 
 MAX_INSTRUCTIONS = 20_000  # characters
@@ -46,7 +46,7 @@ BUILT_IN = (
 )  # fmt: skip
 
 
-class Personas(Shelf[Persona]):
+class Personas(PresetStore[Persona]):
     """Those that come with Hearth, and a person's own."""
 
     kind: ClassVar[str] = "personas"

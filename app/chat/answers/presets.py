@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from app.chat.shelf import Shelf, checked_name
+from app.chat.preset_store import PresetStore, checked_name
 from app.settings import Setting, described
 from app.translation import noted, tr
 
@@ -44,7 +44,7 @@ BUILT_IN = (
 )
 
 
-class Presets(Shelf[Preset]):
+class Presets(PresetStore[Preset]):
     """Those that come with Hearth, and a person's own."""
 
     kind: ClassVar[str] = "presets"

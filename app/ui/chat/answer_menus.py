@@ -13,7 +13,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.chat.answers.personas import NO_PERSONA
-from app.chat.shelf import Shelf
+from app.chat.preset_store import PresetStore
 from app.translation import tr
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class AnswerMenus(QObject):
         from app.ui.chat.shelf_dialogs import personas_dialog
 
         shelf = self.setup.choices.personas
-        return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.shelf_changed(shelf))
+        return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.store_changed(shelf))
 
     def edit_presets(self) -> ShelfDialog[Any]:
         """Every preset, to be changed."""
@@ -143,7 +143,7 @@ class AnswerMenus(QObject):
 
         setup, shelf = self.setup, self.setup.choices.presets
         inherited = {**setup.model_defaults, **setup.settings.sampling()}
-        return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.shelf_changed(shelf))
+        return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.store_changed(shelf))
 
     def add_to(self, dialog: SettingsDialog) -> None:
         """The way to personas and presets in the settings."""
@@ -159,7 +159,7 @@ class AnswerMenus(QObject):
             dialog.add_row(tr("Answers"), row, row.is_found_by)
 
     @staticmethod
-    def _edit_from(row: LinkRow, shelf: Shelf[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
+    def _edit_from(row: LinkRow, shelf: PresetStore[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
         def count() -> None:
             row.line = _count(shelf)
             row.setAccessibleDescription(row.line)
@@ -206,7 +206,7 @@ class AnswerMenus(QObject):
         self.sampling.show_sampling(chosen.preset.name, chosen.sampling, self.setup.inherited)
 
 
-def _count(shelf: Shelf[Any]) -> str:
+def _count(shelf: PresetStore[Any]) -> str:
     own = len(shelf.own)
     return (
         tr("{own} of yours, {built_in} built in", own=own, built_in=len(shelf.built_in))

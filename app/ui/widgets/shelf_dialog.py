@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.chat.shelf import NAME_LENGTH, Named, Shelf, ShelfError, checked_name, new_id
+from app.chat.preset_store import NAME_LENGTH, Named, PresetStore, PresetStoreError, checked_name, new_id
 from app.translation import tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets import focus_ring, tab_order
@@ -70,7 +70,7 @@ class ShelfDialog(QDialog, Generic[T]):
     changed = Signal()
 
     def __init__(
-        self, parent: QWidget | None, shelf: Shelf[T], editor: Editor, words: ShelfWords, glyph: str, blank: T
+        self, parent: QWidget | None, shelf: PresetStore[T], editor: Editor, words: ShelfWords, glyph: str, blank: T
     ) -> None:
         """blank: what a new one begins as; its id does not count."""
         super().__init__(parent)
@@ -224,7 +224,7 @@ class ShelfDialog(QDialog, Generic[T]):
     def _add(self, thing: T) -> None:
         try:
             kept = self.shelf.put(thing)
-        except ShelfError as error:
+        except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
         self._fill()
@@ -279,7 +279,7 @@ class ShelfDialog(QDialog, Generic[T]):
         self.flush()
         try:
             added, left_out = self.shelf.take_in(path)
-        except ShelfError as error:
+        except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
         words = tr_n("{n} added", "{n} added", len(added)) if added else tr("They are all here already")

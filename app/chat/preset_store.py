@@ -42,11 +42,11 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-class ShelfError(Exception):
+class PresetStoreError(Exception):
     """A file that cannot be taken in; the message says why in one sentence."""
 
 
-class Shelf(ABC, Generic[T]):
+class PresetStore(ABC, Generic[T]):
     """What comes with Hearth, then a person's own in the order in which they came."""
 
     kind: ClassVar[str]  # what the file calls itself
@@ -94,14 +94,14 @@ class Shelf(ABC, Generic[T]):
 
     def put(self, thing: T, at: int | None = None) -> T:
         """Add a thing of the person's, or put it in place of the one with its id; as it stands then, with a name
-        that no other has. Raises ShelfError where there is no room for another."""
+        that no other has. Raises PresetStoreError where there is no room for another."""
         others = [other.name for other in self.things if other.id != thing.id]
         thing = replace(thing, name=free_name(thing.name, others))
         index = next((i for i, other in enumerate(self._own) if other.id == thing.id), None)
         if index is not None:
             self._own[index] = thing
         elif self.is_full:
-            raise ShelfError(tr("More than {most} cannot be kept.", most=MAX_THINGS))
+            raise PresetStoreError(tr("More than {most} cannot be kept.", most=MAX_THINGS))
         else:
             self._own.insert(len(self._own) if at is None else at, thing)
         return thing
@@ -131,7 +131,7 @@ class Shelf(ABC, Generic[T]):
             log.info("%s could not be read and stays as it is: %s", self._path.name, error)
             self._newer = True
             return
-        except ShelfError as error:
+        except PresetStoreError as error:
             self._keep_aside(error)
             return
         version = values.get("schema_version")
@@ -141,7 +141,7 @@ class Shelf(ABC, Generic[T]):
             for thing in self._checked(values, keep_ids=True)[0]:
                 self.put(thing)
 
-    def _keep_aside(self, fault: ShelfError) -> None:
+    def _keep_aside(self, fault: PresetStoreError) -> None:
         assert self._path is not None, "it was read"
         stamp = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S-%f")
         aside = self._path.with_name(f"{self._path.stem}-damaged-{stamp}{self._path.suffix}")
@@ -164,19 +164,19 @@ class Shelf(ABC, Generic[T]):
 
     def take_in(self, path: Path) -> tuple[list[T], int]:
         """Add those of a file from outside; what was added, and how many of it were left out because they make no
-        sense. One that is there already, word for word, is not added again. Raises ShelfError."""
+        sense. One that is there already, word for word, is not added again. Raises PresetStoreError."""
         try:
             values = _parsed(path)
         except OSError as error:
-            raise ShelfError(
+            raise PresetStoreError(
                 tr("{name} could not be read: {why}.", name=path.name, why=error.strerror or error)
             ) from error
         version = values.get("schema_version")
         if type(version) is int and version > self.schema_version:
-            raise ShelfError(tr("{name} was written by a newer Hearth.", name=path.name))
+            raise PresetStoreError(tr("{name} was written by a newer Hearth.", name=path.name))
         found, left_out = self._checked(values, keep_ids=False)
         if not found:
-            raise ShelfError(tr(self.holds_none, name=path.name))
+            raise PresetStoreError(tr(self.holds_none, name=path.name))
         added = []
         for thing in found:
             if any(self.to_json_values(thing) == self.to_json_values(old) for old in self.things):
@@ -256,19 +256,19 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
-    """What a JSON file of at most so many bytes holds. Raises OSError, and ShelfError with a sentence."""
+    """What a JSON file of at most so many bytes holds. Raises OSError, and PresetStoreError with a sentence."""
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise ShelfError(tr("{name} is larger than {most} MB.", name=path.name, most=most_bytes >> 20))
+        raise PresetStoreError(tr("{name} is larger than {most} MB.", name=path.name, most=most_bytes >> 20))
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ShelfError(tr("{name} is no JSON file.", name=path.name)) from error
+        raise PresetStoreError(tr("{name} is no JSON file.", name=path.name)) from error
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     values = read_json(path)
     if not isinstance(values, dict):
-        raise ShelfError(tr("{name} holds nothing of Hearth's.", name=path.name))
+        raise PresetStoreError(tr("{name} holds nothing of Hearth's.", name=path.name))
     return values

@@ -10,7 +10,7 @@ import pytest
 
 from app.chat.answers.personas import MAX_INSTRUCTIONS, Persona, Personas
 from app.chat.answers.presets import BALANCED, MAX_STOPS, Preset, Presets, checked_sampling, fields_of_sampling
-from app.chat.shelf import MAX_FILE_BYTES, MAX_THINGS, NAME_LENGTH, ShelfError, checked_name, new_id
+from app.chat.preset_store import MAX_FILE_BYTES, MAX_THINGS, NAME_LENGTH, PresetStoreError, checked_name, new_id
 from engine.config import SamplingConfig
 
 
@@ -67,7 +67,7 @@ def test_there_is_an_end_to_a_shelf() -> None:
     shelf = Personas()
     for i in range(MAX_THINGS):
         shelf.put(mine(f"{i}"))
-    with pytest.raises(ShelfError):
+    with pytest.raises(PresetStoreError):
         shelf.put(mine("one more"))
     shelf.put(Persona(shelf.own[0].id, "changed", "still possible"))
 
@@ -116,7 +116,7 @@ def test_a_file_from_outside_that_makes_no_sense_is_refused_and_harms_nothing(tm
     path = tmp_path / "personas.json"
     path.write_bytes(content)
     shelf = Personas()
-    with pytest.raises(ShelfError) as refused:
+    with pytest.raises(PresetStoreError) as refused:
         shelf.take_in(path)
     assert str(refused.value).endswith(".")
     assert len(str(refused.value)) < 200
@@ -141,7 +141,7 @@ def test_what_makes_no_sense_is_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ShelfError, match=r"gone\.json could not be read"):
+    with pytest.raises(PresetStoreError, match=r"gone\.json could not be read"):
         Personas().take_in(tmp_path / "gone.json")
 
 
