@@ -175,7 +175,7 @@ class Hearth(QObject):
             self.choices.engine_options, model or "",
         )  # fmt: skip
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
-        self.shelf, self.titles = chats.shelf, chats.titles
+        self.folders, self.titles = chats.folders, chats.titles
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
         self.own_server = OwnServer(self.engine, self.library, settings)
         self.models = ModelsController(
@@ -185,7 +185,7 @@ class Hearth(QObject):
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
-        self.window.connect_shelf(self.shelf)
+        self.window.connect_folders(self.folders)
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
@@ -228,7 +228,7 @@ class Hearth(QObject):
         from app.models.update_notice import UpdateNotice
 
         self.desktop = DesktopIntegration(
-            self.window, self.engine, self.controller, self.memory, self.models, self.shelf, self.reads, self._places
+            self.window, self.engine, self.controller, self.memory, self.models, self.folders, self.reads, self._places
         )
         self.remote.status_changed.connect(self.desktop.take_elsewhere)
         self.updates = UpdateNotice(self.library)

@@ -12,8 +12,8 @@ from app.chat.answers.mode_rates import ModeRates
 from app.chat.answers.personas import Personas
 from app.chat.answers.presets import Presets
 from app.chat.chat_controller import ChatController
+from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
-from app.chat.chat_shelf import ChatShelf
 from app.chat.chat_titles import ChatTitles
 from app.chat.store.store import Store
 from app.models.model_switch import STARTER, Choices, ModelSwitch
@@ -48,5 +48,5 @@ class Chats:
         switch = ModelSwitch(engine, settings, model or settings.model or STARTER, engine_options_for)
         self.controller = ChatController(engine, self.memory, policy, switch, clients.remote)
         self.setup = AnswerSetup(self.controller, engine, self.memory, policy, ModeRates(places.rates_file), save_small)
-        self.shelf = ChatShelf(self.memory)
+        self.folders = ChatFolders(self.memory)
         self.titles = ChatTitles(engine, self.memory, self.controller)

@@ -14,8 +14,8 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QApplication, QFileDialog
 
 from app.chat.chat_controller import ChatController
+from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
-from app.chat.chat_shelf import ChatShelf
 from app.chat.store.operations import Operations
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus
@@ -47,7 +47,7 @@ class DesktopIntegration(QObject):
         controller: ChatController,
         memory: ChatMemory,
         models: ModelsController,
-        shelf: ChatShelf,
+        shelf: ChatFolders,
         reads: Operations,
         places: AppPaths,
     ) -> None:

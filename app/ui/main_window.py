@@ -38,8 +38,8 @@ from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.chat.answers.answer_setup import AnswerSetup
+    from app.chat.chat_folders import ChatFolders
     from app.chat.chat_memory import ChatMemory
-    from app.chat.chat_shelf import ChatShelf
     from app.clients.engine_client import EngineClient
     from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController
@@ -236,7 +236,7 @@ class MainWindow(QMainWindow):
         bind("answer_again", partial(page.act_on_last, "regenerate"), partial(page.can_act_on_last, "regenerate"))
         bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
 
-    def connect_shelf(self, shelf: ChatShelf) -> None:
+    def connect_folders(self, shelf: ChatFolders) -> None:
         """Where chats are kept in order: pins, folders, files."""
         from app.ui.sidebar.chat_acts import ChatActs
 

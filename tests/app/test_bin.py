@@ -13,8 +13,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
 from app.bootstrap import folders_in
+from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import BIN_DAYS
-from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import BinnedChat, Conversation, Message, Role
 from app.chat.store.store import Store
 from app.ui.sidebar.bin_sheet import MOST_ROWS, BinSheet, days_left
@@ -81,7 +81,7 @@ def test_a_deleted_chat_survives_the_next_starts_and_can_be_restored(make_desk: 
     desk.wait_ready()
     assert desk.conversations == []
     assert len(binned(desk)) == 1
-    shelf = ChatShelf(desk.memory)
+    shelf = ChatFolders(desk.memory)
     shelf.restore(chat)
     assert [c.id for c in desk.conversations] == [chat]
     assert binned(desk) == []

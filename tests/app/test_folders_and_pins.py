@@ -291,7 +291,7 @@ def test_undoing_an_import_leaves_the_chat_that_is_gone(arrive: Arrive, tmp_path
     person = arrive()
     person.wait_ready()
     person.ask("hello")
-    path, shelf, controller = tmp_path / "all.json", person.hearth.shelf, person.hearth.controller
+    path, shelf, controller = tmp_path / "all.json", person.hearth.folders, person.hearth.controller
     said: list[tuple[str, Any]] = []
     shelf.toast.connect(lambda words, undo: said.append((words, undo)))
     person.saved()

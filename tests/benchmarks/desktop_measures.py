@@ -509,7 +509,7 @@ def list_change(folder: Path) -> Figures:
     chats = [chat.id for chat in seat.hearth.memory.conversations()]
     acts: dict[str, Callable[[int], object]] = {
         "rename": lambda n: seat.chat.rename(chats[n], f"Another name {n}"),
-        "pin": lambda n: seat.hearth.shelf.place(chats[20 + n], True, ""),
+        "pin": lambda n: seat.hearth.folders.place(chats[20 + n], True, ""),
     }
     out: Figures = {"chats": len(chats)}
     for name, act in acts.items():

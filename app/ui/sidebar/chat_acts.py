@@ -21,7 +21,7 @@ from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.folder_sheet import FolderSheet
 
 if TYPE_CHECKING:
-    from app.chat.chat_shelf import ChatShelf
+    from app.chat.chat_folders import ChatFolders
     from app.ui.keyboard.commands import Commands
     from app.ui.sidebar.sidebar import Sidebar
     from app.ui.widgets.floating import Menu
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ChatActs(QObject):
     """One a window."""
 
-    def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], shelf: ChatShelf) -> None:
+    def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], shelf: ChatFolders) -> None:
         """shown: the id of the chat that is in view, or nothing."""
         super().__init__(window)
         self._window, self._sidebar, self._id_shown, self._shelf = window, sidebar, shown, shelf

@@ -270,7 +270,7 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     assert texts == [[str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")]]
     assert person.window.pages.currentWidget() is person.page
     chats: list[Path] = []
-    monkeypatch.setattr(person.hearth.shelf, "import_chats", chats.append)
+    monkeypatch.setattr(person.hearth.folders, "import_chats", chats.append)
     manners_of(person).open_files([str(tmp_path / "my chats.json")])
     assert chats == [tmp_path / "my chats.json"]
     manners_of(person).open_files([str(tmp_path / "x.GGUF"), str(folder), str(folder / "w.safetensors")])

@@ -11,8 +11,8 @@ import pytest
 from PySide6.QtWidgets import QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
+from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import ChatMemory
-from app.chat.chat_shelf import ChatShelf
 from app.chat.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
@@ -29,14 +29,14 @@ class Room:
         self.qtbot = qtbot
         self.saves, self.reads = Operations(retry_s=0.01), Operations()
         self.memory = ChatMemory(lambda: Store.rescue(path), self.saves, self.reads)
-        self.shelf = ChatShelf(self.memory)
+        self.folders = ChatFolders(self.memory)
         self.said: list[tuple[str, Any]] = []
         self.problems: list[UserMessage] = []
         self.changes = 0
         self.solved: list[str] = []
-        self.shelf.solved.connect(self.solved.append)
-        self.shelf.toast.connect(lambda words, undo: self.said.append((words, undo)))
-        self.shelf.problem.connect(lambda kind, message: self.problems.append(message))
+        self.folders.solved.connect(self.solved.append)
+        self.folders.toast.connect(lambda words, undo: self.said.append((words, undo)))
+        self.folders.problem.connect(lambda kind, message: self.problems.append(message))
         self.memory.changed.connect(self._count)
         with qtbot.waitSignal(self.memory.opened):
             self.memory.open()

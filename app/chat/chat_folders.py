@@ -18,7 +18,7 @@ from app.translation import figure, tr, tr_n
 from app.user_messages import UserMessage, describe
 
 
-class ChatShelf(QObject):
+class ChatFolders(QObject):
     """All methods come back at once; the list of chats follows by the memory's `changed`."""
 
     toast = Signal(str, object)  # words, and a callable that undoes it, or None
