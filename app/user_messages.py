@@ -18,7 +18,7 @@ from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.store_file import StoreError
 from app.chat.store.store_rescue import RescueReport
 from app.clients.engine_status import NARROW, gigabytes
-from app.library_words import ModelAction
+from app.library_messages import ModelAction
 from app.settings import SettingsError
 from app.translation import figure, noted, tr, tr_n
 from engine import __version__, errors

@@ -1,6 +1,6 @@
 """Find in one chat: count the places that hold a text in every message, in bounded steps, and step through them.
 
-It reads the plain words of messages (app/text/plain_words.py), so a message that the window has not built counts like
+It reads the plain words of messages (app/text/plain_text.py), so a message that the window has not built counts like
 any other. app/ui/transcript/text_find.py shows the result. It knows no Qt.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from app.chat.answers.thinking import split
 from app.chat.conversation import Message, Role
-from app.text.plain_words import answer_pieces, fold, own_pieces
+from app.text.plain_text import answer_pieces, fold, own_pieces
 
 
 class Match(NamedTuple):

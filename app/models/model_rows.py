@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from app.models.model_words import Rate, rate_of, shortfall
+from app.models.model_labels import Rate, rate_of, shortfall
 from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
@@ -216,10 +216,10 @@ def verdict_of(
         return too_big(estimate), "bad"
     if model is not None and (model.state == "ready" or estimate is None):
         return tr("Ready"), "ok"
-    return fit_words(estimate, model.measured_tok_s if model is not None else None)
+    return fit_text(estimate, model.measured_tok_s if model is not None else None)
 
 
-def fit_words(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
+def fit_text(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
     """How a model would run on this PC, in the product's words, and the colour of that; empty while unknown.
 
     Without a GPU, running on the CPU is what the PC does, and no warning.

@@ -16,7 +16,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import FEWEST_TOKENS, Phase
 from app.clients.library_client import Done, Library, Values
-from app.library_words import ModelAction
+from app.library_messages import ModelAction
 from app.models.budget_preview import BudgetPreview
 from app.models.hub_questions import HubQuestions
 from app.models.idle_time import IdleTime

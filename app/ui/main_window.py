@@ -312,10 +312,10 @@ class MainWindow(QMainWindow):
         server.changed.connect(self._tell_own_server)
 
     def _tell_own_server(self) -> None:
-        from app.ui.settings.own_server_rows import state_words
+        from app.ui.settings.own_server_rows import state_text
 
         if self.own_server is not None:
-            self.set_note("serve", state_words(self.own_server))
+            self.set_note("serve", state_text(self.own_server))
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """The Models page by itself, without what the chat shows of models."""

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.chat.answers.answer_words import facts_of, figures_of
+from app.chat.answers.answer_labels import facts_of, figures_of
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_act import MessageAct
 from app.clients.servers import Place

@@ -122,7 +122,7 @@ class Comparison(QObject):
     # -------------------------------------------------------------- the engine's words
 
     @property
-    def status_words(self) -> str:
+    def status_text(self) -> str:
         """What is happening, for the line below the texts."""
         if not self.is_running:
             return ""

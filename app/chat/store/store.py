@@ -32,7 +32,7 @@ from app.chat.store.chat_files import plain
 from app.chat.store.store_file import StoreError, StoreErrorKind, failures, open_file
 from app.chat.store.store_rescue import RescueReport, copy_rows, open_in_memory, open_or_restore, restore
 from app.chat.store.store_search import SearchIndex, snippet
-from app.text.plain_words import fold, marks_in
+from app.text.plain_text import fold, marks_in
 
 __all__ = ["RescueReport", "Store", "StoreError", "StoreErrorKind"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from app.chat.answers.thinking import split
 from app.text.block_parser import parse
-from app.text.plain_words import Mark, block_words, fold, marks_in, places
+from app.text.plain_text import Mark, block_text, fold, marks_in, places
 
 SNIPPET_LENGTH = 80
 PIECE = 3  # letters: what the index knows
@@ -239,4 +239,4 @@ def _words(text: str, begin: int, end: int) -> str:
     passage = text[begin:end]
     if not _MARKUP.search(passage) or len(_FENCE.findall(text, 0, begin)) % 2:
         return passage
-    return "\n".join(block_words(block) for block in parse(passage))
+    return "\n".join(block_text(block) for block in parse(passage))

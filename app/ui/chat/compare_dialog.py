@@ -317,7 +317,7 @@ class CompareDialog(QDialog):
         self.prompt.setReadOnly(running)
         words, token = self._cannot, "ink2"
         if comparison is not None and running:
-            words = comparison.status_words
+            words = comparison.status_text
         elif comparison is not None and comparison.problem:
             words, token = comparison.problem, "bad"
         elif comparison is not None:

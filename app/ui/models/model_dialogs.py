@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidg
 
 from app.clients.engine_status import gigabytes
 from app.models import model_words
+from app.models.model_labels import Rate, rate_text
 from app.models.model_rows import ModelRow
-from app.models.model_words import Rate, rate_words
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, Chip, Label, Rule, Segments
@@ -134,15 +134,15 @@ def gain_words(plan: PreparePlan, now: Rate | None) -> str:
     if plan.then_tok_s is None:
         return ""
     if plan.now_tok_s is None:
-        return tr("It should reach {then}.", then=rate_words(Rate(plan.then_tok_s))[0])
+        return tr("It should reach {then}.", then=rate_text(Rate(plan.then_tok_s))[0])
     if plan.then_tok_s < 1.05 * plan.now_tok_s:
         return tr("It will hardly be faster than it is.")
     now = now or Rate(plan.now_tok_s)
     then = now.changed(plan.now_tok_s, plan.then_tok_s)
     assert then is not None
-    words = rate_words(now)
+    words = rate_text(now)
     shown = tr("{rate} ({how})", rate=words[0], how=words[1]) if now.is_measured else words[0]
-    return tr("From {now} to {then}.", now=shown, then=rate_words(then)[0])
+    return tr("From {now} to {then}.", now=shown, then=rate_text(then)[0])
 
 
 # ------------------------------------------------------------------ what would fit

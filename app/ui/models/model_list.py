@@ -50,7 +50,7 @@ def figure(row: ModelRow) -> str:
         return tr("Loading") if row.loading else tr("Preparing")
     if row.estimate is not None and row.estimate.fits == "no":
         return row.verdict
-    rate = model_words.rate_words(row.rate)[0] if row.rate is not None else ""
+    rate = model_words.rate_text(row.rate)[0] if row.rate is not None else ""
     return "  ".join(part for part in (tr("base model") if row.kind == "base" else "", rate) if part)
 
 

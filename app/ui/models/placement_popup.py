@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app.clients.engine_status import NARROW
 from app.models import model_words
-from app.models.model_words import Rate
+from app.models.model_labels import Rate
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import leading, set_margins
@@ -74,7 +74,7 @@ def tidy(words: str) -> str:
 
 def rate_line(rate: Rate) -> str:
     """A rate with how far it can be trusted, in one line."""
-    words, how = model_words.rate_words(rate)
+    words, how = model_words.rate_text(rate)
     return f"{words}, {how}" if how and how != tr(model_words.ESTIMATED) else words
 
 

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.clients.engine_status import gigabytes
 from app.models import model_words
-from app.models.model_rows import fit_words
+from app.models.model_rows import fit_text
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.models.hub_results import HUB_PAGE, hub_line
@@ -68,7 +68,7 @@ class VariantRow(QFrame):
                     label.setMinimumWidth(theme.px(RATE_PX))
                     speed.addWidget(label)
                 row.addLayout(speed)
-            verdict, token = fit_words(estimate)
+            verdict, token = fit_text(estimate)
             if verdict:
                 place = QHBoxLayout()
                 place.addStretch(1)

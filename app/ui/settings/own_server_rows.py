@@ -116,7 +116,7 @@ class OwnServerRows:
         self.talking.value.setToolTip("\n".join(client_words(one) for one in state.talking))
 
 
-def state_words(server: OwnServer) -> str:
+def state_text(server: OwnServer) -> str:
     """What has become of the switch, in a sentence. There is always one: the rows below must not move when it is
     switched under the pointer."""
     if server.trouble is not None:

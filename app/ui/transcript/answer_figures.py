@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QGridLayout, QWidget
 
-from app.chat.answers.answer_words import figures_of
+from app.chat.answers.answer_labels import figures_of
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Label

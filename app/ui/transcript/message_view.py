@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat.answers.answer_words import figures_of
+from app.chat.answers.answer_labels import figures_of
 from app.chat.answers.thinking import ReplySplitter, split
 from app.chat.conversation import Message, MessageState
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.block_parser import BlockParser
 from app.text.markdown_blocks import Block, CodeBlock, ProseBlock, TableBlock
-from app.text.plain_words import block_words, thought_words
+from app.text.plain_text import block_text, thought_text
 from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
@@ -136,7 +136,7 @@ class Answer(MessageView):
         if isinstance(part, CodeBlockView):
             return (part.text, nth) if nth < len(find.found_in(part.text)) or not part.show_more() else None
         if part not in self._rests:
-            before = [block_words(one) for one in self._parser.blocks[self._starts[place] : block]]
+            before = [block_text(one) for one in self._parser.blocks[self._starts[place] : block]]
             return part, nth + find.count_in(before)
         for table in (part, *self._rests[part].tables):
             if nth < (some := len(find.found_in(table))):
@@ -146,7 +146,7 @@ class Answer(MessageView):
 
     def pieces(self) -> tuple[str, ...]:
         """Return the plain words of what is written so far: of the thought, and of each block."""
-        return (thought_words(split(self.text).thought), *map(block_words, self._parser.blocks))
+        return (thought_text(split(self.text).thought), *map(block_text, self._parser.blocks))
 
     def blocks_in(self, number: int) -> list[Block]:
         starts = [*self._starts, self._next]

@@ -10,7 +10,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QMouseEvent, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 
-from app.chat.answers.answer_words import count, facts_of, figures_of, state_words
+from app.chat.answers.answer_labels import count, facts_of, figures_of, state_text
 from app.chat.conversation import Message
 from app.chat.message_act import can_continue
 from app.clients.engine_status import EngineStatus, Phase, rate
@@ -79,7 +79,7 @@ class StatLine(QWidget):
         status = replace(status, phase=Phase.THINKING) if thinking and writing else status
         self._show(
             working=True, state=status.word if status.answering or status.working else tr("Waiting"),
-            rate_words="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
+            rate_text="", facts=f"{rate(status.tok_s)}  ·  {facts}" if writing and status.tokens else "",
         )  # fmt: skip
         self._running = True
         self._show_buttons()
@@ -90,10 +90,10 @@ class StatLine(QWidget):
         share = stats.get("gpu_neuron_load")
         figures = facts_of(stats)
         speed = rate(stats["decode_tok_s"]) if stats.get("decode_tok_s") is not None else ""
-        state = state_words(message.state, stats)
+        state = state_text(message.state, stats)
         if state and speed:  # one bold word is enough
             figures, speed = [speed, *figures], ""
-        self._show(working=False, state=state, rate_words=speed, facts="  ·  ".join(figures), model=model)
+        self._show(working=False, state=state, rate_text=speed, facts="  ·  ".join(figures), model=model)
         if share is not None:
             if self._bar is None:
                 self._bar = self._put(ShareBar(0.0, width=44), before=(self._rate, self._facts))
@@ -146,8 +146,8 @@ class StatLine(QWidget):
     def mousePressEvent(self, event: QMouseEvent) -> None:
         event.accept()  # else the release goes to whatever lies below
 
-    def _show(self, working: bool, state: str, rate_words: str, facts: str, model: str = "") -> None:
-        if self._rate is None and rate_words:
+    def _show(self, working: bool, state: str, rate_text: str, facts: str, model: str = "") -> None:
+        if self._rate is None and rate_text:
             self._rate = self._put(Label("", "metastrong"), before=(self._facts,))
         if self._state is None and state:
             self._state = self._put(Label("", "metastrong"), before=(self._bar, self._rate, self._facts))
@@ -158,7 +158,7 @@ class StatLine(QWidget):
         if self._dot is None and working:
             self._dot = Dot("hot_fill", working=True)
             self._put(self._dot, before=(self._model, self._state, self._bar, self._rate, self._facts))
-        for label, words in ((self._model, model), (self._state, state), (self._rate, rate_words)):
+        for label, words in ((self._model, model), (self._state, state), (self._rate, rate_text)):
             if label is not None:
                 label.setVisible(bool(words))
                 label.setText(words)

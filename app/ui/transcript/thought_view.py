@@ -9,7 +9,7 @@ from PySide6.QtCore import QEasingCurve, QRectF, QVariantAnimation, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QTextCursor
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from app.chat.answers.answer_words import count, thought_words
+from app.chat.answers.answer_labels import count, thought_text
 from app.text.markdown_blocks import displayable
 from app.text.text_pages import LONGEST_LINE, broken, page_end
 from app.translation import figure, tr
@@ -180,7 +180,7 @@ class ThoughtView(QWidget):
     def end(self, stats: Mapping[str, Any]) -> None:
         """The thought is over. stats: thought_s and thought_tokens, as far as they are known."""
         tokens = stats.get("thought_tokens")
-        self._show(thought_words(stats), count(int(tokens)) if tokens else "", working=False)
+        self._show(thought_text(stats), count(int(tokens)) if tokens else "", working=False)
         if not self._chosen:
             self._set_open(False)
 

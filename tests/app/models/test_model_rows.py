@@ -9,7 +9,7 @@ import pytest
 from fake_library import GB, PIP, entry, estimate, installed, shelf
 
 from app.models.model_choices import Choice, ModelChoices
-from app.models.model_rows import Preparing, fit_words, listed_id, recommended, rows_of
+from app.models.model_rows import Preparing, fit_text, listed_id, recommended, rows_of
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
 BAMBOO = entry("Bamboo DPO 7B", rank=10)
@@ -62,7 +62,7 @@ def test_two_copies_of_one_model_are_two_rows_and_the_sound_one_is_the_catalogue
 )
 def test_the_verdict_says_how_it_would_fit(found: Estimate | None, words: str, token: str) -> None:
     (row,) = rows_of([(BAMBOO, found)], [], [], None)
-    assert (row.verdict, row.verdict_token) == (words, token) == fit_words(found)
+    assert (row.verdict, row.verdict_token) == (words, token) == fit_text(found)
 
 
 def test_the_verdict_of_an_owned_model_says_what_is_going_on() -> None:

@@ -132,7 +132,7 @@ def test_one_model_has_one_rate_wherever_it_is_shown(
     rate = model_words.rate_of(known, measured)
     assert rate is not None
     assert rate.is_measured is (measured is not None)
-    shown = model_words.rate_words(rate)[0]
+    shown = model_words.rate_text(rate)[0]
     plan = PreparePlan("m", (), predicted * solver, predicted * solver * gain, 1.0, 0, False)
     assert shown in gain_words(plan, rate)
     assert ("measured here" in gain_words(plan, rate)) is rate.is_measured

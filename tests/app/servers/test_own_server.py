@@ -21,7 +21,7 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers
 from app.servers.own_server import OwnServer
 from app.settings import AppSettings
-from app.ui.settings.own_server_rows import HIDDEN, OwnServerRows, state_words, talking_words
+from app.ui.settings.own_server_rows import HIDDEN, OwnServerRows, state_text, talking_words
 from app.ui.settings.settings_dialog import SettingsDialog
 from engine.errors import RemoteKeyError, RemoteUnreachableError
 from engine.remote.client import RemoteServer
@@ -84,7 +84,7 @@ def test_switched_off_nothing_is_asked_of_anybody(make: Make, qtbot: QtBot) -> N
 
 def test_the_rows_stay_where_they_are_when_the_server_is_switched(make: Make, qtbot: QtBot) -> None:
     server, engine, _ = make(AppSettings(), key="k")
-    dialog = SettingsDialog(AppSettings(), notes={"serve": state_words(server)})
+    dialog = SettingsDialog(AppSettings(), notes={"serve": state_text(server)})
     qtbot.addWidget(dialog)
     dialog.add_own_server(server)
     dialog.show()
@@ -93,12 +93,12 @@ def test_the_rows_stay_where_they_are_when_the_server_is_switched(make: Make, qt
     before = rows.key.mapTo(dialog, QPoint(0, 0))
     engine.come_up()
     server.take_settings(ON)
-    dialog.show_model({}, {"serve": state_words(server)})
+    dialog.show_model({}, {"serve": state_text(server)})
     QApplication.processEvents()
-    assert "being switched on" in state_words(server)
+    assert "being switched on" in state_text(server)
     assert rows.key.mapTo(dialog, QPoint(0, 0)) == before
     server._take(ServerState(on=True, address="http://127.0.0.1:1", model="Pip"))
-    dialog.show_model({}, {"serve": state_words(server)})
+    dialog.show_model({}, {"serve": state_text(server)})
     QApplication.processEvents()
     assert rows.key.mapTo(dialog, QPoint(0, 0)) == before
 
@@ -141,7 +141,7 @@ def test_off_again_and_another_port(make: Make, qtbot: QtBot) -> None:
     server.take_settings(replace(ON, serve=False))
     assert engine.told[-1][0] is False
     engine.served.emit(ServerState())
-    assert "9000" not in state_words(server)  # nothing is said to be served
+    assert "9000" not in state_text(server)  # nothing is said to be served
 
 
 def test_what_was_switched_off_while_it_came_up_goes_off(make: Make, qtbot: QtBot) -> None:
@@ -160,7 +160,7 @@ def test_a_port_that_is_taken_is_told(make: Make, qtbot: QtBot) -> None:
     engine.serve_failed.emit(
         protocol.Failed("s", "ServerError", "Port 8999 is taken by another program.", "Choose another port.")
     )
-    assert "8999" in state_words(server)
+    assert "8999" in state_text(server)
     server.take_settings(replace(ON, serve_port=9000))
     assert server.trouble is None
 
@@ -183,10 +183,10 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     assert QGuiApplication.clipboard().text() == "hearth-kept"
     rows.eye.click()
     assert rows.key.value.words == "hearth-kept"
-    assert state_words(server) == "On, answered by Pip. 2 requests were refused."
+    assert state_text(server) == "On, answered by Pip. 2 requests were refused."
     engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "", 0, 0, 4))
     assert talking_words(server.state) == "None. 4 requests answered so far."
-    assert "no model is loaded" in state_words(server)
+    assert "no model is loaded" in state_text(server)
     dialog.search.setText("api key")
     assert not rows.key.isHidden()
 

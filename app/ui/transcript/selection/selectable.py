@@ -14,7 +14,7 @@ from PySide6.QtGui import QContextMenuEvent, QMouseEvent, QTextCharFormat, QText
 from PySide6.QtWidgets import QTextBrowser, QTextEdit, QWidget
 
 from app.text.markdown_blocks import PAD
-from app.text.plain_words import places
+from app.text.plain_text import places
 from app.text.selected_text import FAR
 from app.ui.look import theme
 from app.ui.transcript.selection.copied_text import OBJECT, formulas_in, span, verbatim

@@ -74,11 +74,11 @@ def test_it_waits_for_the_answer_that_runs_and_lets_one_in_between(make_desk: Ma
     desk.wait(lambda: desk.engine.status.answering)
     comparison = compare(desk, f"words 10 until {tmp_path / 'second'}")
     assert comparison.sides[0].state is SideState.WAITING
-    assert comparison.status_words.startswith("Waiting")
+    assert comparison.status_text.startswith("Waiting")
     (tmp_path / "first").touch()
     desk.wait(lambda: comparison.sides[0].state is SideState.RUNNING)
     assert desk.last.state is MessageState.COMPLETE
-    assert comparison.status_words.endswith("Exact, 1 of 2")
+    assert comparison.status_text.endswith("Exact, 1 of 2")
     desk.controller.send("and me")
     (tmp_path / "second").touch()
     desk.wait(lambda: not comparison.is_running)

@@ -17,7 +17,7 @@ from app.chat.store.store import Store, StoreError
 from app.chat.store.store_search import snippet
 from app.text.block_parser import parse
 from app.text.markdown_blocks import Block
-from app.text.plain_words import fold, marks_in
+from app.text.plain_text import fold, marks_in
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.chat_find import ChatFind, Spot
 from app.chat.conversation import Conversation, Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
-from app.text.plain_words import fold
+from app.text.plain_text import fold
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
 from app.ui.transcript.code_block import CodeBlockView

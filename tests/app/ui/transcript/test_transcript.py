@@ -15,7 +15,7 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument, QWheelEve
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from app.chat.answers.answer_words import facts_of
+from app.chat.answers.answer_labels import facts_of
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.text import markdown_blocks

@@ -114,7 +114,7 @@ def rate_of(estimate: Estimate | None, measured_tok_s: float | None = None) -> R
     return Rate(estimate.predicted_tok_s, low, high, once_prepared=prepared)
 
 
-def rate_words(found: Rate) -> tuple[str, str]:
+def rate_text(found: Rate) -> tuple[str, str]:
     """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
     if found.is_measured:
         return rate(found.tok_s), tr("measured here")
@@ -132,7 +132,7 @@ def rate_words(found: Rate) -> tuple[str, str]:
 def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
     """The words of `rate_of`, also where there is no rate to show."""
     if (found := rate_of(estimate, measured_tok_s)) is not None:
-        return rate_words(found)
+        return rate_text(found)
     if estimate is None:
         return "–", ""
     return tr("No estimate"), tr("does not fit") if estimate.fits == "no" else ""

@@ -12,7 +12,7 @@ from app.translation import figure, noted, tr, tr_n
 MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Dense")}
 
 
-def state_words(state: MessageState, stats: Mapping[str, Any]) -> str:
+def state_text(state: MessageState, stats: Mapping[str, Any]) -> str:
     """How an answer ended, when it did not end by itself."""
     if state is MessageState.CANCELLED:
         return tr("Stopped")
@@ -109,7 +109,7 @@ def percent(share: float) -> str:
     return f"{figure(100 * share, '.0f')}%" if share >= 0.01 or share == 0 else tr("under 1%")
 
 
-def thought_words(stats: Mapping[str, Any]) -> str:
+def thought_text(stats: Mapping[str, Any]) -> str:
     """What the head of a thought says once it is over."""
     taken = stats.get("thought_s")
     return tr("Thought for {time}", time=seconds(float(taken))) if taken else tr("Thought")

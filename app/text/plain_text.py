@@ -82,7 +82,7 @@ def _pieces_of(text: str) -> list[Mark]:
 # ------------------------------------------------------------------ words
 
 
-def html_words(html: str) -> str:
+def html_text(html: str) -> str:
     """Return the words of HTML from markdown_blocks.py, a line for each paragraph, item and cell, formulas as LaTeX."""
     out = []
     for index, part in enumerate(_PRE.split(html)):
@@ -94,9 +94,9 @@ def html_words(html: str) -> str:
     return "\n".join(line for line in (line.strip(" ") for line in words.split("\n")) if line)
 
 
-def block_words(block: Block) -> str:
+def block_text(block: Block) -> str:
     """Return the words of a block; of a long table those of the rows that are drawn at once."""
-    return broken(block.code) if isinstance(block, CodeBlock) else html_words(block.html)
+    return broken(block.code) if isinstance(block, CodeBlock) else html_text(block.html)
 
 
 def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float]:
@@ -107,9 +107,9 @@ def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float
     parser.end()
     while parser.step():
         yield parser.share_read
-    out = [thought_words(thought)]
+    out = [thought_text(thought)]
     for index, block in enumerate(parser.blocks):
-        words = [block_words(block)]
+        words = [block_text(block)]
         if isinstance(block, TableBlock) and block.rest:
             for rows in _rows_behind(block):
                 words.append(rows)
@@ -128,11 +128,11 @@ def _rows_behind(block: TableBlock) -> Iterator[str]:
         end = page_end(block.rest, at, ROWS_PAGE, max(ROWS * 5 // columns, 1))
         for table in parse(block.head + block.rest[at:end]):
             if isinstance(table, TableBlock):
-                yield html_words(table.html.partition("</thead>")[2])
+                yield html_text(table.html.partition("</thead>")[2])
         at = end
 
 
-def thought_words(thought: str) -> str:
+def thought_text(thought: str) -> str:
     """Return the words of a thought as they are shown."""
     return broken(displayable(thought))
 
