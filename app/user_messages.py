@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
-from app import library_words
+from app import library_messages
 from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.store_file import StoreError
 from app.chat.store.store_rescue import RescueReport
@@ -93,14 +93,14 @@ _BUTTONS = {
     Action.USE_ANY: noted("Choose automatically"),
     Action.OPEN_SETTINGS: noted("Open settings"),
     Action.OPEN_DATA_FOLDER: noted("Open the folder"),
-    **{Action(action): words for action, words in library_words.BUTTONS.items()},
+    **{Action(action): words for action, words in library_messages.BUTTONS.items()},
 }
 _TITLES: dict[During, str] = {
     "load": noted("{model} was not loaded"),
     "answer": noted("The answer was not finished"),
     "server": noted("The server was not asked"),
     "serve": noted("The local server is not on"),
-    **library_words.TITLES,
+    **library_messages.TITLES,
 }
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
 _OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
@@ -208,7 +208,7 @@ _SERVER_WORDS = _Words("{fact} {hint}", noted("The server does not answer as suc
 # The same failures in a job beside the chat, which they leave alone.
 _JOB_WORDS = {
     name: _Words(sentence, instead, remedies=tuple(map(Action, actions)))
-    for name, (sentence, instead, actions) in library_words.SENTENCES.items()
+    for name, (sentence, instead, actions) in library_messages.SENTENCES.items()
 }
 
 _FILE_TITLES = {"export": noted("The chats were not exported"), "import": noted("The chats were not imported")}
@@ -325,7 +325,7 @@ def _engine_message(
     error: errors.EngineError, during: During | None, model: str, is_starter: bool, class_name: str, details: str
 ) -> UserMessage:
     words = _find(_ENGINE_WORDS, type(error), class_name)
-    if during in library_words.TITLES or words.during in library_words.TITLES:
+    if during in library_messages.TITLES or words.during in library_messages.TITLES:
         words = replace(_find(_JOB_WORDS, type(error), class_name), during=words.during)
     if during == "server":
         words = _SERVER_WORDS
@@ -361,7 +361,7 @@ def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: s
 
 def _bug(during: During | None, details: str) -> UserMessage:
     sentence = tr(
-        library_words.BUG if during in library_words.TITLES else _BUG_SENTENCES.get(during, _BUG_SENTENCES[None])
+        library_messages.BUG if during in library_messages.TITLES else _BUG_SENTENCES.get(during, _BUG_SENTENCES[None])
     )
     actions = _REMEDIES.get(during or "", ())
     return _message(tr("Hearth found a fault of its own"), sentence, details, "bad", *actions)

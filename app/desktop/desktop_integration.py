@@ -47,14 +47,14 @@ class DesktopIntegration(QObject):
         controller: ChatController,
         memory: ChatMemory,
         models: ModelsController,
-        shelf: ChatFolders,
+        folders: ChatFolders,
         reads: Operations,
         places: AppPaths,
     ) -> None:
         super().__init__()
         self._crash: crash_notes.LastRun | None = None  # to be told once the chats are open
         self._window, self._engine, self._controller = window, engine, controller
-        self._memory, self._models, self._shelf = memory, models, shelf
+        self._memory, self._models, self._folders = memory, models, folders
         self._reads, self._places = reads, places
         self.sleep = SleepInhibitor()
         self.tray = Tray()
@@ -162,7 +162,7 @@ class DesktopIntegration(QObject):
                 self._window.show_models()
                 self._models.import_path(str(path.parent if path.suffix.lower() == ".safetensors" else path), False)
             elif path.suffix.lower() == ".json":
-                self._shelf.import_chats(path)
+                self._folders.import_chats(path)
             else:
                 texts.append(file)
         if texts:

@@ -14,7 +14,7 @@ from typing import get_args
 import pytest
 
 import engine
-from app import library_words
+from app import library_messages
 from app import user_messages as module
 from app.chat.store.store_file import StoreError, StoreErrorKind
 from app.chat.store.store_rescue import RescueReport
@@ -56,10 +56,10 @@ def fact_for(cls: type[errors.EngineError]) -> str:
 
 def every_message() -> Iterator[UserMessage]:
     for cls in engine_errors():
-        for during in ("load", "answer", None, *library_words.TITLES):
+        for during in ("load", "answer", None, *library_messages.TITLES):
             for is_starter in (False, True):
                 yield describe(cls(fact_for(cls)), during=during, is_starter=is_starter)
-    for during in ("load", "answer", None, *library_words.TITLES):
+    for during in ("load", "answer", None, *library_messages.TITLES):
         failed = protocol.Failed("1", "ZeroDivisionError", "division by zero", "", True, "Traceback ...")
         yield describe(failed, during=during)
     for kind in KINDS:
@@ -83,7 +83,7 @@ def test_every_engine_error_has_words_of_its_own() -> None:
     without = [cls.__name__ for cls in classes if cls.__name__ not in module._ENGINE_WORDS]
     assert not without, f"no words in app/user_messages.py for {without}"
     assert not set(module._ENGINE_WORDS) - {cls.__name__ for cls in classes}
-    assert not set(library_words.SENTENCES) - {cls.__name__ for cls in classes}
+    assert not set(library_messages.SENTENCES) - {cls.__name__ for cls in classes}
 
 
 def test_a_job_beside_the_chat_speaks_of_itself() -> None:

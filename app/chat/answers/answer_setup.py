@@ -199,10 +199,10 @@ class AnswerSetup(QObject):
         self.pick_preset(preset.id)
         self.said.emit(tr("Saved as {name}", name=preset.name), None)
 
-    def store_changed(self, shelf: PresetStore[Any]) -> None:
+    def store_changed(self, store: PresetStore[Any]) -> None:
         """Personas or presets were changed: keep them."""
-        written = shelf.to_json()
-        self._save(f"save the {shelf.kind}", lambda: shelf.save(written))
+        written = store.to_json()
+        self._save(f"save the {store.kind}", lambda: store.save(written))
         self.changed.emit()
 
     # -------------------------------------------------------------- comparing

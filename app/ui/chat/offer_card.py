@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from app.clients.engine_status import NARROW, gigabytes
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui.look import theme
@@ -24,7 +24,7 @@ def pitch(row: ModelRow) -> tuple[str, str]:
     if row.preparing is not None:
         return tr("{name} is being prepared for this PC", name=row.name), tr("You can go on chatting meanwhile.")
     if download is not None:
-        left, right = model_words.download_lines(download)
+        left, right = model_labels.download_lines(download)
         titles = {
             "failed": tr("{name} was not downloaded", name=row.name),
             "paused": tr("{name} is paused", name=row.name),
@@ -36,7 +36,7 @@ def pitch(row: ModelRow) -> tuple[str, str]:
     title = tr("{name} runs well on this PC", name=row.name)
     parts = [tr("better answers"), tr("{size} to download", size=gigabytes(row.n_bytes))]
     if row.rate is not None:
-        parts.insert(0, tr("about {rate}", rate=f"{model_words.estimated(row.rate.tok_s)}{NARROW}tok/s"))
+        parts.insert(0, tr("about {rate}", rate=f"{model_labels.estimated(row.rate.tok_s)}{NARROW}tok/s"))
     line = ", ".join(parts)
     return title, f"{line[0].upper()}{line[1:]}"
 

@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, QPoint, Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QFileDialog
 
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
@@ -257,7 +257,7 @@ class ModelActs(QObject):
         name = Path(what).name or what
         words = tr(_STAGES.get(progress.stage, WORKS.get(job, noted("Working {name}"))), name=name)
         share = progress.done / progress.total if progress.total else None
-        right = model_words.time_left(progress.eta_s)
+        right = model_labels.time_left(progress.eta_s)
         self.page.set_work(key, Work(key, words, right, share, can_stop=True))
 
     def _show_verified(self, row_id: str, damaged: list[str]) -> None:

@@ -13,7 +13,7 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase, gigabytes
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
 from app.ui.look import icons, theme
@@ -51,14 +51,14 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
     if row.preparing is not None:
         now = row.preparing
         share = now.done / now.total if now.total else None
-        doing = tr(model_words.STAGES_DOING.get(now.stage, noted("Preparing")))
+        doing = tr(model_labels.STAGES_DOING.get(now.stage, noted("Preparing")))
         words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
-        return Going(share, words, model_words.time_left(now.eta_s), stage=now.stage,
+        return Going(share, words, model_labels.time_left(now.eta_s), stage=now.stage,
                      acts=("cancel-prepare",))  # fmt: skip
     get = row.download
     if get is None or get.state == "done":
         return None
-    left, right = model_words.download_lines(get)
+    left, right = model_labels.download_lines(get)
     share = get.done_bytes / get.total_bytes if get.total_bytes else None
     goes = get.state in {"downloading", "checking"}
     acts = {"failed": ("retry", "cancel"), "paused": ("resume", "cancel"), "checking": ("cancel",)}
@@ -179,7 +179,7 @@ class ModelCard(CardFrame):
         """All of the card for a screen reader."""
         row = self.row
         rate, span = self.rate()
-        where = model_words.place(row.estimate) if row.estimate is not None else ""
+        where = model_labels.place(row.estimate) if row.estimate is not None else ""
         going = f"{self.going.left} {self.going.right}".strip() if self.going is not None else ""
         parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), going)
         return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
@@ -209,7 +209,7 @@ class ModelCard(CardFrame):
         if row.installed is not None and row.installed.state == "broken":
             return row.installed.reason, "bad"
         if row.estimate is not None and row.estimate.fits == "no":
-            return model_words.short_of(row.estimate), ""
+            return model_labels.short_of(row.estimate), ""
         if row.installed is not None and row.installed.state == "needs preparing" and row.installed.reason:
             return row.installed.reason, ""
         if row.installed is not None and row.installed.origin == "shipped" and not row.summary:
@@ -218,13 +218,13 @@ class ModelCard(CardFrame):
 
     def rate(self) -> tuple[str, str]:
         """The rate, and how far it can be trusted."""
-        return model_words.speed(self.row.estimate, self.row.measured_tok_s)
+        return model_labels.speed(self.row.estimate, self.row.measured_tok_s)
 
     def facts(self) -> list[str]:
         """The plain chips."""
         row = self.row
         size = gigabytes(row.n_bytes) if row.n_bytes else ""
-        return [fact for fact in (model_words.parameters(row.parameters), model_words.codec(row.codec), size) if fact]
+        return [fact for fact in (model_labels.parameters(row.parameters), model_labels.codec(row.codec), size) if fact]
 
     # -------------------------------------------------------------- buttons
 
@@ -332,11 +332,11 @@ class ModelCard(CardFrame):
         below = top - px(2)
         if estimate is not None:
             if self.going is None:
-                share, rest = model_words.bar(estimate)
+                share, rest = model_labels.bar(estimate)
                 bar = QRectF(box.left(), top + px(2), wide - px(6), px(6))
                 paint_share(painter, self.mirrored(bar), share, rest, self.isRightToLeft())
                 below = top + px(15)
-            words = model_words.place(estimate)
+            words = model_labels.place(estimate)
             self.write(painter, words, QRectF(box.left(), below, wide, px(16)), "meta", "ink2")
         rate, span = self.rate()
         if rate != "–" or estimate is not None:
@@ -359,7 +359,7 @@ class ModelCard(CardFrame):
         stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
-            sign, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_words.STAGE_WORDS[stage])
+            sign, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_labels.STAGE_WORDS[stage])
             if i < at:
                 icons.paint(painter, "check", self.mirrored(sign), theme.colour("ok"))
             else:

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from app.clients.engine_status import gigabytes, translated
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
 from app.ui.look import theme
@@ -49,7 +49,7 @@ class DetailsSheet(Sheet):
         line.setSpacing(theme.px(8))
         if row.verdict:
             line.addWidget(Chip(row.verdict, row.verdict_token))  # type: ignore[arg-type]
-        rate, span = model_words.speed(estimate, row.measured_tok_s)
+        rate, span = model_labels.speed(estimate, row.measured_tok_s)
         if rate != "–":
             line.addWidget(Label(rate, "heading"))
             line.addWidget(Label(span, "meta"))
@@ -58,7 +58,7 @@ class DetailsSheet(Sheet):
             self.body.addLayout(line)
         if estimate is None:
             return
-        share, rest = model_words.bar(estimate)
+        share, rest = model_labels.bar(estimate)
         self.body.addWidget(ShareBar(share, height=6, rest=rest))
         self.body.addWidget(Label(" ".join(fit_reasons(row)), "small", wrap=True))
 
@@ -68,8 +68,8 @@ class DetailsSheet(Sheet):
             (tr("Made by"), row.maker),
             (tr("Kind"), {"chat": tr("chat model"), "base": tr("base model, continues text")}.get(row.kind, "")),
             (tr("Licence"), row.licence),
-            (tr("Parameters"), model_words.parameters(row.parameters)),
-            (tr("Weights"), model_words.codec(row.codec)),
+            (tr("Parameters"), model_labels.parameters(row.parameters)),
+            (tr("Weights"), model_labels.codec(row.codec)),
             (tr("Size"), gigabytes(row.n_bytes) if row.n_bytes else ""),
         ]
         if entry is not None:
@@ -152,16 +152,16 @@ def fit_reasons(row: ModelRow) -> list[str]:
     if estimate is None:
         return []
     out = []
-    where = model_words.place(estimate)
+    where = model_labels.place(estimate)
     if estimate.fits == "no":
-        out.append(model_words.short_of(estimate))
+        out.append(model_labels.short_of(estimate))
     elif estimate.vram_budget_bytes:
         out.append(
             tr(
                 "{where}, of {vram} of VRAM and {ram} of RAM that models may take.",
                 where=where,
-                vram=model_words.memory(estimate.vram_budget_bytes),
-                ram=model_words.whole_memory(estimate.ram_budget_bytes),
+                vram=model_labels.memory(estimate.vram_budget_bytes),
+                ram=model_labels.whole_memory(estimate.ram_budget_bytes),
             )
         )
     else:
@@ -169,7 +169,7 @@ def fit_reasons(row: ModelRow) -> list[str]:
             tr(
                 "{where}, of {ram} that models may take.",
                 where=where,
-                ram=model_words.whole_memory(estimate.ram_budget_bytes),
+                ram=model_labels.whole_memory(estimate.ram_budget_bytes),
             )
         )
     if estimate.gpu_neuron_load is not None and estimate.fits == "hybrid":

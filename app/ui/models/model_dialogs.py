@@ -11,7 +11,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.clients.engine_status import gigabytes
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_labels import Rate, rate_text
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr, tr_n
@@ -115,7 +115,7 @@ class PrepareSheet(Sheet):
         else:
             self.predictors.hide()
         disk = tr("{size} on the disk", size=gigabytes(plan.disk_bytes)) if plan.disk_bytes else ""
-        total = model_words.duration(plan.eta_s)
+        total = model_labels.duration(plan.eta_s)
         needs = tr("{time} and {room}", time=total, room=disk) if total and disk else total or disk
         if needs:
             self.body.addWidget(Label(tr("Needs {needs}.", needs=needs), "small", "ink", wrap=True))
@@ -125,7 +125,7 @@ class PrepareSheet(Sheet):
 
     @staticmethod
     def _step(step: PrepareStep) -> QFrame:
-        eta = Label(model_words.duration(step.eta_s), "meta", "ink2")
+        eta = Label(model_labels.duration(step.eta_s), "meta", "ink2")
         return two_lines(tr(STEP_TITLES[step.stage]), step.why, eta)
 
 
@@ -154,7 +154,7 @@ class FitSheet(Sheet):
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget, row: ModelRow, nearest: Sequence[ModelRow]) -> None:
-        sentence = model_words.short_of(row.estimate) if row.estimate is not None else ""
+        sentence = model_labels.short_of(row.estimate) if row.estimate is not None else ""
         if nearest:
             sentence += " " + tr("These come nearest to it.")
         else:
@@ -162,7 +162,7 @@ class FitSheet(Sheet):
         super().__init__(parent, tr("{name} does not fit", name=row.name), sentence, 480)
         rows = []
         for near in nearest:
-            rate, span = model_words.speed(near.estimate, near.measured_tok_s)
+            rate, span = model_labels.speed(near.estimate, near.measured_tok_s)
             line = " · ".join(part for part in (gigabytes(near.n_bytes), f"{rate}, {span}" if span else rate) if part)
             button = Button(tr("Show"))
             button.setAccessibleName(tr("Show {name}", name=near.name))

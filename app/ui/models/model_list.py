@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.clients.servers import Place
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui.look import icons, theme
@@ -50,7 +50,7 @@ def figure(row: ModelRow) -> str:
         return tr("Loading") if row.loading else tr("Preparing")
     if row.estimate is not None and row.estimate.fits == "no":
         return row.verdict
-    rate = model_words.rate_text(row.rate)[0] if row.rate is not None else ""
+    rate = model_labels.rate_text(row.rate)[0] if row.rate is not None else ""
     return "  ".join(part for part in (tr("base model") if row.kind == "base" else "", rate) if part)
 
 
@@ -250,8 +250,8 @@ def about(row: Entry) -> str:
     if row.installed is not None and row.installed.state != "ready" and row.installed.reason:
         lines.append(row.installed.reason)
     elif row.estimate is not None:
-        lines.append(model_words.place(row.estimate))
-        rate, why = model_words.speed(row.estimate, row.measured_tok_s)
+        lines.append(model_labels.place(row.estimate))
+        rate, why = model_labels.speed(row.estimate, row.measured_tok_s)
         lines.append(", ".join(part for part in (rate, why) if part))
     return "\n".join(lines)
 

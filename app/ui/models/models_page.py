@@ -22,7 +22,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from app.clients.engine_status import EngineStatus
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.models.model_selection import families, repository, select
 from app.translation import tr
@@ -152,7 +152,7 @@ class ModelsPage(QFrame):
 
     def set_machine(self, line: MachineLine) -> None:
         """This PC in a line; why this card, or none, as its tooltip."""
-        self.head.line.setText(model_words.machine(line))
+        self.head.line.setText(model_labels.machine(line))
         self.head.line.setToolTip(line.gpu_reason)
         self.filters.set_gpu(bool(line.gpu))
 

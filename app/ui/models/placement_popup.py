@@ -16,7 +16,7 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app.clients.engine_status import NARROW
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_labels import Rate
 from app.translation import figure, tr
 from app.ui.look import theme
@@ -74,8 +74,8 @@ def tidy(words: str) -> str:
 
 def rate_line(rate: Rate) -> str:
     """A rate with how far it can be trusted, in one line."""
-    words, how = model_words.rate_text(rate)
-    return f"{words}, {how}" if how and how != tr(model_words.ESTIMATED) else words
+    words, how = model_labels.rate_text(rate)
+    return f"{words}, {how}" if how and how != tr(model_labels.ESTIMATED) else words
 
 
 def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None = None) -> tuple[str, str]:
@@ -84,15 +84,15 @@ def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None =
     rate: that of the model then, where it is known better than by this estimate.
     """
     if estimate.fits == "no":
-        missing = model_words.shortfall(estimate).missing
+        missing = model_labels.shortfall(estimate).missing
         return tr("Does not fit"), tr("{memory} of memory is missing.", memory=missing)
-    rate = rate or model_words.rate_of(estimate)
-    first = rate_line(rate) if rate is not None else model_words.speed(estimate)[0]
+    rate = rate or model_labels.rate_of(estimate)
+    first = rate_line(rate) if rate is not None else model_labels.speed(estimate)[0]
     share = estimate.gpu_neuron_load
     parts = [] if share is None else [tr("{share}% of the active neurons on the GPU", share=figure(100 * share, ".0f"))]
-    parts.append(model_words.place(estimate))
+    parts.append(model_labels.place(estimate))
     if asked_gib is not None and estimate.vram_budget_bytes < (asked_gib - 0.15) * GIB:
-        parts.append(tr("only {memory} of the GPU is free", memory=model_words.memory(estimate.vram_budget_bytes)))
+        parts.append(tr("only {memory} of the GPU is free", memory=model_labels.memory(estimate.vram_budget_bytes)))
     return first, ". ".join(f"{part[0].upper()}{part[1:]}" for part in parts) + "."
 
 
@@ -194,8 +194,8 @@ class PlacementPopup(Popover):
         held, ram = int(placed.placement.get("vram_bytes") or 0), int(placed.placement.get("ram_bytes") or 0)
         self.share.setVisible(held > 0)
         self.share.set_share(held / max(held + ram, 1))
-        parts = [tr("{memory} on the GPU", memory=model_words.memory(held))] if held else []
-        parts += [tr("{memory} in RAM", memory=model_words.memory(ram))] if ram else []
+        parts = [tr("{memory} on the GPU", memory=model_labels.memory(held))] if held else []
+        parts += [tr("{memory} in RAM", memory=model_labels.memory(ram))] if ram else []
         self.where.setText(", ".join(parts))
         self.where.setVisible(held > 0)  # without a card the line has said it
         self._show_reasons(placed.why)

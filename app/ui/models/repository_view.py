@@ -12,7 +12,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from app.clients.engine_status import gigabytes
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import fit_text
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme
@@ -59,7 +59,7 @@ class VariantRow(QFrame):
             row.addWidget(why, 1)
             said.append(variant.refused)
         else:
-            rate, span = model_words.speed(estimate)
+            rate, span = model_labels.speed(estimate)
             if estimate is not None:
                 speed = QVBoxLayout()
                 speed.setSpacing(1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import tr
 from app.ui.look import theme
@@ -105,9 +105,9 @@ def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
     names = going[0].name
     if len(going) > 1:
         names = tr("{name} and {more} more", name=names, more=len(going) - 1)
-    right = model_words.fetched(done, total)
+    right = model_labels.fetched(done, total)
     if paces:
-        right += f" · {model_words.pace(sum(paces))}"
+        right += f" · {model_labels.pace(sum(paces))}"
     moving = any(get.state in {"downloading", "checking"} for get in gets)
     if moving:
         words = tr("Downloading {names}", names=names)

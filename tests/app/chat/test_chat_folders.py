@@ -1,4 +1,4 @@
-"""The shelf: pins, folders and files of chats, each with words for a note and the way back."""
+"""The folders: pins, folders and files of chats, each with words for a note and the way back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from app.user_messages import UserMessage
 
 
 class Room:
-    """A shelf over a file, and all that it said."""
+    """A folders over a file, and all that it said."""
 
     def __init__(self, qtbot: QtBot, path: Path) -> None:
         self.qtbot = qtbot
@@ -80,21 +80,21 @@ def test_placing_a_chat_is_told_and_taken_back(room: Room) -> None:
         (True, "", "Taken out of “Birds”"),
     ):
         before = room.chat(chat.id)
-        room.shelf.place(chat.id, pinned, folder)
+        room.folders.place(chat.id, pinned, folder)
         assert (room.chat(chat.id).pinned, room.chat(chat.id).folder) == (pinned, folder)
         assert room.said[-1][0] == words
         room.said[-1][1]()
         assert room.chat(chat.id) == before
-        room.shelf.place(chat.id, pinned, folder)
+        room.folders.place(chat.id, pinned, folder)
     told = len(room.said)
-    room.shelf.place(chat.id, True, "")
-    room.shelf.place("nobody", True, "")
+    room.folders.place(chat.id, True, "")
+    room.folders.place("nobody", True, "")
     assert len(room.said) == told, "nothing has changed, so nothing is said"
 
 
 def test_taking_back_after_the_chat_is_gone_does_no_harm(room: Room) -> None:
     chat = room.add("Herons")
-    room.shelf.place(chat.id, True, "Birds")
+    room.folders.place(chat.id, True, "Birds")
     room.memory.delete(chat.id)
     room.said[-1][1]()
     assert room.memory.conversation(chat.id) is None
@@ -107,22 +107,22 @@ def test_a_folder_is_renamed_merged_and_emptied_in_one_step(room: Room) -> None:
         return [room.chat(chat.id).folder for chat in chats]
 
     before = room.changes
-    room.shelf.rename_folder("a", "  new   name ")
+    room.folders.rename_folder("a", "  new   name ")
     assert room.changes == before + 1, "the list is told once, not for each chat"
     assert folders() == ["new name"] * 15 + ["b"] * 5
     assert room.said == []
-    room.shelf.rename_folder("new name", "b")
+    room.folders.rename_folder("new name", "b")
     assert room.said[-1][0] == "Moved into “b”, which was there already"
     assert folders() == ["b"] * 20
     room.said[-1][1]()
     assert folders() == ["new name"] * 15 + ["b"] * 5
-    room.shelf.take_out("b")
+    room.folders.take_out("b")
     assert room.said[-1][0] == "Taken out of “b”: 5 chats"
     assert folders() == ["new name"] * 15 + [""] * 5
     room.said[-1][1]()
     assert folders() == ["new name"] * 15 + ["b"] * 5
-    room.shelf.rename_folder("gone", "x")
-    room.shelf.rename_folder("b", "  ")
+    room.folders.rename_folder("gone", "x")
+    room.folders.rename_folder("b", "  ")
     assert folders()[-1] == "b"
 
 
@@ -132,16 +132,16 @@ def test_a_folder_is_renamed_merged_and_emptied_in_one_step(room: Room) -> None:
 def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     chats = [room.add("Herons", folder="Birds"), room.add("Storks", pinned=True)]
     path = tmp_path / "all.json"
-    room.shelf.export_chats(path)
+    room.folders.export_chats(path)
     room.wait(lambda: room.said)
     assert room.said[-1][0] == "2 chats exported to all.json"
     assert room.solved == ["export"], "what was said of one that failed is over"
-    room.shelf.import_chats(path)
+    room.folders.import_chats(path)
     room.wait(lambda: len(room.said) == 2)
     assert room.said[-1] == ("2 chats were here already", None)
     room.memory.delete(chats[0].id)
     fresh = Room(room.qtbot, tmp_path / "other.db")
-    fresh.shelf.import_chats(path)
+    fresh.folders.import_chats(path)
     fresh.wait(lambda: fresh.said)
     assert fresh.said[-1][0] == "2 chats imported"
     assert fresh.solved == ["import"]
@@ -151,7 +151,7 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     fresh.said[-1][1]()
     assert fresh.memory.conversations() == []
     assert fresh.changes == before + 1
-    fresh.shelf.import_chats(path)
+    fresh.folders.import_chats(path)
     fresh.wait(lambda: len(fresh.said) == 2)
     assert fresh.said[-1][0] == "2 chats imported", "the same file again"
     assert {c.id for c in fresh.memory.conversations()} == {chat.id for chat in chats}, "themselves, not copies of them"
@@ -162,13 +162,13 @@ def test_chats_go_out_and_come_back(room: Room, tmp_path: Path) -> None:
     fresh.said[-1][1]()
     assert fresh.memory.conversations() == []
     binned: list[str] = []
-    fresh.shelf.read_bin(lambda found: binned.extend(one.conversation.id for one in found))
+    fresh.folders.read_bin(lambda found: binned.extend(one.conversation.id for one in found))
     fresh.wait(lambda: binned)
     assert binned == [heron], "what was said in it since is not lost"
     fresh.end()
     again = Room(room.qtbot, tmp_path / "other.db")
     assert again.memory.conversations() == []
-    again.shelf.import_chats(path)
+    again.folders.import_chats(path)
     again.wait(lambda: again.said)
     assert len(again.memory.conversations()) == 2
     again.end()
@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_taken_in_is_said(room: Room, tmp_path: Path, cont
     path = tmp_path / "broken.json"
     if content is not None:
         path.write_bytes(content)
-    room.shelf.import_chats(path)
+    room.folders.import_chats(path)
     room.wait(lambda: room.problems)
     assert room.problems[0].title == "The chats were not imported"
     assert words in room.problems[0].sentence
@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_taken_in_is_said(room: Room, tmp_path: Path, cont
 
 def test_a_folder_that_cannot_be_written_is_said(room: Room, tmp_path: Path) -> None:
     room.add("Herons")
-    room.shelf.export_chats(tmp_path / "nowhere" / "all.json")
+    room.folders.export_chats(tmp_path / "nowhere" / "all.json")
     room.wait(lambda: room.problems)
     assert room.problems[0].title == "The chats were not exported"
     assert "cannot be written there" in room.problems[0].sentence
@@ -208,7 +208,7 @@ def test_export_is_two_clicks_and_the_ending_says_what_is_written(
     qtbot.addWidget(window)
     qtbot.addWidget(bar)
     bar.set_conversations(room.memory.conversations())
-    acts = ChatActs(window, bar, lambda: herons.id, room.shelf)
+    acts = ChatActs(window, bar, lambda: herons.id, room.folders)
     commands = Commands(window)
     acts.bind(commands)
     offered: list[str] = []
@@ -242,7 +242,7 @@ def test_acts_of_the_shown_chat_need_one(room: Room, qtbot: QtBot) -> None:
     qtbot.addWidget(window)
     qtbot.addWidget(bar)
     shown = [""]
-    acts, commands = ChatActs(window, bar, lambda: shown[0], room.shelf), Commands(window)
+    acts, commands = ChatActs(window, bar, lambda: shown[0], room.folders), Commands(window)
     acts.bind(commands)
     assert not any(commands.can(act) for act in ("pin_chat", "move_chat", "delete_chat", "export_all", "next_chat"))
     assert commands.can("import_chats")

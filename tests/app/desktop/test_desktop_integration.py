@@ -48,7 +48,7 @@ class Recorded:
         self.calls.append("end")
 
 
-def manners_of(person: Person) -> DesktopIntegration:
+def desktop_of(person: Person) -> DesktopIntegration:
     desktop = person.hearth.desktop
     assert desktop is not None
     return desktop
@@ -57,7 +57,7 @@ def manners_of(person: Person) -> DesktopIntegration:
 def awake(person: Person) -> Recorded:
     """Takes the place of the system's way."""
     hold = Recorded()
-    manners_of(person).sleep._hold = hold
+    desktop_of(person).sleep._hold = hold
     return hold
 
 
@@ -86,7 +86,7 @@ def test_an_answer_keeps_the_pc_awake_and_its_end_lets_it_sleep(arrive: Arrive, 
 def test_downloads_that_go_on_and_preparing_do_too(arrive: Arrive) -> None:
     person = arrive()
     person.wait_ready()
-    hold, desktop = awake(person), manners_of(person)
+    hold, desktop = awake(person), desktop_of(person)
     known = person.hearth.models.known
     download = Download("d", "a/b", "b", "a/b", "downloading", 1, 2)
     for state, there in (("downloading", True), ("paused", False), ("checking", True), ("failed", False)):
@@ -108,9 +108,9 @@ def test_whoever_switches_it_off_is_obeyed_at_once(arrive: Arrive) -> None:
     hold = awake(person)
     person.ask("words 5 pace 0.01")
     assert hold.calls == []
-    assert not manners_of(person).notices.allowed
+    assert not desktop_of(person).notices.allowed
     person.window.take_settings(replace(person.window.settings, stay_awake=True, notify=True))
-    assert manners_of(person).notices.allowed
+    assert desktop_of(person).notices.allowed
 
 
 def test_a_notice_leads_to_its_chat(arrive: Arrive) -> None:
@@ -120,7 +120,7 @@ def test_a_notice_leads_to_its_chat(arrive: Arrive) -> None:
     chat = person.hearth.controller.open_conversation
     person.window.sidebar.new_chat.emit()
     person.window.showMinimized()
-    manners_of(person).notices.wanted.emit(chat)
+    desktop_of(person).notices.wanted.emit(chat)
     assert person.hearth.controller.open_conversation == chat
     assert not person.window.isMinimized()
 
@@ -132,7 +132,7 @@ def test_a_notice_leads_to_its_chat(arrive: Arrive) -> None:
 def test_closing_leaves_the_window_in_the_tray_and_quit_ends_it(arrive: Arrive) -> None:
     person = arrive(settings=AppSettings(tray=True))
     person.wait_ready()
-    tray = manners_of(person).tray
+    tray = desktop_of(person).tray
     person.window.close()
     assert not person.window.isVisible()
     tray.opened.emit()
@@ -150,7 +150,7 @@ def test_closing_leaves_the_window_in_the_tray_and_quit_ends_it(arrive: Arrive) 
 def test_logging_out_is_not_held_up_by_a_window_that_stays_in_the_tray(arrive: Arrive) -> None:
     person = arrive(settings=AppSettings(tray=True))
     assert person.window.stays_in_tray
-    manners_of(person)._leave_session()  # a session manager cannot be made by hand
+    desktop_of(person)._leave_session()  # a session manager cannot be made by hand
     person.window.close()
     assert not person.window.stays_in_tray
 
@@ -252,7 +252,7 @@ def test_another_start_comes_forward_with_its_model(arrive: Arrive, tmp_path: Pa
     person.window.showMinimized()
     used: list[str] = []
     person.hearth.controller.switch.use = used.append  # type: ignore[method-assign]
-    manners_of(person).take_request(LaunchRequest(model="other"))
+    desktop_of(person).take_request(LaunchRequest(model="other"))
     assert not person.window.isMinimized()
     assert used == ["other"]
 
@@ -266,14 +266,14 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     folder.mkdir()
     texts: list[list[str]] = []
     monkeypatch.setattr(person.page.composer, "attach", texts.append)
-    manners_of(person).open_files([str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")])
+    desktop_of(person).open_files([str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")])
     assert texts == [[str(tmp_path / "notes.txt"), str(tmp_path / "a.pdf")]]
     assert person.window.pages.currentWidget() is person.page
     chats: list[Path] = []
     monkeypatch.setattr(person.hearth.folders, "import_chats", chats.append)
-    manners_of(person).open_files([str(tmp_path / "my chats.json")])
+    desktop_of(person).open_files([str(tmp_path / "my chats.json")])
     assert chats == [tmp_path / "my chats.json"]
-    manners_of(person).open_files([str(tmp_path / "x.GGUF"), str(folder), str(folder / "w.safetensors")])
+    desktop_of(person).open_files([str(tmp_path / "x.GGUF"), str(folder), str(folder / "w.safetensors")])
     assert taken == [(str(tmp_path / "x.GGUF"), False), (str(folder), False), (str(folder), False)]
     assert person.window.pages.currentWidget() is person.window.models_page
 
@@ -312,7 +312,7 @@ def test_a_crash_is_told_with_what_a_report_would_hold(arrive: Arrive, monkeypat
     person.places.log.joinpath(crash_notes.STACKS_BEFORE).write_text(
         f'Fatal Python error: Segmentation fault\n  File "{crash_notes.__file__}", line 3 in open_log\nsecret words\n'
     )
-    manners_of(person).tell_crash(crash_notes.LastRun(stacks=True))
+    desktop_of(person).tell_crash(crash_notes.LastRun(stacks=True))
     person.wait(lambda: person.window.findChild(CrashDialog) is not None)
     dialog = person.window.findChild(CrashDialog)
     assert dialog.isVisible()
@@ -339,7 +339,7 @@ def test_chats_are_called_safe_only_where_their_file_was_opened_whole(arrive: Ar
     memory = person.hearth.memory
     person.wait(lambda: memory.is_sound is not None)
     memory.is_sound = None
-    manners_of(person).tell_crash(crash_notes.LastRun(stacks=False))
+    desktop_of(person).tell_crash(crash_notes.LastRun(stacks=False))
     assert person.window.findChild(CrashDialog) is None, "it is not known yet"
     memory._is_not_open(StoreError("damaged", "It is damaged."))
     person.wait(lambda: person.window.findChild(CrashDialog) is not None)

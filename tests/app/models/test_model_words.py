@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.clients.engine_status import NARROW
-from app.models import model_words
+from app.models import model_labels
 from app.models.model_rows import too_big
 from app.ui.models.model_dialogs import gain_words
 from app.ui.models.placement_popup import Placed
@@ -28,14 +28,14 @@ def plain(words: str) -> str:
      (7_000_000_000, "7B"), (46_700_000_000, "47B"), (175_000_000_000, "175B")],
 )  # fmt: skip
 def test_parameters_are_short(count: int, words: str) -> None:
-    assert model_words.parameters(count) == words
+    assert model_labels.parameters(count) == words
 
 
 def test_memory_is_counted_as_it_is_sold() -> None:
-    assert plain(model_words.memory(24 * 2**30)) == "24.0 GB"
-    assert plain(model_words.memory(60 * 2**20)) == "60 MB"
-    assert plain(model_words.whole_memory(21.4 * 2**30)) == "21 GB"
-    assert plain(model_words.whole_memory(7.6 * 2**30)) == "7.6 GB"
+    assert plain(model_labels.memory(24 * 2**30)) == "24.0 GB"
+    assert plain(model_labels.memory(60 * 2**20)) == "60 MB"
+    assert plain(model_labels.whole_memory(21.4 * 2**30)) == "21 GB"
+    assert plain(model_labels.whole_memory(7.6 * 2**30)) == "7.6 GB"
 
 
 @pytest.mark.parametrize(
@@ -51,46 +51,46 @@ def test_memory_is_counted_as_it_is_sold() -> None:
     ],
 )
 def test_an_estimate_carries_its_range(known: Estimate | None, words: tuple[str, str]) -> None:
-    rate, span = model_words.speed(known)
+    rate, span = model_labels.speed(known)
     assert (plain(rate), span) == words
 
 
 def test_a_rate_of_the_model_as_preparing_makes_it_says_so() -> None:
     known = replace(estimate("hybrid", 24.2, low_tok_s=20.1, high_tok_s=27.4), once_prepared=True)
-    assert model_words.speed(known)[1] == "20 to 27 once prepared", "the files as they are have another rate"
-    assert model_words.speed(replace(known, high_tok_s=20.1))[1] == "once prepared"
+    assert model_labels.speed(known)[1] == "20 to 27 once prepared", "the files as they are have another rate"
+    assert model_labels.speed(replace(known, high_tok_s=20.1))[1] == "once prepared"
 
 
 def test_what_was_measured_here_carries_neither_sign_nor_range() -> None:
-    rate, span = model_words.speed(estimate("hybrid", 24.0), 39.12)
+    rate, span = model_labels.speed(estimate("hybrid", 24.0), 39.12)
     assert (plain(rate), span) == ("39.1 tok/s", "measured here")
 
 
 def test_a_model_that_does_not_fit_says_need_and_room_that_differ_by_what_is_missing() -> None:
     known = estimate("no", None, 10 * 1.073741824, 29 * 1.073741824, short=8 * 1.073741824)
-    assert plain(model_words.short_of(known)) == "Needs 39 GB. This PC can give it 31 GB."
+    assert plain(model_labels.short_of(known)) == "Needs 39 GB. This PC can give it 31 GB."
 
 
 def test_a_model_that_only_just_does_not_fit_says_so_with_decimals() -> None:
     known = estimate("no", None, 0, 23.1 * 1.073741824, short=1.6 * 1.073741824)
-    assert plain(model_words.short_of(known)) == "Needs 23.1 GB. This PC can give it 21.5 GB."
+    assert plain(model_labels.short_of(known)) == "Needs 23.1 GB. This PC can give it 21.5 GB."
 
 
 def test_the_bar_is_the_share_of_what_there_is() -> None:
-    share, rest = model_words.bar(estimate("hybrid", 20, 8, 2))
+    share, rest = model_labels.bar(estimate("hybrid", 20, 8, 2))
     assert share == pytest.approx(0.8)
     assert rest == pytest.approx(1 - 10 / 31.9)
-    assert model_words.bar(estimate("no", None, 20, 40, short=28))[1] == 0.0
+    assert model_labels.bar(estimate("no", None, 20, 40, short=28))[1] == 0.0
 
 
 def test_this_pc_in_a_line() -> None:
     from dataclasses import replace
 
-    assert plain(model_words.machine(MACHINE)) == (
+    assert plain(model_labels.machine(MACHINE)) == (
         "Estimates for this PC: RTX 4070 with 10.2 GB for models, 20 GB RAM free"
     )
     bare = replace(MACHINE, gpu="", measured=False, cores=1)
-    assert plain(model_words.machine(bare)) == "Estimates for PCs like this: no GPU, 1 core, 20 GB RAM free"
+    assert plain(model_labels.machine(bare)) == "Estimates for PCs like this: no GPU, 1 core, 20 GB RAM free"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_this_pc_in_a_line() -> None:
      (3590, "about 1 h"), (4800, "about 1 h 20 min"), (100_000, "about 28 h")],
 )  # fmt: skip
 def test_time_left_is_rounded_and_says_about(value: float | None, words: str) -> None:
-    assert plain(model_words.duration(value)) == words
+    assert plain(model_labels.duration(value)) == words
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_time_left_is_rounded_and_says_about(value: float | None, words: str) ->
 )  # fmt: skip
 def test_the_lines_below_a_downloads_bar(state: str, words: tuple[str, str]) -> None:
     download = Download("d", "m", "n", "o/r", state, int(1.9 * GB), int(4.3 * GB), 38e6, 63.0)  # type: ignore[arg-type]
-    assert tuple(map(plain, model_words.download_lines(download))) == words
+    assert tuple(map(plain, model_labels.download_lines(download))) == words
 
 
 def test_paces_and_small_sizes() -> None:
-    assert [plain(model_words.pace(n)) for n in (None, 0.0, 420_000, 2.34e6, 38e6)] == [
+    assert [plain(model_labels.pace(n)) for n in (None, 0.0, 420_000, 2.34e6, 38e6)] == [
         "", "", "420 kB/s", "2.3 MB/s", "38 MB/s",
     ]  # fmt: skip
-    assert plain(model_words.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"
+    assert plain(model_labels.fetched(12_000_000, 65_000_000)) == "12 of 65 MB"
 
 
 # ------------------------------------------------------------------ one rate
@@ -129,10 +129,10 @@ def test_one_model_has_one_rate_wherever_it_is_shown(
 ) -> None:
     """solver, loaded: how far preparation's and the loaded engine's own predictions are off the card's estimate."""
     known = estimate("gpu", predicted, low_tok_s=predicted / 1.2, high_tok_s=1.2 * predicted)
-    rate = model_words.rate_of(known, measured)
+    rate = model_labels.rate_of(known, measured)
     assert rate is not None
     assert rate.is_measured is (measured is not None)
-    shown = model_words.rate_text(rate)[0]
+    shown = model_labels.rate_text(rate)[0]
     plan = PreparePlan("m", (), predicted * solver, predicted * solver * gain, 1.0, 0, False)
     assert shown in gain_words(plan, rate)
     assert ("measured here" in gain_words(plan, rate)) is rate.is_measured
@@ -144,8 +144,8 @@ def test_one_model_has_one_rate_wherever_it_is_shown(
 
 
 def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
-    assert model_words.rate_of(None) is None
-    assert model_words.rate_of(estimate("no", None, short=1)) is None
+    assert model_labels.rate_of(None) is None
+    assert model_labels.rate_of(estimate("no", None, short=1)) is None
     assert Placed("m", {"line": "all in RAM, about 74 tok/s", "where": "all in RAM"}).line.endswith("74\u202ftok/s")
     assert gain_words(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None) == "It should reach ≈\u202f12\u202ftok/s."
 
@@ -159,7 +159,7 @@ def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
 def test_need_room_and_what_is_missing_add_up_as_they_are_printed(vram: int, ram: int, short: int) -> None:
     short = min(short, vram + ram) or 1
     known = replace(estimate("no", None), vram_bytes=vram, ram_bytes=ram, short_bytes=short)
-    found = model_words.shortfall(known)
+    found = model_labels.shortfall(known)
     need, room, missing = (
         Decimal(size.removesuffix(f"{NARROW}GB")) for size in (found.need, found.room, found.missing)
     )
@@ -168,5 +168,5 @@ def test_need_room_and_what_is_missing_add_up_as_they_are_printed(vram: int, ram
     assert missing * 2**30 >= short, "freeing what is missing is enough"
     assert need * 2**30 >= vram + ram
     assert room * 2**30 <= max(vram + ram - short, 0)
-    assert found.need in model_words.short_of(known)
+    assert found.need in model_labels.short_of(known)
     assert too_big(known).startswith(found.missing)
