@@ -10,6 +10,7 @@ import pytest
 from desk import Desk, MakeDesk
 from patient_bot import PatientBot
 from person import Arrive, Person
+from PySide6.QtCore import QCoreApplication, QEvent
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -22,6 +23,7 @@ def as_before() -> Iterator[None]:
     before = theme.current().choice, theme.current().zoom
     yield
     app = QApplication.instance()
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)  # else the next tests style them too
     if isinstance(app, QApplication) and (theme.current().choice, theme.current().zoom) != before:
         theme.apply(app, *before)
 

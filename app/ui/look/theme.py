@@ -150,13 +150,17 @@ class Theme(QObject):
         self.high_contrast = False  # asked for here; the desktop may ask for it besides
         self.still = False
         self._applying = False
+        self._in_force: tuple[Tokens, float] | None = None
 
     @property
     def is_dark(self) -> bool:
         return self.tokens.dark
 
     def apply(self, app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
-        """Put a theme in force: palette, font, style sheet; then every widget that listens takes it up."""
+        """Put a theme in force: palette, font, style sheet; then every widget that listens takes it up.
+
+        Nothing happens where the same colours and size are in force already.
+        """
         hints = app.styleHints()
         if not app.property("hearthStyled"):
             # Palette and style sheet are written for Fusion; a native style would paint over half of them.
@@ -177,6 +181,9 @@ class Theme(QObject):
         self.high_contrast = high_contrast
         if high_contrast or hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
             tokens = with_more_contrast(tokens)
+        if (tokens, self.zoom) == self._in_force:
+            return
+        self._in_force = tokens, self.zoom
         self.tokens = tokens
         self.changing.emit()
         _font.cache_clear()
