@@ -286,9 +286,13 @@ class MainWindow(QMainWindow):
             lambda menu: menu.add(tr("System prompt and persona"), "chat", menus.open_personas)
         )
         self.settings_changed.connect(lambda _: setup.settings_changed())
-        setup.changed.connect(lambda: self.set_note("mode", setup.cost_note))
+        self._setup = setup
+        setup.changed.connect(self._show_cost_note)  # a method, so that a closed window hears nothing
         for act, do in menus.acts.items():
             self.commands.bind(act, do)
+
+    def _show_cost_note(self) -> None:
+        self.set_note("mode", self._setup.cost_note)
 
     def connect_servers(self, servers: ServersController) -> None:
         """Servers elsewhere that a chat can be sent to. After `connect_models`."""

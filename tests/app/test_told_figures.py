@@ -18,7 +18,7 @@ class Worker(QObject):
 
     happened = Signal(object)
 
-    def generate(self, request: protocol.Generate) -> None:
+    def submit(self, request: protocol.Request) -> None:
         self.asked = request.id
 
     def cancel(self, target: str) -> None:
