@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from app.clients.engine_worker import MakeHost
     from app.clients.library_client import Library
     from app.desktop.desktop_integration import DesktopIntegration
+    from app.desktop.erasing import Erasing
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +108,19 @@ def run(
 
     # 7. Until the window is closed. Then everything is saved.
     code = app.exec()
-    ended = hearth.close()
+    erasing, starts_again = hearth.erasing, False
+    if erasing is not None and erasing.names:  # of what is stored
+        ended, starts_again = erasing.finish(hearth.close)
+    else:
+        ended = hearth.close()
     signals.close()
     instance.close()
     crash_notes.mark_ended()
     logging.shutdown()
+    if starts_again:
+        from app.desktop.erasing import command_of_a_start, start_again
+
+        start_again(command_of_a_start(location, data_folder))
     if not ended:  # a thread that computes on must not keep the program alive, nor crash it on the way out
         os._exit(code)
     return code
@@ -182,6 +191,7 @@ class Hearth(QObject):
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
         self.desktop: DesktopIntegration | None = None  # from the first paint on
+        self.erasing: Erasing | None = None  # the same
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
         self.window.connect_answers(self.setup)
@@ -225,12 +235,14 @@ class Hearth(QObject):
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
         from app.desktop.desktop_integration import DesktopIntegration  # nothing of it is painted
+        from app.desktop.erasing import Erasing  # nothing of these is painted
         from app.models.update_notice import UpdateNotice
 
         self.desktop = DesktopIntegration(
             self.window, self.engine, self.controller, self.memory, self.models, self.folders, self.reads, self._places
         )
         self.remote.status_changed.connect(self.desktop.take_elsewhere)
+        self.erasing = Erasing(self.window, self.library, self.servers, self.reads, self._places)
         self.updates = UpdateNotice(self.library)
         self.updates.found.connect(lambda message: self.controller.problems.tell("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)

@@ -95,6 +95,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("report", "Save a report", _PAGES, (), "put", also="help bug problem"),
     Command("log", "Show the log", _PAGES, (), "file", also="help bug problem folder"),
     Command("privacy", "Privacy", _PAGES, (), "lock", also="what leaves this pc network stored"),
+    Command(
+        "delete_everything", "Delete everything…", _PAGES, (), "trash", also="erase reset remove stored data privacy"
+    ),
     Command("shortcuts", "Keyboard shortcuts", _PAGES, ("F1",), "info", also="help keys"),
     Command("about", "About Hearth", _PAGES, (), "info", also="version licence"),
     Command("sidebar", "Open or close the sidebar", _VIEW, ("Ctrl+B",), "panel"),

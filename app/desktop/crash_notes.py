@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
 from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
 
@@ -37,6 +38,7 @@ _MARK = "running.json"
 # What Qt says before it ends the program because its display has gone: the person left the desktop.
 _DISPLAY_GONE = ("The X11 connection broke", "The Wayland connection broke", "The Wayland connection experienced")
 _marked: Path | None = None  # where this run's mark lies
+_stacks: TextIO | None = None  # the file for the stacks of a crash
 _QT_LEVELS = {
     QtMsgType.QtDebugMsg: logging.DEBUG,
     QtMsgType.QtInfoMsg: logging.INFO,
@@ -117,7 +119,9 @@ def open_log(file: Path) -> str | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
         # The stacks of all threads when native code crashes. The file stays open as long as the process lives.
-        faulthandler.enable((file.parent / STACKS).open("w", encoding="utf-8"))
+        global _stacks
+        _stacks = (file.parent / STACKS).open("w", encoding="utf-8")
+        faulthandler.enable(_stacks)
     except OSError as error:
         root.addHandler(logging.StreamHandler())
         return str(error)
@@ -130,6 +134,22 @@ def open_log(file: Path) -> str | None:
     root.addHandler(shareable)
     qInstallMessageHandler(_hear_qt)
     return None
+
+
+def close_log() -> None:
+    """End the log of this run, so that its files can be deleted. Later words are lost."""
+    qInstallMessageHandler(None)
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler, logging.handlers.RotatingFileHandler):
+            root.removeHandler(handler)
+            handler.close()
+    root.addHandler(logging.NullHandler())
+    global _stacks
+    faulthandler.disable()
+    if _stacks is not None:
+        _stacks.close()
+        _stacks = None
 
 
 def _hear_qt(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:

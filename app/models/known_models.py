@@ -64,6 +64,7 @@ class KnownModels(QObject):
         self.rows: list[ModelRow] = []
         self.machine: MachineLine | None = None
         self.installed: list[InstalledModel] = []
+        self.folder = ""  # of Hearth's models; empty: not known yet
         self.downloads: list[Download] = []
         self.preparing: Preparing | None = None
         self.offer: ModelRow | None = None
@@ -188,6 +189,7 @@ class KnownModels(QObject):
     def _take_library(self, values: Values) -> None:
         before = {model.id: model for model in self.installed}
         self.installed = [from_json(InstalledModel, model, "model") for model in values["models"]]
+        self.folder = str(values.get("folder", ""))
         self._estimates = {
             model.id: self._estimates[model.id]
             for model in self.installed

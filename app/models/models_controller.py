@@ -428,6 +428,7 @@ class ModelsController(QObject):
         self.toast.emit(tr("{name} added", name=model.name), None)
 
     def _relocated(self, values: Values) -> None:
+        self.known.folder = values["folder"]
         self.relocated.emit(values["folder"])
         self.refresh()
 

@@ -135,6 +135,26 @@ class ServersController(QObject):
         else:
             self.toast.emit(tr("No keyring can be used here: the key is kept until Hearth is closed"), None)
 
+    def delete_keys(self, told: Callable[[Server, str], None]) -> int:
+        """Delete the keys of all servers; how many were asked for. told: server, and why its key is not deleted or "";
+        called once for each."""
+        self.book.keys.clear()
+        by_origin = {origin_of(server.address): server for server in self.book.servers if server.has_key}
+        for server in by_origin.values():
+            self._library.ask(
+                "server_key", {"address": server.address, "set": ""}, partial(self._deleted, server, told),
+                partial(self._not_deleted, server, told),
+            )  # fmt: skip
+        return len(by_origin)
+
+    @staticmethod
+    def _deleted(server: Server, told: Callable[[Server, str], None], state: Values) -> None:
+        told(server, str(state.get("note", "")) if state.get("kept") else "")
+
+    @staticmethod
+    def _not_deleted(server: Server, told: Callable[[Server, str], None], failed: protocol.Failed) -> None:
+        told(server, failed.message)
+
     # -------------------------------------------------------------- choosing
 
     def choose(self, place: Place | None) -> None:

@@ -20,7 +20,7 @@ from app.chat.chat_controller import ChatController
 from app.chat.conversation import Conversation, Message
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.live_figures import LiveFigures
-from app.settings import AppPaths, AppSettings, description_of
+from app.settings import AppPaths, AppSettings, description_of, paths
 from app.translation import tr
 from app.ui.chat.chat_page import ChatPage
 from app.ui.keyboard import palette_entries
@@ -66,12 +66,13 @@ class MainWindow(QMainWindow):
     closing = Signal()
     report_wanted = Signal()  # a report on this PC, to be saved
     log_wanted = Signal()  # the folder of the log, to be opened
+    erase_wanted = Signal()  # what Hearth stores, to be shown and deleted
     _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
 
-    def __init__(self, settings: AppSettings, paths: AppPaths) -> None:
+    def __init__(self, settings: AppSettings, places: AppPaths) -> None:
         super().__init__()
         self.settings = settings
-        self._paths = paths
+        self._paths = places
         self._conversation: Conversation | None = None
         self._status = EngineStatus()
         self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
@@ -144,6 +145,7 @@ class MainWindow(QMainWindow):
             "privacy": lambda: self.open_about("privacy"),
             "report": self.report_wanted.emit,
             "log": self.log_wanted.emit,
+            "delete_everything": self.erase_wanted.emit,
             "data_folder": lambda: self._window_action(Action.OPEN_DATA_FOLDER),
             "sidebar": self.sidebar.toggle,
             "zoom_in": lambda: self._resize_text(1),
@@ -507,7 +509,8 @@ class MainWindow(QMainWindow):
             self._tell_own_server()
             dialog.add_own_server(self.own_server)
         dialog.act_wanted.connect(self.commands.run)
-        dialog.data_folder.line = str(self._paths.data)
+        known = self._models.known.folder if self._models is not None else ""
+        dialog.show_folders(str(self._paths.data), known or str(paths().data / "models"))
         dialog.report_wanted.connect(self.report_wanted)
         dialog.log_wanted.connect(self.log_wanted)
         dialog.open()

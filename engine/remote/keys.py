@@ -56,8 +56,8 @@ class ServerKeys:
         with self._lock:
             self._known.pop(name, None)
             if not key:
-                self._keyring.forget(name)
-                return {"kept": False, "note": ""}
+                gone = self._keyring.forget(name)
+                return {"kept": not gone, "note": "" if gone else self._keyring.note}
             kept = self._keyring.keep(name, key)
             if kept:
                 self._known[name] = key

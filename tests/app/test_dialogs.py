@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint, Qt, QUrl
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
@@ -183,12 +184,31 @@ def test_what_only_developers_need_is_folded_at_the_end_and_found_all_the_same(d
 
 
 def test_what_is_stored_and_where_is_reached_from_the_settings(dialog: SettingsDialog, qtbot: QtBot) -> None:
-    for link, act in ((dialog.privacy, "privacy"), (dialog.data_folder, "data_folder"),
-                      (dialog.models_folder, "move_models"), (dialog.token, "access_token")):  # fmt: skip
+    dialog.show_folders("/data", "/models")
+    for link, act in ((dialog.privacy, "privacy"), (dialog.move_models, "move_models"), (dialog.token, "access_token"),
+                      (dialog.erase, "delete_everything")):  # fmt: skip
         with qtbot.waitSignal(dialog.act_wanted) as told:
             link.click()
         assert told.args == [act]
         dialog.show()
+
+
+def test_the_folders_are_opened_and_their_paths_copied(
+    dialog: SettingsDialog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialog.show_folders(str(tmp_path), str(tmp_path / "models"))
+    opened: list[str] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toLocalFile()) or True)
+    for row in (dialog.data_folder, dialog.models_folder):
+        row.open.click()
+    assert [Path(one) for one in opened] == [tmp_path, tmp_path / "models"]
+    assert (tmp_path / "models").is_dir()
+    dialog.models_folder.copy.click()
+    assert QApplication.clipboard().text() == str(tmp_path / "models")
+    assert dialog.models_folder.note.isHidden()
+    monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: False)
+    dialog.data_folder.open.click()
+    assert not dialog.data_folder.note.isHidden()
 
 
 def test_every_row_goes_back_to_what_it_was_at_first(dialog: SettingsDialog, qtbot: QtBot) -> None:

@@ -31,12 +31,14 @@ import app.ui
 from app.chat.conversation import Attachment, BinnedChat, Conversation, Unsent
 from app.clients.servers import Place
 from app.settings import described
+from app.stored_data import Erased, Undeleted
 from app.ui.composer.persona_menu import PersonaMenu
 from app.ui.composer.preset_menu import PresetMenu
 from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
 from app.ui.settings.crash_dialog import CrashDialog
+from app.ui.settings.erase_sheet import EraseSheet, ErasingDialog
 from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_sheet import BinSheet
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
@@ -154,6 +156,18 @@ def _waiting(room: Room) -> QWidget:
     room.page.composer.next.show_message(Unsent(words, (notes,)))
     walk.settle()
     return room.window
+
+
+def _stored(room: Room) -> QWidget:
+    sheet = room.opened(lambda: room.window.commands.run("delete_everything"), EraseSheet)
+    room.wait(lambda: all(label.words != "–" for label in sheet.sizes.values()))
+    return sheet
+
+
+def _deleting(room: Room) -> QWidget:
+    dialog = room.opened(ErasingDialog(10, room.window).open)
+    dialog.finish(Erased(5, [Undeleted("/data/settings.json", "Permission denied.")]))
+    return dialog
 
 
 def _after_a_crash(room: Room) -> QWidget:
@@ -290,6 +304,8 @@ PLACES: dict[str, Open] = {
     "models: a repository": lambda room: _hub(room, "o/name"),
     "live": lambda room: _live(room),
     "settings": lambda room: room.opened(room.window.open_settings),
+    "what is stored": _stored,
+    "deleting what is stored": _deleting,
     "after a crash": _after_a_crash,
     "about": lambda room: room.opened(room.window.open_about),
     "a model's details": lambda room: room.act("PowerInfer/b", "details"),
@@ -499,7 +515,8 @@ IN_THE_PALETTE = {
     "Compare with dense": "compare", "Compare": "compare", "Edit presets": "edit_presets", "Presets": "edit_presets",
     "Edit personas": "edit_personas", "Personas": "edit_personas", "System prompt and persona": "personas",
     "About Hearth": "about",
-    "Privacy": "privacy", "Your chats": "data_folder", "Models folder": "move_models", "Save a report": "report",
+    "Privacy": "privacy", "Open": "data_folder", "Move…": "move_models",
+    "Delete everything…": "delete_everything", "Save a report": "report",
     "Show the log": "log", "New chat": "new_chat", "Models": "models", "Live": "live", "Settings": "settings",
     "Search": "search_chats", "Hearth": "about", "Light": "theme_light", "Dark": "theme_dark",
     "System": "theme_system", "Auto": "presets", "Sparse": "presets", "Exact": "presets", "Dense": "presets",

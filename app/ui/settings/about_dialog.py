@@ -44,8 +44,8 @@ PRIVACY = (
         "key."
     ),
     noted(
-        "Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats "
-        "in Hearth, or everything with the folder."
+        "Chats are stored unencrypted in your own folder. “Data folder” in the settings opens it. Delete single chats "
+        "in Hearth, or all that Hearth stores with “Delete everything…” in the settings."
     ),
 )
 NOTICE = noted("Hearth's own code is under the MIT licence. The starter model and the parts below are under their own.")

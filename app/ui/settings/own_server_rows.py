@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QTimer
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
-
 from app.servers.own_server import OwnServer
 from app.translation import figure, tr, tr_n
-from app.ui.look import theme
-from app.ui.widgets.controls import COPIED_MS, Button, IconButton, Label
+from app.ui.settings.setting_groups import ValueRow
+from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.floating import confirm
 from engine.service.protocol import ServerState
 
@@ -19,62 +15,15 @@ HIDDEN = "•" * 24
 MOST_TALKING = 5
 
 
-class _Row(QFrame):
-    """A name, a value that can be copied, and what can be done with it."""
-
-    def __init__(self, title: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.title, self.value = Label(title, "label"), Label("", "small", "ink", elide=True)
-        words = QVBoxLayout()
-        words.setSpacing(1)
-        words.addWidget(self.title)
-        words.addWidget(self.value)
-        self._across = QHBoxLayout(self)
-        self._across.addLayout(words, 1)
-        self.copied = ""
-        self.copy = Button(tr("Copy"), "secondary", "copy")
-        self.copy.clicked.connect(self._copy)
-        self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
-        self._resting.timeout.connect(lambda: self.copy.setText(tr("Copy")))
-        self._across.addWidget(self.copy)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def _copy(self) -> None:
-        """Copy the value, and say for a moment that this was done."""
-        QGuiApplication.clipboard().setText(self.copied)
-        self.copy.setText(tr("Copied"))
-        self._resting.start()
-
-    def add(self, widget: QWidget) -> None:
-        """A control at the end of the row."""
-        self._across.insertWidget(self._across.count() - 1, widget)
-
-    def show_value(self, shown: str, copied: str) -> None:
-        """What stands there, and what is copied."""
-        self.value.setText(shown)
-        self.copied = copied
-        self.copy.setEnabled(bool(copied))
-        self.copy.setAccessibleName(tr("Copy: {what}", what=self.title.words))
-
-    def is_found_by(self, words: list[str]) -> bool:
-        """Whether every one of the words, in lower case, stands in the row."""
-        said = f"{self.title.words} {tr('local server for other programs, openai api')}".casefold()
-        return all(word in said for word in words)
-
-    def _restyle(self) -> None:
-        px = theme.px
-        self._across.setContentsMargins(px(16), px(9), px(16), px(9))
-        self._across.setSpacing(px(8))
-        self.setMinimumHeight(px(58))
-
-
 class OwnServerRows:
     """The rows, kept as the server is. They are the dialog's, which takes them along when it goes."""
 
     def __init__(self, server: OwnServer) -> None:
         self._server = server
-        self.address, self.key, self.talking = _Row(tr("Address")), _Row(tr("Key")), _Row(tr("Connected now"))
+        self.address, self.key, self.talking = (
+            ValueRow(title, tr("local server for other programs, openai api"))
+            for title in (tr("Address"), tr("Key"), tr("Connected now"))
+        )
         self.talking.copy.hide()
         self.eye = IconButton("eye", tr("Show the key"))
         self.eye.setCheckable(True)
@@ -89,7 +38,7 @@ class OwnServerRows:
         self.show()
 
     @property
-    def rows(self) -> list[_Row]:
+    def rows(self) -> list[ValueRow]:
         return [self.address, self.key, self.talking]
 
     def _leave(self, *_: Any) -> None:

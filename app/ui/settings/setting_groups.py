@@ -1,18 +1,23 @@
-"""What the settings are laid out in: groups of rows in a card, rows that open something, and the field to find them."""
+"""What the settings are laid out in: groups of rows in a card, and the field to find them.
+
+Rows open something, or show a value to copy.
+"""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from pathlib import Path
 
-from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPaintEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtCore import QRectF, Qt, QTimer, QUrl
+from PySide6.QtGui import QColor, QDesktopServices, QFontMetrics, QGuiApplication, QKeyEvent, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.painting import antialiased, block
 from app.ui.settings.setting_rows import ROW_PX
-from app.ui.widgets.controls import Button, Label, Rule
+from app.ui.widgets.controls import COPIED_MS, Button, Label, Rule
 
 
 class Group(QFrame):
@@ -106,6 +111,88 @@ class LinkRow(Button):
         painter.drawText(beside, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, line)
         mark = QRectF(box.right() - side + 4, box.center().y() - side / 2 + 0.5, side, side)
         icons.paint(painter, "right", mark, theme.colour("ink2"))
+
+
+class ValueRow(QFrame):
+    """A name, a value that can be copied, and what can be done with it."""
+
+    def __init__(self, title: str, also: str = "", parent: QWidget | None = None) -> None:
+        """also: further words that find the row."""
+        super().__init__(parent)
+        self._also = also
+        self.title, self.value = Label(title, "label"), Label("", "small", "ink", elide=True)
+        self.words = QVBoxLayout()
+        self.words.setSpacing(1)
+        self.words.addWidget(self.title)
+        self.words.addWidget(self.value)
+        self._across = QHBoxLayout(self)
+        self._across.addLayout(self.words, 1)
+        self.copied = ""
+        self.copy = Button(tr("Copy"), "secondary", "copy")
+        self.copy.clicked.connect(self._copy)
+        self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
+        self._resting.timeout.connect(lambda: self.copy.setText(tr("Copy")))
+        self._across.addWidget(self.copy)
+        theme.current().changed.connect(self._restyle)
+        self._restyle()
+
+    def _copy(self) -> None:
+        """Copy the value, and say for a moment that this was done."""
+        QGuiApplication.clipboard().setText(self.copied)
+        self.copy.setText(tr("Copied"))
+        self._resting.start()
+
+    def add(self, widget: QWidget) -> None:
+        """A control at the end of the row."""
+        self._across.insertWidget(self._across.count() - 1, widget)
+
+    def show_value(self, shown: str, copied: str) -> None:
+        """What stands there, and what is copied."""
+        self.value.setText(shown)
+        self.copied = copied
+        self.copy.setEnabled(bool(copied))
+        self.copy.setAccessibleName(tr("Copy: {what}", what=self.title.words))
+
+    def is_found_by(self, words: list[str]) -> bool:
+        """Whether every one of the words, in lower case, stands in the row."""
+        said = f"{self.title.words} {self._also}".casefold()
+        return all(word in said for word in words)
+
+    def _restyle(self) -> None:
+        px = theme.px
+        self._across.setContentsMargins(px(16), px(9), px(16), px(9))
+        self._across.setSpacing(px(8))
+        self.setMinimumHeight(px(ROW_PX))
+
+
+class FolderRow(ValueRow):
+    """A folder of Hearth's, with its path to copy and a button that opens it in the file manager."""
+
+    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+        super().__init__(title, parent=parent)
+        self.note = Label("", "small", "bad", wrap=True)
+        self.note.hide()
+        self.words.addWidget(self.note)
+        self.open = Button(tr("Open"), "secondary", "folder")
+        self.open.setAccessibleName(tr("Open: {what}", what=title))
+        self.open.clicked.connect(self._open)
+        self.add(self.open)
+        self.show_value("–", "")
+        self.open.setEnabled(False)
+
+    def show_folder(self, path: str) -> None:
+        """Show which folder it is."""
+        self.show_value(path, path)
+        self.value.setToolTip(path)
+        self.open.setEnabled(True)
+
+    def _open(self) -> None:
+        """Open the folder; it is made if nothing was stored in it yet."""
+        with contextlib.suppress(OSError):
+            Path(self.copied).mkdir(parents=True, exist_ok=True)
+        opened = QDesktopServices.openUrl(QUrl.fromLocalFile(self.copied))
+        self.note.setText("" if opened else tr("No program opened this folder. Copy its path instead."))
+        self.note.setVisible(not opened)
 
 
 class FindField(QLineEdit):

@@ -16,10 +16,10 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog
 from app.ui.settings.own_server_rows import OwnServerRows
-from app.ui.settings.setting_groups import FindField, Group, LinkRow
+from app.ui.settings.setting_groups import FindField, FolderRow, Group, LinkRow
 from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from app.ui.widgets import focus_ring, tab_order
-from app.ui.widgets.controls import Label
+from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import resize_within_screen
 from engine import __version__
 from engine.library.hub import release
@@ -69,9 +69,11 @@ class SettingsDialog(QDialog):
             self.add_row(group, row, row.is_found_by)
         storage = tr("Privacy and storage")
         self.privacy = self._add_link(storage, tr("Privacy"), tr("What leaves this PC, and what does not"), "privacy")
-        self.data_folder = self._add_link(storage, tr("Your chats"), "", "data_folder")
-        self.models_folder = self._add_link(storage, tr("Models folder"), tr("Move it to another place"), "move_models")
+        self._add_folders(storage)
         self.token = self._add_link(storage, tr("Access token"), tr("For models that ask for one"), "access_token")
+        self.erase = self._add_link(
+            storage, tr("Delete everything…"), tr("Or parts of what Hearth stores on this PC"), "delete_everything"
+        )
         self.report = LinkRow(tr("Save a report"), tr("To show to others. Contains no chats and no file names."))
         self.report.clicked.connect(self.report_wanted)
         self.log = LinkRow(tr("Show the log"), tr("What Hearth did, on this PC only"))
@@ -125,14 +127,13 @@ class SettingsDialog(QDialog):
     def _add_link(self, group: str, words: str, line: str, act: str) -> LinkRow:
         """A row that closes the dialog and does a command."""
         link = LinkRow(words, line)
-
-        def go() -> None:
-            self.close()
-            self.act_wanted.emit(act)
-
-        link.clicked.connect(go)
+        link.clicked.connect(lambda: self._leave_for(act))
         self.add_row(group, link, link.is_found_by)
         return link
+
+    def _leave_for(self, act: str) -> None:
+        self.close()
+        self.act_wanted.emit(act)
 
     def add_row(self, group: str, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
         """Append a row to a group, which comes below the others if it is new.
@@ -143,6 +144,20 @@ class SettingsDialog(QDialog):
             self._groups[group] = Group(group, folds=group == worded(description_of("engine_location")).group)
             self._column.insertWidget(self._column.count() - 1, self._groups[group])
         self._groups[group].add(row, is_found_by)
+
+    def _add_folders(self, group: str) -> None:
+        self.data_folder, self.models_folder = FolderRow(tr("Data folder")), FolderRow(tr("Models folder"))
+        self.move_models = Button(tr("Move…"))
+        self.move_models.setAccessibleName(tr("Move the models folder"))
+        self.move_models.clicked.connect(lambda: self._leave_for("move_models"))
+        self.models_folder.add(self.move_models)
+        for row in (self.data_folder, self.models_folder):
+            self.add_row(group, row, row.is_found_by)
+
+    def show_folders(self, data: str, models: str) -> None:
+        """Show where chats and models are kept."""
+        self.data_folder.show_folder(data)
+        self.models_folder.show_folder(models)
 
     def add_own_server(self, server: OwnServer) -> None:
         """What is known of the local server, below its switch."""

@@ -22,7 +22,7 @@ HIGHEST = 0.86  # of the window it belongs to
 class Sheet(QDialog):
     """Heading, sentence, `body`, and a row of buttons. What is higher than the window scrolls inside."""
 
-    def __init__(self, parent: QWidget, title: str, sentence: str = "", wide_px: int = 440) -> None:
+    def __init__(self, parent: QWidget | None, title: str, sentence: str = "", wide_px: int = 440) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
         self._pad = PAD if compositor.see_through() else 0  # room for the shadow, where there can be one
         self._wide_px = wide_px

@@ -100,7 +100,8 @@ class Credentials:
             kept = self._keyring.keep(USER, token)
             self._from_keyring = token if kept else ""
             return kept
-        self._keyring.forget(USER)
+        if not self._keyring.forget(USER):
+            self._from_keyring = None  # the state must not say that it is gone
         return False
 
     def _write_file(self, token: str) -> None:

@@ -33,9 +33,12 @@ class SystemKeyring:
         """Whether it is kept there now."""
         return bool(self._ask(lambda keyring: (keyring.set_password(SERVICE, name, secret), True)[1]))
 
-    def forget(self, name: str) -> None:
-        """A keyring raises for what it does not hold; gone is gone."""
-        self._ask(lambda keyring: keyring.delete_password(SERVICE, name), quiet=True)
+    def forget(self, name: str) -> bool:
+        """Delete a secret; return whether the keyring holds none of that name now. `note` says why it may."""
+        if self._ask(lambda keyring: (keyring.delete_password(SERVICE, name), True)[1], quiet=True):
+            return True
+        # A keyring raises for what it does not hold, too.
+        return not self.get(name) and self.note in ("", NO_KEYRING)
 
     def _ask(self, ask: Callable[[Any], Value], quiet: bool = False) -> Value | None:
         """What the keyring answers, None where there is none, it refuses, or does not answer in time."""

@@ -336,6 +336,10 @@ class Library:
             freed += trash.empty(contents, older_than_s)
         return freed
 
+    def undeleted(self) -> list[Path]:
+        """Return the files of removed models that are still there."""
+        return trash.left(self._file.read())
+
     # ------------------------------------------------------------------ moving and checking
 
     def relocate(self, folder: Path, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> Path:

@@ -111,6 +111,17 @@ def empty(contents: Contents, older_than_s: float) -> int:
     return freed
 
 
+def left(contents: Contents) -> list[Path]:
+    """Return the files of removed models that are still there."""
+    found = []
+    for gone in contents.removed.values():
+        for folder, part, names in _places(gone):
+            own = [Path(gone.trash) / part / name for name in names]
+            own += [file_below(folder, name) for name in permitted(folder, names)]
+            found += [file for file in own if file.is_file()]
+    return found
+
+
 def _places(gone: Removed) -> list[tuple[Path, str, tuple[str, ...]]]:
     """(a folder of the model, the trash's part for it, names)."""
     places = [(Path(gone.model.folder), "model", gone.names)] if gone.names else []

@@ -180,7 +180,7 @@ class Services:
 
         if topic == "downloads":
             return {"downloads": [to_json(download) for download in self.downloads.list()]}
-        return {"models": [to_json(model) for model in self.library.models()]}
+        return {"models": [to_json(model) for model in self.library.models()], "folder": str(self.library.folder)}
 
 
 def _private_bytes(pid: int) -> int:

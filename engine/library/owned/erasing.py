@@ -1,0 +1,128 @@
+"""Delete every model that is Hearth's, and the lists of models. Models used in place stay as they are.
+
+The window calls this after its processes have ended. Nothing can be brought back afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from engine.library.owned.disk_room import DOWNLOADS
+from engine.library.owned.installed import STARTER_ID, Library
+from engine.library.owned.library_file import BEFORE, LIST, LOCK
+from engine.library.owned.owned_files import PREPARED, delete_files
+from engine.library.owned.trash import TRASH
+from engine.library.owned.workshop import INCOMING
+from engine.library.records import ELSEWHERE
+
+_LISTS = (f"{LIST}*", f"{BEFORE}*", LOCK, "moving.lock", "library.damaged-*.json", "heads.json*")
+_PARTS = (".part", ".log", ".whole", ".copy")  # of an unfinished download
+
+Freed = Callable[[int], None]
+Cancelling = Callable[[], bool]
+
+
+def model_bytes(library: Library) -> int:
+    """Return the size of the models that are Hearth's, of removed ones and of the lists."""
+    owned = sum(model.n_bytes for model in library.models() if model.owned and model.id != STARTER_ID)
+    return owned + _size(library.folder / TRASH) + sum(_length(file) for file in _lists(library))
+
+
+def prepared_bytes(library: Library) -> int:
+    """Return the size of the bundles that preparing made."""
+    return _size(library.folder / PREPARED)
+
+
+def unfinished_files(library: Library) -> list[Path]:
+    """Return the files of downloads and copies that are not finished."""
+    folder = library.folder
+    parts = [file for file in (folder / DOWNLOADS).glob("*/*") if file.suffix in _PARTS]
+    locks = [*(folder / DOWNLOADS).glob("*.lock"), *(folder / INCOMING).glob("*.lock")]
+    return [*parts, *(file for file in (folder / INCOMING).glob("*/**/*") if not file.is_dir()), *locks]
+
+
+def erase_models(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
+    """Delete the models that are Hearth's with their prepared bundles, and the lists; return the files that stay.
+
+    After `cancelled`, whole models are left and still listed. freed: is told bytes after each model.
+    Raises: LibraryError.
+    """
+    for model in library.models():
+        if cancelled():
+            return []
+        if model.id == STARTER_ID or (model.origin in ELSEWHERE and not model.prepared):
+            continue
+        library.remove(model.id)
+        freed(library.purge())
+    freed(library.purge())
+    if stuck := library.undeleted():
+        return stuck
+    lists = _lists(library)
+    size = sum(map(_length, lists))
+    stuck = [file for file in lists if not _unlink(file)]
+    freed(size)
+    for name in (TRASH, PREPARED):
+        drop_empty_below(library.folder / name)
+    return stuck
+
+
+def erase_prepared(library: Library, freed: Freed, cancelled: Cancelling) -> list[Path]:
+    """Delete the bundles that preparing made; their models are loaded from their own files again.
+
+    Raises: LibraryError.
+    """
+    root = library.folder / PREPARED
+    for model in library.models():
+        if model.prepared and Path(model.prepared).is_relative_to(root):
+            library.set_prepared(model.id)
+    stuck: list[Path] = []
+    for bundle in sorted(root.glob("*/*")):
+        if cancelled():
+            break
+        size = _size(bundle)
+        names = [file.relative_to(bundle).as_posix() for file in bundle.rglob("*") if not file.is_dir()]
+        stuck += [bundle / name for name in delete_files(bundle, names)]
+        freed(size - _size(bundle))
+    drop_empty_below(root)
+    return stuck
+
+
+def drop_empty_below(folder: Path) -> None:
+    """Remove a folder and those in it, as far as they are empty. Links are not followed."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for one in sorted(_folders(folder), key=lambda place: -len(place.parts)):
+        with contextlib.suppress(OSError):
+            one.rmdir()
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    yield folder
+    for one in folder.iterdir():
+        if one.is_dir() and not one.is_symlink():
+            yield from _folders(one)
+
+
+def _lists(library: Library) -> list[Path]:
+    return sorted({file for pattern in _LISTS for file in library.home.glob(pattern) if file.is_file()})
+
+
+def _unlink(file: Path) -> bool:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
+
+
+def _length(file: Path) -> int:
+    try:
+        return file.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _size(folder: Path) -> int:
+    return sum(_length(file) for file in folder.rglob("*") if not file.is_dir())
