@@ -1,1 +1,1 @@
-"""Hearth's window: the only package that knows Qt."""
+"""The window. The only package that imports Qt."""

@@ -1,4 +1,4 @@
-"""`python -m app`: reads the flags, then opens the window, or the terminal, or becomes the engine's process.
+"""Run `python -m app`: read the flags, then open the window, chat in the terminal, or become the engine's process.
 
 Nothing heavy is imported before the flags are read: the engine's process must not load Qt, nor the window torch.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the program and return its exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["--engine-host"]:
         if given[1:] == ["--library"]:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="print the version and end")
     parser.add_argument("--engine-host", action="store_true", help=argparse.SUPPRESS)
     flags = parser.parse_args(given)
-    if flags.model and Path(flags.model).expanduser().exists():  # the engine's process works in another folder
+    if flags.model and Path(flags.model).expanduser().exists():  # the engine's process has another working directory
         flags.model = str(Path(flags.model).expanduser().resolve())
     if flags.version:
         import engine

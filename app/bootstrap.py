@@ -1,7 +1,7 @@
-"""The start of the window, in order, and its end. Objects are created and connected here, and nowhere else: chats in
-app/chat/chats.py, clients of engine and library in app/clients/clients.py, the rest below.
+"""Starts and ends the window. The only place that creates and connects objects: chats in app/chat/chats.py, clients of
+engine and library in app/clients/clients.py, the rest here.
 
-The window is painted before anything is read from a disk but the settings, and before the engine is even asked for.
+Before the first paint only the settings are read from disk, and the engine is not started.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def run(
     data_folder: Path | None = None,
     files: Sequence[str] = (),
 ) -> int:
-    """Open the window and live until it is closed; returns the exit code.
+    """Open the window, run until it is closed, and return the exit code.
 
-    location: "process" or "in-thread" instead of the setting. data_folder: everything is kept in there. files: to be
-    opened once the window is there.
+    location: "process" or "in-thread"; overrides the setting. data_folder: keeps everything in this folder. files: to
+    open once the window is shown.
     """
-    # 0. One Hearth for a person and a folder: a later start hands over what it was given.
+    # 0. One Hearth for each user and folder: a later start hands its request to the running one.
     began = time.perf_counter()
     places = paths() if data_folder is None else folders_in(data_folder)
     make_private(places)
@@ -71,12 +71,12 @@ def run(
     if not instance.claim():
         return hand_over(instance, request, places)
 
-    # 1. The log: whatever goes wrong from here on is written down. First, how the last run ended.
+    # 1. The log. First, find out how the last run ended.
     last_run = crash_notes.look_back(places.log)
     log_problem = crash_notes.open_log(places.log_file)
     crash_notes.mark_running(places.log)
 
-    # 2. The settings: the only file that is read before the window is there.
+    # 2. The settings: the only file that is read before the window is shown.
     settings, settings_problem = load_settings(places.settings_file)
 
     # 3. Qt.
@@ -88,7 +88,7 @@ def run(
     app.setDesktopFileName("io.github.hearth.Hearth")
     app.setWindowIcon(icons.app_icon())
 
-    # 4. The language and the look.
+    # 4. Language and theme.
     language.speak(settings.language)
     apply_look(settings)
 
@@ -100,13 +100,13 @@ def run(
     hearth.show()
     log.info("window shown after %.0f ms", 1000 * (time.perf_counter() - began))
 
-    # 6. From the first paint on, in the background: chats, engine, machine. See Hearth.start.
+    # 6. After the first paint, in the background: chats, engine, machine. See Hearth.start.
     if settings_problem is not None:
         hearth.controller.problems.tell("settings", describe_settings_problem(settings_problem))
     if log_problem is not None:
         log.info("the log cannot be written: %s", log_problem)
 
-    # 7. Until the window is closed. Then everything is saved.
+    # 7. Run until the window is closed, then save everything.
     code = app.exec()
     erasing, starts_again = hearth.erasing, False
     if erasing is not None and erasing.names:  # of what is stored
@@ -121,13 +121,13 @@ def run(
         from app.desktop.erasing import command_of_a_start, start_again
 
         start_again(command_of_a_start(location, data_folder))
-    if not ended:  # a thread that computes on must not keep the program alive, nor crash it on the way out
+    if not ended:  # a thread that is still computing must neither keep the program alive nor crash it
         os._exit(code)
     return code
 
 
 def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths) -> int:
-    """Give the Hearth that is open what this start was given, and say so; returns the exit code."""
+    """Hand this start's request to the running Hearth, tell the user, and return the exit code."""
     taken = instance.hand_over(request)
     app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
     app.setApplicationName("Hearth")
@@ -143,13 +143,13 @@ def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths
 
 
 def folders_in(folder: Path) -> AppPaths:
-    """Hearth's folders, all in one."""
+    """Return paths that keep all of Hearth's files in one folder."""
     folder = folder.expanduser().resolve()
     return AppPaths(folder, folder, folder / "cache", folder / "logs")
 
 
 class Hearth(QObject):
-    """The window with everything behind it."""
+    """The window and everything behind it."""
 
     painted = Signal()
     _faulted = Signal(object)  # UserMessage, from any thread
@@ -163,12 +163,12 @@ class Hearth(QObject):
         makers: dict[str, MakeHost] | None = None,
         library: Library | None = None,
     ) -> None:
-        """Nothing is read or started here. makers, library: other ones than the real ones."""
+        """Create all objects; read and start nothing. makers, library: fakes in place of the real ones."""
         super().__init__()
         self._places = places
         self._closed = False
         self._ended = True
-        # A flag counts for this run and is not written into the settings.
+        # A flag counts for this run only and is not written to the settings.
         self._kept_location = settings.engine_location
         if location is not None:
             settings = replace(settings, engine_location=location)
@@ -190,7 +190,7 @@ class Hearth(QObject):
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
-        self.desktop: DesktopIntegration | None = None  # from the first paint on
+        self.desktop: DesktopIntegration | None = None  # created after the first paint
         self.erasing: Erasing | None = None  # the same
         self.window = MainWindow(settings, places)
         self.window.connect_controller(self.controller)
@@ -218,24 +218,24 @@ class Hearth(QObject):
         self.engine.process_started.connect(self.monitor.watch)
 
     def show(self) -> None:
-        """Show the window; everything else starts once it is painted."""
+        """Show the window; everything else starts after its first paint."""
         self._first_paint = FirstPaint(self.window, self.start)
         self.window.show()
         self.window.page.focus_composer()
 
     def start(self) -> None:
-        """Chats, engine and machine, each in its own thread."""
+        """Start chats, engine and machine monitor, each in its own thread."""
         self.painted.emit()
         self.worker.start()
-        self.choices.read()  # a small file, before the model is loaded as the person chose
+        self.choices.read()  # a small file; the model is loaded with these choices
         self.servers.read()  # before any chat is opened
-        self.setup.read()  # small files too: they are what the first answer is made with
+        self.setup.read()  # small files; the first answer needs them
         self.controller.start()
         self.models.start()
         self.monitor.start()
         self.monitor.set_visible(self.window.isVisible())
-        from app.desktop.desktop_integration import DesktopIntegration  # nothing of it is painted
-        from app.desktop.erasing import Erasing  # nothing of these is painted
+        from app.desktop.desktop_integration import DesktopIntegration  # not needed for the first paint
+        from app.desktop.erasing import Erasing
         from app.models.update_notice import UpdateNotice
 
         self.desktop = DesktopIntegration(
@@ -249,9 +249,8 @@ class Hearth(QObject):
         self.updates.take_settings(self.window.settings)
 
     def greet(self, instance: SingleInstance, request: LaunchRequest, last_run: LastRun | None) -> None:
-        """Hear of later starts and tell of a crash, once everything is started; open what this start was given once
-        the chats are there, which it may belong to.
-        """
+        """Accept the requests of later starts and report a crash of the last run once everything is started. Open this
+        start's files once the chats are open."""
         self.memory.opened.connect(lambda: self._open(request), Qt.ConnectionType.SingleShotConnection)
         QTimer.singleShot(0, lambda: self._greet(instance, last_run))
 
@@ -260,21 +259,21 @@ class Hearth(QObject):
             self.desktop.open_files(list(request.files))
 
     def _greet(self, instance: SingleInstance, last_run: LastRun | None) -> None:
-        if self.desktop is None:  # closed meanwhile
+        if self.desktop is None:  # closed in the meantime
             return
         self.desktop.listen(instance)
         if last_run is not None:
             self.desktop.tell_crash(last_run)
 
     def tell_fault(self, error: BaseException) -> None:
-        """A fault of our own, in words; may be called from any thread."""
+        """Show a bug of our own to the user. Thread-safe."""
         self._faulted.emit(describe(error))
 
     def _show_fault(self, message: UserMessage) -> None:
         self.controller.problems.tell("fault", message)
 
     def close(self) -> bool:
-        """Save everything and end every thread; whether all ended in time."""
+        """Save everything and end every thread. Returns whether all ended in time."""
         if self._closed:
             return self._ended
         self._closed = True
@@ -300,7 +299,7 @@ class Hearth(QObject):
         return self._ended
 
     def _keep_model(self, model: str) -> None:
-        """The model that the person switched to is loaded at the next start too; one from a flag is for this run."""
+        """Keep the chosen model for the next start, unless it came from a flag."""
         if model == self._flagged_model:
             return
         self._set_setting(model="" if model == STARTER else model)
@@ -309,7 +308,7 @@ class Hearth(QObject):
         self.window.take_settings(replace(self.window.settings, **values))
 
     def _save_small(self, name: str, save: Callable[[], object]) -> None:
-        if not self._closed:  # an answer that ends with the window has nothing more to say of this
+        if not self._closed:  # the window is closing: nothing more is saved
             self.reads.run(name, save, on_failure=_log_failure)
 
     def _save_choices(self, values: dict[str, Any]) -> None:
@@ -330,7 +329,7 @@ def _log_failure(error: BaseException) -> None:
 
 
 class QuitOnSignals(QObject):
-    """Has Ctrl+C and a polite kill close the window, without a timer that wakes Python for it."""
+    """Closes the window on Ctrl+C and SIGTERM without a timer that would keep waking Python."""
 
     def __init__(self, quit_: Callable[[], None]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""How the jobs of the library's process read when they do not come off: titles by job, sentences by class of failure.
+"""Messages for failed jobs of the library's process: titles by job, sentences by class of error.
 
-Data for app/user_messages.py, which puts them together. A job is work beside a chat: its failure leaves chats alone.
+Data for app/user_messages.py. A failed job does not affect the chats.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from app.translation import noted
 
 
 class ModelAction(StrEnum):
-    """What a remedy button asks for, of those that have to do with finding and keeping models."""
+    """Actions of remedy buttons about finding and storing models."""
 
     OPEN_MODELS = "open-models"  # show the Models page
-    REFRESH_MODELS = "refresh-models"  # do again what did not come off, and ask the library for everything anew
-    ENTER_TOKEN = "enter-token"  # ask for an access token of the hub
+    REFRESH_MODELS = "refresh-models"  # repeat the failed job and reload everything from the library
+    ENTER_TOKEN = "enter-token"  # ask for an access token for the hub
 
 
 BUTTONS: dict[str, str] = {
@@ -24,7 +24,7 @@ BUTTONS: dict[str, str] = {
     ModelAction.ENTER_TOKEN: noted("Enter a token"),
 }
 
-# By the name of the job. {model}: the model's display name.
+# By job name. {model}: the model's display name.
 TITLES: dict[str, str] = {
     "machine": noted("This PC was not looked at"),
     "catalogue": noted("The models to choose from were not read"),
@@ -51,8 +51,8 @@ TITLES: dict[str, str] = {
     "measured": noted("The rate was not kept"),
 }
 
-# By class name: the sentence, what takes its place where the fact holds a name from inside or begins with no file, and
-# what can be pressed.
+# By class name: the sentence; what replaces it if the error's message contains an internal name or does not begin
+# with a file; and the remedies.
 _AGAIN = (ModelAction.REFRESH_MODELS,)
 SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "EngineError": ("{fact}", noted("It could not be done; the details say why."), _AGAIN),

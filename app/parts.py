@@ -1,7 +1,7 @@
-"""The parts of other people that run within Hearth: name, version, licence and its text. Fetches nothing.
+"""Third-party software in Hearth: name, version, licence and its text. Downloads nothing.
 
-A checkout and the built program are asked in the same way, by what the packages say of themselves. What the build adds
-beyond packages (Python, libraries of the system) lies in the assets, listed by installer/licences.py.
+A checkout and the built program read the packages' own metadata. What the build adds beyond packages (Python, system
+libraries) is in the assets, listed by installer/licences.py.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from engine.assets import asset_root
 PROJECT = "hearth"
 ADDED = "added.json"  # in asset_root()/licences/added: what the build adds
 _LICENCE_FILE = re.compile(r"(licen[cs]e|copying|notice|eula)", re.IGNORECASE)
-# Packages that bring no text of their licence; the texts lie in the assets.
+# Packages without a licence text of their own; the texts are in the assets.
 _TEXTS = {
     "pyside6-essentials": ("lgpl-3.0.txt", "gpl-3.0.txt"),
     "shiboken6": ("lgpl-3.0.txt", "gpl-3.0.txt"),
     "tokenizers": ("apache-2.0.txt",),
     "nvidia-ml-py": ("nvidia-ml-py.txt",),
     "latex2mathml": ("latex2mathml.txt",),
-    "ziamath": ("stix-two-math.txt",),  # beside its own
+    "ziamath": ("stix-two-math.txt",),  # besides its own
 }
-_NAMES = {  # what people know them by
+_NAMES = {  # the names people know
     "pyside6-essentials": "Qt and Qt for Python",
     "torch": "PyTorch",
     "nvidia-cuda-nvrtc-cu12": "NVIDIA's compiler NVRTC",
     "nvidia-ml-py": "NVIDIA Management Library",
     "ziamath": "ziamath, with the font STIX Two Math",
 }
-# Where the field is the whole text, or says less than the classifiers.
+# Where the metadata field holds the whole text, or less than the classifiers.
 _WORDS = {"BSD License": "BSD", "Apache Software License": "Apache-2.0", "MIT License": "MIT",
           "Python Software Foundation License": "PSF-2.0"}  # fmt: skip
-_FONT = ("inter", "Inter", "4.1", "OFL-1.1")  # the font of the window; its licence lies in the assets
+_FONT = ("inter", "Inter", "4.1", "OFL-1.1")  # the window's font; its licence is in the assets
 _MOST_CHARS = 100  # of a licence's name
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part. key: what `licence_text` takes."""
+    """One piece of third-party software. key: for `licence_text`."""
 
     key: str
     name: str
@@ -56,12 +56,12 @@ class Part:
 
 @cache
 def parts() -> tuple[Part, ...]:
-    """Everything that runs within Hearth, by name. Cost: some 0.3 s, once."""
+    """Return all third-party software, sorted by name. Cost: about 0.3 s, once."""
     found = [Part("python", "Python", platform.python_version(), "PSF-2.0")]
     for key in needed_distributions():
         try:
             of_it = metadata.metadata(key)
-        except metadata.PackageNotFoundError:  # the build leaves out what is never imported
+        except metadata.PackageNotFoundError:  # the build leaves out packages that are never imported
             continue
         found.append(Part(key, _NAMES.get(key, of_it["Name"]), of_it["Version"], _licence_name(of_it)))
     found += [Part(*_FONT), *_added()]
@@ -69,7 +69,7 @@ def parts() -> tuple[Part, ...]:
 
 
 def licence_text(key: str) -> str:
-    """The text of a part's licence with its notices; empty where it brings none."""
+    """Return a licence with its notices; empty if there is none."""
     folder = asset_root() / "licences"
     if any(part.key == key for part in _added()):
         return _read(folder / "added" / f"{key}.txt")
@@ -83,7 +83,7 @@ def licence_text(key: str) -> str:
 
 
 def needed_distributions(project: str = PROJECT) -> list[str]:
-    """The packages that run with the program: what the project needs and what these need, on this system."""
+    """Return the packages that the program needs on this system: the project's dependencies and theirs."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -132,7 +132,7 @@ def _licence_files(key: str) -> Iterator[Path]:
 def _added() -> list[Part]:
     try:
         listed = json.loads((asset_root() / "licences" / "added" / ADDED).read_text(encoding="utf-8"))
-    except OSError:  # a checkout
+    except OSError:  # running from a checkout
         return []
     return [Part(one["key"], one["name"], one["version"], one["licence"]) for one in listed]
 

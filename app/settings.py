@@ -1,7 +1,6 @@
-"""The person's settings as typed data: default, bounds, unit and words of every field, and the JSON file they lie in.
+"""The user's settings as typed data: default, bounds, unit and label of each field, and the JSON file that holds them.
 
-Also the one place that knows Hearth's folders. Shows nothing and knows no Qt: the settings dialog is made from the
-descriptions here.
+Also the only place that knows Hearth's folders. The settings dialog is built from the descriptions here. No Qt.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from app.translation import noted, tr
 from engine.service.protocol import DEFAULT_PORT
 
 SCHEMA_VERSION = 2
-MAX_FILE_BYTES = 1 << 20  # a larger file is no settings file of ours
+MAX_FILE_BYTES = 1 << 20  # a larger file is not ours
 
 Kind = Literal["choice", "number", "whole", "text", "switch"]
 
 
-_OWN_FOLDERS = ("hearth", "cache", "log", "logs")  # all that lies in them is Hearth's
+_OWN_FOLDERS = ("hearth", "cache", "log", "logs")  # these contain nothing but Hearth's files
 
 
 @dataclass(frozen=True)
 class AppPaths:
-    """Hearth's folders for this person, by the platform's custom."""
+    """Hearth's folders for this user, by the platform's convention."""
 
     data: Path
     config: Path
@@ -78,14 +77,14 @@ class AppPaths:
 
 
 def make_private(places: AppPaths) -> None:
-    """Make Hearth's folders, and those of an earlier start, readable by nobody else. Windows has them so already.
+    """Make Hearth's folders readable by this user only, also those of earlier starts. On Windows they already are.
 
-    A folder that was chosen and holds other files than Hearth's keeps its rights.
+    A folder that the user chose and that holds other files keeps its permissions.
     """
     if os.name == "nt":
         return
     for folder in {places.data, places.config, places.cache, places.log}:
-        with contextlib.suppress(OSError):  # whoever writes there says what is wrong with it
+        with contextlib.suppress(OSError):  # the code that writes there reports the error
             shared = folder.is_dir() and folder.name.casefold() not in _OWN_FOLDERS and any(folder.iterdir())
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not shared or (folder / places.chats_file.name).exists():
@@ -93,13 +92,13 @@ def make_private(places: AppPaths) -> None:
 
 
 def paths() -> AppPaths:
-    """Where everything lies. Creates nothing."""
+    """Return Hearth's folders. Creates nothing."""
     dirs = platformdirs.PlatformDirs("Hearth", appauthor=False)
     return AppPaths(dirs.user_data_path, dirs.user_config_path, dirs.user_cache_path, dirs.user_log_path)
 
 
 class SettingsError(Exception):
-    """The settings could not be written; the message holds the system's reason."""
+    """The settings could not be written. The message holds the system's reason."""
 
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(message)
@@ -109,10 +108,10 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """One field of AppSettings, described for people and for the check of its value.
+    """One field of AppSettings: its label for users and the check of its value.
 
-    `none` is the word for None ("Automatic") and is empty where None is not allowed; `group` is empty for what the
-    window remembers by itself and no dialog shows. low and high are inclusive; for text, high is the most characters.
+    `none` is the label for None ("Automatic"); empty: None is not allowed. `group` is empty for values that the window
+    keeps itself and no dialog shows. low and high are inclusive; for text, high is the maximum length.
     """
 
     name: str
@@ -125,14 +124,14 @@ class Setting:
     high: float | None
     step: float | None
     unit: str
-    choices: tuple[tuple[str, str], ...]  # value, words
+    choices: tuple[tuple[str, str], ...]  # value, label
     none: str
 
     def fault(self, value: object) -> str | None:
-        """Why the value does not do, as one sentence; None when it does."""
+        """Return why a value is invalid, as one sentence; None if it is valid."""
         if value is None:
             return None if self.none else tr("{name} has no value.", name=self.name)
-        shown = reprlib.repr(value)  # cut, whatever a damaged file holds
+        shown = reprlib.repr(value)  # shortened, whatever a damaged file holds
         if self.kind == "choice":
             allowed = [choice for choice, _ in self.choices]
             return None if value in allowed else f"{self.name} is {shown}; it must be one of {', '.join(allowed)}."
@@ -146,7 +145,7 @@ class Setting:
             return None
         if isinstance(value, bool) or not isinstance(value, int if self.kind == "whole" else (int, float)):
             return f"{self.name} is {shown}; it must be {'a whole number' if self.kind == 'whole' else 'a number'}."
-        # Written so that NaN, which JSON files can hold, fails it too.
+        # Written so that NaN, which JSON files can hold, fails too.
         if self.low is not None and self.high is not None and not self.low <= value <= self.high:
             return f"{self.name} is {shown}; it must lie between {self.low:.10g} and {self.high:.10g}."
         return None
@@ -171,19 +170,19 @@ def _setting(
     return field(default=default, metadata=words)
 
 
-# What stands in the calls of `_setting` is noted for those who translate by standing there.
+# The arguments of `_setting` are marked for translation by being there.
 _APPEARANCE, _MANNERS = noted("Appearance"), noted("In the background")
 _SERVER = noted("For other programs")
 _ANSWERS, _ENGINE = noted("Answers"), noted("Engine")
 _SAMPLING = noted("How words are chosen, in the preset Balanced")
-_ADVANCED = noted("Advanced")  # folded, at the end: what only those need who work on Hearth
+_ADVANCED = noted("Advanced")  # collapsed, at the end: for people who work on Hearth
 _OWN = noted("The model's own")
 _AUTOMATIC = noted("Automatic")
 
 
 @dataclass(frozen=True)
 class AppSettings:
-    """Everything that a person can set, and what the window remembers. A value out of bounds raises ValueError."""
+    """Everything that a user can set, and what the window remembers. Raises ValueError for a value out of bounds."""
 
     theme: str = _setting(
         "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
@@ -256,7 +255,7 @@ class AppSettings:
     look_for_updates: bool = _setting(
         "switch", False, "Look for updates", "At a start, Hearth asks the place where it is released for the newest "
         "version. The question holds nothing of yours, and nothing is installed by itself.")  # fmt: skip
-    # The dialog shows it where the build names such a place.
+    # The dialog shows it if the build names such an address.
     serve: bool = _setting(
         "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
         "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip
@@ -267,14 +266,12 @@ class AppSettings:
         "choice", "process", "Engine runs in",
         "In a process of its own the window stays smooth and survives a failure.",
         group=_ADVANCED, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
-    model: str = _setting(
-        "text", "", "Model", high=4096
-    )  # id of the one that is loaded at start; empty: the shipped one
-    offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # the first launch offers one
+    model: str = _setting("text", "", "Model", high=4096)  # id of the model to load at start; empty: the shipped one
+    offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # offered at the first launch
     sidebar_open: bool = _setting("switch", True, "Sidebar open")
     window_geometry: str = _setting("text", "", "Window geometry", high=10_000)  # base64 of QWidget.saveGeometry()
     last_conversation: str = _setting("text", "", "Last chat", high=100)  # its id; empty: none
-    closed_folders: str = _setting("text", "", "Closed folders", high=20_000)  # their names, one a line
+    closed_folders: str = _setting("text", "", "Closed folders", high=20_000)  # their names, one per line
 
     def __post_init__(self) -> None:
         for setting in described():
@@ -285,12 +282,12 @@ class AppSettings:
                 object.__setattr__(self, setting.name, float(value))
 
     def sampling(self) -> dict[str, Any]:
-        """What differs from the model's own sampling: fields of engine.config.SamplingConfig."""
+        """Return the fields of engine.config.SamplingConfig that override the model's own."""
         names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed", "max_tokens")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def engine(self) -> dict[str, Any]:
-        """Fields of engine.config.EngineConfig for the next load."""
+        """Return the fields of engine.config.EngineConfig for the next load."""
         return {
             "device": self.device,
             "vram_budget_gib": self.vram_budget_gib,
@@ -303,7 +300,7 @@ _described: tuple[Setting, ...] | None = None
 
 
 def described() -> tuple[Setting, ...]:
-    """Every field of AppSettings with its words and bounds, in the order of the dialog."""
+    """Return all fields of AppSettings with labels and bounds, in the dialog's order."""
     global _described
     if _described is None:
         _described = tuple(Setting(f.name, default=f.default, **f.metadata) for f in dataclasses.fields(AppSettings))
@@ -311,7 +308,7 @@ def described() -> tuple[Setting, ...]:
 
 
 def worded(setting: Setting) -> Setting:
-    """The same with its words in the person's language."""
+    """Return the setting with its labels in the user's language."""
     return dataclasses.replace(
         setting,
         title=tr(setting.title),
@@ -324,7 +321,7 @@ def worded(setting: Setting) -> Setting:
 
 
 def description_of(name: str) -> Setting:
-    """The description of one field."""
+    """Return the description of one field."""
     return next(one for one in described() if one.name == name)
 
 
@@ -332,22 +329,22 @@ def description_of(name: str) -> Setting:
 
 
 def _zoom_in_pixels(values: dict[str, Any]) -> dict[str, Any]:
-    """The size of all text was a factor of 15 px."""
+    """Convert the text size: it was a factor of 15 px."""
     zoom = values.pop("zoom", None)
     if isinstance(zoom, (int, float)) and not isinstance(zoom, bool) and 0.6 < zoom <= 1.6:
         values["text_px"] = round(15 * zoom)
     return values
 
 
-# Step n turns the values of schema version n into those of n + 1, in order.
+# Step n converts the values of schema version n to those of n + 1.
 _MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _zoom_in_pixels}
 
 
 def load_settings(path: Path) -> tuple[AppSettings, str | None]:
-    """The settings of the file, and what was wrong with it in one or more sentences, or None.
+    """Return the settings in the file, and what was wrong with it in one or more sentences, or None.
 
-    No file: the defaults. A damaged file is kept aside under another name, a newer version's file stays untouched;
-    both give the defaults. A single bad value gives that field's default and leaves the others alone.
+    No file: the defaults. A damaged file is renamed and kept; a newer version's file is not touched; both give the
+    defaults. A single bad value gives that field's default only.
     """
     try:
         with path.open("rb") as file:
@@ -377,9 +374,9 @@ def load_settings(path: Path) -> tuple[AppSettings, str | None]:
 
 
 def save_settings(path: Path, settings: AppSettings) -> bool:
-    """Write the settings in one atomic step; values that only another version knows are kept.
+    """Write the settings atomically. Values that only another version knows are kept.
 
-    Returns False, and writes nothing, where the file belongs to a newer version. Raises SettingsError.
+    Returns False, and writes nothing, if the file belongs to a newer version. Raises SettingsError.
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
@@ -402,7 +399,7 @@ def save_settings(path: Path, settings: AppSettings) -> bool:
 
 
 def _parsed(data: bytes) -> dict[str, Any] | str:
-    """The values with their schema version, or what is wrong with the file."""
+    """Return the values with their schema version, or what is wrong with the file."""
     if len(data) > MAX_FILE_BYTES:
         return f"is larger than {MAX_FILE_BYTES} bytes."
     try:

@@ -1,7 +1,7 @@
-"""Every command of the window in one table: what it is called, its keys, its sign. Tooltips, the command palette and
-the list of shortcuts read it.
+"""Table of all commands of the window: label, keys, icon. Read by tooltips, the command palette and the list of
+shortcuts.
 
-It binds no key and does nothing by itself, and knows no Qt. The keys are written as Qt writes them.
+It binds no keys. Keys are in Qt's notation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from app.translation import noted, tr
 
 @dataclass(frozen=True)
 class Command:
-    """Something that a person can have done.
+    """Something that a user can have done.
 
-    keys: the first is shown. where: in which part of the window the keys count, and that part hears them itself;
-    empty: everywhere in the window. also: other words that lead to it in the palette.
+    keys: the first one is shown. where: the part of the window that handles the keys itself; empty: they work in the
+    whole window. also: more search terms for the palette.
     """
 
     act: str
@@ -117,7 +117,7 @@ def _by_act() -> dict[str, Command]:
 
 
 def command(act: str) -> Command:
-    """The command of that name. Raises KeyError for one that the table lacks."""
+    """Return a command by name. Raises KeyError."""
     return _by_act()[act]
 
 
@@ -133,22 +133,22 @@ _CAPS = {
 
 
 def shown(keys: str) -> str:
-    """Keys as they are printed on the keyboards of the user's language: "Ctrl+N"."""
+    """Return keys as printed on keyboards of the user's language: "Ctrl+N"."""
     return "+".join(caps(keys))
 
 
 def caps(keys: str) -> list[str]:
-    """The keys of a shortcut one by one: "Ctrl++" is Ctrl and the plus sign."""
+    """Split a shortcut into its keys: "Ctrl++" is Ctrl and the plus sign."""
     parts = [*keys.removesuffix("++").split("+"), "+"] if keys.endswith("++") else keys.split("+")
     return [tr(_CAPS.get(part, part)) for part in parts]
 
 
 def keys(act: str) -> str:
-    """Its keys as they are shown, "Ctrl+N"; empty where it has none."""
+    """Return the command's first shortcut, "Ctrl+N"; empty if it has none."""
     return shown(next(iter(command(act).keys), ""))
 
 
 def tooltip(act: str, words: str = "") -> str:
-    """What stands in a tooltip: the words, the command's own by default, and its keys."""
+    """Return a tooltip: the text, by default the command's label, and its keys."""
     words = words or tr(command(act).words)
     return f"{words}  ({keys(act)})" if keys(act) else words

@@ -1,6 +1,6 @@
-"""Hearth without a window: finds out whether a window is possible at all, and chats in the terminal where it is not.
+"""Hearth without a window: checks whether a window can be shown, and chats in the terminal otherwise.
 
-Qt ends the whole program when it finds no display or lacks a library, so that is looked up before Qt is imported.
+Qt ends the whole program if it finds no display or lacks a library, so both are checked before Qt is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _NO_SCREEN_NEEDED = {"offscreen", "minimal", "vnc", "linuxfb", "eglfs", "minimal
 
 
 def why_no_window() -> str | None:
-    """One sentence on why no window can be shown, or None where one can. Cost: some ms; opens no window."""
+    """Return why no window can be shown, as one sentence, or None. Opens no window. Cost: a few ms."""
     if not sys.platform.startswith("linux"):
         return None
     wanted = os.environ.get("QT_QPA_PLATFORM", "").partition(":")[0].partition(";")[0]
@@ -30,7 +30,7 @@ def why_no_window() -> str | None:
         reason = _why_no_wayland(wayland)
         if reason is None:
             if not display or _why_no_xcb(display) is not None:
-                os.environ["QT_QPA_PLATFORM"] = "wayland"  # or Qt might try the other one, and end
+                os.environ["QT_QPA_PLATFORM"] = "wayland"  # otherwise Qt might try X11 and end the program
             return None
         reasons.append(reason)
     if display and wanted in ("", "xcb"):
@@ -53,7 +53,7 @@ def _plugin(name: str) -> Path | None:
 def _why_not_loadable(name: str) -> str | None:
     path = _plugin(name)
     if path is None:
-        return None  # a frozen program keeps its plugins elsewhere, with their libraries beside them
+        return None  # a frozen program has its plugins elsewhere, with their libraries
     try:
         ctypes.CDLL(str(path))
     except OSError as error:
@@ -86,14 +86,14 @@ def _why_no_xcb(display: str) -> str | None:
 
 
 def chat(model: str | None) -> int:
-    """A conversation in the terminal; returns the exit code."""
+    """Chat in the terminal and return the exit code."""
     from engine.commands.cli import main
 
     return main(["chat", model or STARTER])
 
 
 def answer(prompt: str, model: str | None) -> int:
-    """One answer on stdout; returns the exit code."""
+    """Print one answer and return the exit code."""
     from engine.commands.cli import main
 
     return main(["generate", model or STARTER, "--prompt", prompt])

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-# English words, what they are about, a count or None -> the words in the person's language; empty where there are none.
+# English text, its context, a count or None -> the text in the user's language; empty if there is none.
 LookUp = Callable[[str, str, int | None], str]
 
 _installed: LookUp | None = None
@@ -30,9 +30,9 @@ _marks: dict[int, str] = {}
 
 
 def install(look_up: LookUp | None, decimal: str = ".", group: str = ",") -> None:
-    """Speak another language from now on; None: English, as the source has it.
+    """Switch to another language; None: English, as in the source.
 
-    decimal, group: what parts the whole from its fraction, and thousands from each other.
+    decimal, group: the decimal mark and the thousands separator.
     """
     global _installed, _marks
     _installed = look_up
@@ -40,22 +40,22 @@ def install(look_up: LookUp | None, decimal: str = ".", group: str = ",") -> Non
     _found.cache_clear()
 
 
-@lru_cache(maxsize=4096)  # the same words are painted again and again
+@lru_cache(maxsize=4096)  # the same texts are painted again and again
 def _found(text: str, about: str, count: int | None) -> str:
     return (_installed(text, about, count) if _installed is not None else "") or text
 
 
 def tr(text: str, /, about: str = "", **values: Any) -> str:
-    """The words in the person's language, with the values in their places."""
+    """Return the text in the user's language with its values filled in."""
     if _installed is not None and text:
         text = _found(text, about, None)
     return text.format(**values) if values else text
 
 
 def tr_n(one: str, many: str, count: int, /, **values: Any) -> str:
-    """Words that depend on a count, which they name {n}: the English for one, and for every other number.
+    """Return a text that depends on a count, which it calls {n}: the English singular and plural.
 
-    Values may hold an `n`, which is how the count is written then.
+    Values may contain `n`: how the count is written then.
     """
     if _installed is not None and (found := _found(many, "", count)) != many:
         text = found
@@ -65,8 +65,8 @@ def tr_n(one: str, many: str, count: int, /, **values: Any) -> str:
 
 
 def unfigured(words: str) -> str:
-    """A number as a person typed it, in Python's spelling. Where thousands are parted by points, one point followed
-    by other than three digits is taken for the decimal mark, as keyboards and habits have it."""
+    """Convert a number as the user typed it to Python's notation. If points separate thousands, a single point that is
+    not followed by three digits counts as the decimal mark, as people type it."""
     words = words.strip().replace("\u202f", "").replace("\u00a0", "")
     if _marks.get(ord("."), ".") == ".":
         return words.replace(",", "")
@@ -76,10 +76,10 @@ def unfigured(words: str) -> str:
 
 
 def noted(text: str) -> str:
-    """Words of a table, as they are: marked for those who translate, and looked up by `tr` when they are shown."""
+    """Mark a text in a table for translation; `tr` translates it when it is shown."""
     return text
 
 
 def figure(value: float, spec: str = ",") -> str:
-    """A number in Python's format, with the marks of the person's language: figure(1.5, ".1f") is 1,5 in German."""
+    """Format a number with the marks of the user's language: figure(1.5, ".1f") is 1,5 in German."""
     return format(value, spec).translate(_marks)

@@ -1,7 +1,6 @@
-"""Every failure as a person reads it: what did not happen, why, and what to do. The only file with error prose.
+"""Error messages for users: what failed, why, and what to do. The only file with texts of errors.
 
-Titles and sentences carry no codes and no names from inside; those are in the details. Knows no Qt and does nothing
-about the failures.
+Titles and sentences contain no codes and no internal names; those are in the details. Handles no failures itself.
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from engine import __version__, errors
 from engine.service import protocol
 
 Severity = Literal["bad", "warn", "info"]
-During = str  # "load", "answer", "export", "import", or the name of a job of the library's process
+During = str  # "load", "answer", "export", "import", or the name of a library job
 
 
 class Action(StrEnum):
-    """What a remedy button asks for."""
+    """Action of a remedy button."""
 
     RETRY_LOAD = "retry-load"  # load the same model again
     LOAD_STARTER = "load-starter"  # load the bundled starter model
-    RESTART_ENGINE = "restart-engine"  # start the engine's process again, and load
-    SEND_AGAIN = "send-again"  # answer the last message of the person again
+    RESTART_ENGINE = "restart-engine"  # restart the engine's process and load
+    SEND_AGAIN = "send-again"  # answer the user's last message again
     NEW_CHAT = "new-chat"
     RETRY_SAVE = "retry-save"  # Operations.retry_now()
     REPAIR_CHATS = "repair-chats"  # Store.repair() in the background
     REOPEN_CHATS = "reopen-chats"  # the same, for chats that are in memory only
-    ANSWER_HERE = "answer-here"  # have this PC answer a chat that was sent to a server elsewhere
-    ENTER_KEY = "enter-key"  # of the server that the chat is sent to
-    USE_CPU = "use-cpu"  # keep to the processor from now on
+    ANSWER_HERE = "answer-here"  # let this PC answer a chat that was sent to a server
+    ENTER_KEY = "enter-key"  # of the chat's server
+    USE_CPU = "use-cpu"  # use only the CPU from now on
     USE_ANY = "use-any"  # let the engine choose between GPU and CPU
     OPEN_SETTINGS = "open-settings"
     OPEN_DATA_FOLDER = "open-data-folder"
@@ -52,7 +51,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class UserMessage:
-    """A failure in words. An empty remedy_action means that there is nothing to press; `second` is (words, action)."""
+    """A failure as shown to the user. Empty remedy_action: no button. second: (label, action) of another button."""
 
     title: str
     sentence: str
@@ -65,17 +64,17 @@ class UserMessage:
 
 @dataclass(frozen=True)
 class _Words:
-    """How one class of errors reads. {model}, {fact} (the error's own message) and {hint} (its advice) may be used,
-    both in plain figures.
+    """Texts for one class of errors. They may use {model}, {fact} (the error's own message) and {hint} (its advice),
+    the latter two with plain figures.
 
-    Where the message holds a name from inside (a tensor, a code), `instead` takes the sentence's place.
+    `instead` replaces the sentence if the message contains an internal name (a tensor, a code).
     """
 
     sentence: str
     instead: str = ""
-    title: str = ""  # empty: after what was going on
-    during: During = "load"  # when the caller does not say
-    remedies: tuple[Action, ...] = ()  # empty: after what was going on
+    title: str = ""  # empty: chosen by `during`
+    during: During = "load"  # if the caller does not say
+    remedies: tuple[Action, ...] = ()  # empty: chosen by `during`
 
 
 _BUTTONS = {
@@ -105,7 +104,7 @@ _TITLES: dict[During, str] = {
 _REMEDIES: dict[During, tuple[Action, ...]] = {"load": (Action.RETRY_LOAD,), "answer": (Action.SEND_AGAIN,)}
 _OTHER_MODEL = (Action.LOAD_STARTER, Action.RETRY_LOAD)
 
-# By class name: some classes live in modules that the window's process never loads.
+# By class name, as some classes are in modules that the window's process never loads.
 _ENGINE_WORDS: dict[str, _Words] = {
     "EngineError": _Words("{fact}", noted("The engine could not do what was asked."), during="answer"),
     "ModelNotFoundError": _Words("{fact}", remedies=_OTHER_MODEL),
@@ -202,10 +201,10 @@ _ENGINE_WORDS: dict[str, _Words] = {
     ),
 }  # fmt: skip
 
-# What was asked of a server while it was being entered: there is nothing to press, it is asked again beside the words.
+# Errors of a server that is being entered: no remedy, the form below the message is the way to try again.
 _SERVER_WORDS = _Words("{fact} {hint}", noted("The server does not answer as such servers do. Look at its address."))
 
-# The same failures in a job beside the chat, which they leave alone.
+# The same failures in a library job, which does not affect the chats.
 _JOB_WORDS = {
     name: _Words(sentence, instead, remedies=tuple(map(Action, actions)))
     for name, (sentence, instead, actions) in library_messages.SENTENCES.items()
@@ -228,10 +227,10 @@ def describe(
     model: str = "",
     is_starter: bool = False,
 ) -> UserMessage:
-    """The words for a failure.
+    """Return the message for a failure.
 
-    during: what was going on when it happened, where the caller knows. model: the display name of the model in
-    question; is_starter: it is the bundled one, so that loading it instead is no remedy.
+    during: what was going on, if the caller knows. model: the model's display name. is_starter: it is the bundled
+    model, so loading that is no remedy.
     """
     if isinstance(error, protocol.Failed):
         if error.crash:
@@ -260,7 +259,7 @@ def describe(
 
 
 def describe_settings_problem(problem: str) -> UserMessage:
-    """The words for what `load_settings` found wrong."""
+    """Return the message for a problem that `load_settings` found."""
     return _message(
         tr("Some of your settings were not read"),
         tr("Hearth uses its defaults in their place."),
@@ -271,7 +270,7 @@ def describe_settings_problem(problem: str) -> UserMessage:
 
 
 def describe_newer_release(version: str, page: str) -> UserMessage:
-    """The words for a version that is newer than this one. page: where it is to be had, may be empty."""
+    """Return the message for a newer version. page: where to get it; may be empty."""
     title = tr("Hearth {version} is there", version=version)
     sentence = tr(
         "This is version {version}. The newer one is to be had where this one came from.", version=__version__
@@ -280,7 +279,7 @@ def describe_newer_release(version: str, page: str) -> UserMessage:
 
 
 def describe_engine_death(reason: str, restarting: bool, details: str = "") -> UserMessage:
-    """The words for an engine process that ended by itself: once, or so often that it is not started again."""
+    """Return the message for an engine process that died: restarted, or given up after several deaths."""
     details = f"{reason}\n\n{details}".strip()
     if restarting:
         return _message(
@@ -301,7 +300,7 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
 
 
 def describe_library_death(reason: str, details: str = "") -> UserMessage:
-    """The words for a process of the library that ended so often that it is not started again."""
+    """Return the message for a library process that died so often that it is not restarted."""
     return _message(
         tr("Models cannot be managed right now"),
         tr("What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost."),
@@ -312,7 +311,7 @@ def describe_library_death(reason: str, details: str = "") -> UserMessage:
 
 
 def _message(title: str, sentence: str, details: str, severity: Severity, *actions: Action) -> UserMessage:
-    if not actions:  # the details are all there is to see
+    if not actions:  # details alone
         return UserMessage(title, sentence, details=details, severity=severity)
     second = (tr(_BUTTONS[actions[1]]), actions[1].value) if len(actions) > 1 else None
     return UserMessage(title, sentence, tr(_BUTTONS[actions[0]]), details, severity, actions[0].value, second)
@@ -354,7 +353,7 @@ def _engine_message(
 
 
 def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: str) -> _Words:
-    """The words for a class, else for the nearest of those that it is made from."""
+    """Return the texts for a class, else for its nearest base class."""
     names = (class_name, *(base.__name__ for base in cls.__mro__))
     return next(words[name] for name in names if name in words)
 
@@ -461,7 +460,7 @@ _SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, 
 _SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
 _UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
 _PLAIN_ALL_THE_SAME = re.compile(r"(?<=\w)'s\b|\bQ\d_\w+")  # "the card's memory", "the model in Q4_0"
-# A file that a fact begins with, or says something in: "a b.gguf is empty.", "rope_theta in config.json is 0."
+# A file that an error's message begins with, or reads from: "a b.gguf is empty.", "rope_theta in config.json is 0."
 _FILE = re.compile(
     r"""(?:^(?!The |Tensor )(?:(?! in | is | has )[^'"/\\\n]){1,120}?|(?<= in )[^\s'"/\\]{1,120}?)"""
     r"""\.(?:gguf|safetensors|json|jinja|bin|pth?)\b"""
@@ -470,7 +469,7 @@ _CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b(?
 
 
 def plain_figures(text: str) -> str:
-    """Sizes in GB of 10^9 bytes, and the product's narrow space between a number and its unit."""
+    """Convert sizes to GB of 10^9 bytes, with a narrow space before units."""
 
     def size(match: re.Match[str]) -> str:
         n_bytes = float(match[1]) * _SIZES[match[2]]
@@ -480,5 +479,5 @@ def plain_figures(text: str) -> str:
 
 
 def _is_plain(*texts: str) -> bool:
-    """Whether these consist of words and figures, with no name from inside."""
+    """Return whether texts consist of words and figures only, without internal names."""
     return all(_CODE.search(_PLAIN_ALL_THE_SAME.sub("", text)) is None for text in texts)

@@ -1,6 +1,6 @@
-"""Texts that go along with a message: what a file or a long paste says, within bounds, and how the model reads it.
+"""Attached texts of files and long pastes, within limits, and how the model reads them. No Qt.
 
-Knows no Qt. PDF files are read by app/chat/pdf_text.py in a process of their own.
+app/chat/pdf_text.py reads PDF files in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from app.text.markdown_blocks import displayable
 from app.translation import figure, tr
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment
-MOST_FILES = 8  # with one message
+MOST_FILES = 8  # per message
 MOST_FILE_BYTES = 64 << 20
-MOST_CHARS = 1_000_000  # of one text; what a model could read of more is far less
+MOST_CHARS = 1_000_000  # of one text; models can read far less
 PASTED = "Pasted text"
 _CHARSET_SAMPLE_BYTES = 256 << 10
-_BINARY_SHARE = 0.02  # of control characters, from which on it is no text
-_SOUND_FOR_EACH_BROKEN = 20  # characters beyond ASCII: then it is UTF-8 with a few broken places
+_BINARY_SHARE = 0.02  # share of control characters above which data is not text
+_SOUND_FOR_EACH_BROKEN = 20  # non-ASCII characters per broken one for data to count as UTF-8
 _CONTROL = bytes({*range(0x20), 0x7F} - {*b"\t\n\r\f\x1b\b"})
 _BOMS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\x00\x00": "utf-32", b"\x00\x00\xfe\xff": "utf-32",
          b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # fmt: skip
@@ -35,7 +35,7 @@ _REST = re.compile(r"\n\[The rest is left out: ([\d,]+) of ([\d,]+) tokens were 
 
 
 class AttachmentError(Exception):
-    """A file that cannot go along; `message` is one sentence with the reason."""
+    """A file that cannot be attached. `message` is one sentence with the reason."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -43,14 +43,14 @@ class AttachmentError(Exception):
 
 
 def pasted(text: str) -> Attachment:
-    """A long paste. Raises: AttachmentError where it is beyond all bounds."""
+    """Return a long paste as an attachment. Raises AttachmentError if it is too long."""
     return _bounded(Attachment(PASTED, displayable(text[: MOST_CHARS + 1]), "pasted"))
 
 
 def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachment:
-    """What a file says. Cost: the time to read it; a PDF takes some ms a page.
+    """Return a file's text. Cost: the time to read it; a PDF takes a few ms per page.
 
-    Raises: AttachmentError for what is no file, no text, too large or unreadable.
+    Raises AttachmentError if it is not a regular file, not text, too large or unreadable.
     """
     name = display_name(path)
     data = _bytes_of(path, name)
@@ -63,13 +63,13 @@ def read(path: Path, cancelled: Callable[[], bool] = lambda: False) -> Attachmen
 
 
 def display_name(path: Path) -> str:
-    """A file's name in one line, also where it is no valid text."""
+    """Return a file's name in one line, also if it is not valid text."""
     return " ".join(displayable(path.name).split()) or "file"
 
 
 def _bytes_of(path: Path, name: str) -> bytes:
     try:
-        # Without waiting: what looks like a file may be a pipe that nobody writes into.
+        # Non-blocking: it may be a pipe that nobody writes to.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(number, "rb") as file:
             what = os.fstat(number)
@@ -99,9 +99,9 @@ def _bytes_of(path: Path, name: str) -> bytes:
 
 
 def decoded(data: bytes, name: str = "It") -> str:
-    """The text that bytes hold: by its mark, as UTF-8, as UTF-16 without a mark, else by its looks.
+    """Decode text: by its BOM, else as UTF-8, UTF-16 without a BOM, or the charset that it looks like.
 
-    Raises: AttachmentError where it is no text.
+    Raises AttachmentError if it is not text.
     """
     if data.startswith(_BINARIES):
         raise AttachmentError(tr("{name} is not a text file. Hearth reads text and PDF files.", name=name))
@@ -129,7 +129,7 @@ def decoded(data: bytes, name: str = "It") -> str:
 
 
 def _unmarked_utf16(data: bytes) -> str:
-    """UTF-16 shows by zeros in every second byte, for a text with many ASCII characters in it."""
+    """Decode UTF-16 without a BOM, recognized by zeros in every second byte."""
     sample = data[:4096]
     if len(sample) < 4:
         return ""
@@ -150,19 +150,19 @@ def _bounded(attachment: Attachment) -> Attachment:
 
 
 def content_of(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message as the model reads it: every attached text with its name around it, then the person's words."""
+    """Return a message as the model reads it: each attached text framed by its name, then the user's text."""
     parts = [f"[{label(a)}]\n{a.text}\n[End of {a.name}]" for a in attachments]
     return "\n\n".join([*parts, text] if text.strip() else parts)
 
 
 def label(attachment: Attachment) -> str:
-    """Its name, with the pages of a PDF."""
+    """Return an attachment's name, with a PDF's number of pages."""
     pages = f", {attachment.n_pages} page{'' if attachment.n_pages == 1 else 's'}" if attachment.n_pages else ""
     return f"{attachment.name}{pages}"
 
 
 def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> Attachment:
-    """Its beginning, with a last line that says so; the whole where all of it is kept."""
+    """Return the first `chars` characters and a last line that says so; the attachment itself if all of it is kept."""
     if chars >= len(attachment.text):
         return attachment
     rest = f"\n[The rest is left out: {kept_tokens:,} of {tokens:,} tokens were taken.]"
@@ -170,6 +170,6 @@ def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> At
 
 
 def kept_of(attachment: Attachment) -> tuple[int, int] | None:
-    """Tokens taken and tokens of the whole, for one that was cut; None for a whole one."""
+    """Return (tokens kept, tokens of the whole) of a shortened attachment, else None."""
     found = _REST.search(attachment.text[-200:])
     return None if found is None else (int(found[1].replace(",", "")), int(found[2].replace(",", "")))

@@ -1,7 +1,7 @@
-"""What is chosen for the chat that is open, or for the new one that nothing was said in yet.
+"""The choices made for the open chat, or for a new chat that has no message yet.
 
-The values lie in Conversation.choices, by name: persona, preset, sampling and mode here, and what others keep there. A
-new chat's wait in memory until its first message makes it a chat. It shows nothing and asks no engine.
+They are in Conversation.choices, by name: persona, preset, sampling, mode and others. A new chat's choices stay in
+memory until its first message creates it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.chat.conversation import Conversation
 
 
 class ChatChoices(QObject):
-    """One a window."""
+    """One for the window."""
 
     changed = Signal()
 
@@ -24,25 +24,25 @@ class ChatChoices(QObject):
         super().__init__()
         self._memory = memory
         self._open: str | None = None
-        self._new: dict[str, Any] = {}  # of the chat that is not there yet
+        self._new: dict[str, Any] = {}  # of the new chat
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is chosen, by name; what nobody chose is not in it."""
+        """Return the choices by name; without those that were not made."""
         return dict(self.of(self._memory.conversation(self._open) if self._open else None))
 
     def of(self, conversation: Conversation | None) -> Mapping[str, Any]:
-        """What is chosen for a chat; None: for the new one."""
+        """Return a chat's choices; None: the new chat's."""
         return self._new if conversation is None else conversation.choices
 
     def show(self, conversation: Conversation | None) -> None:
-        """This chat is open now; None: a new one, for which nothing is chosen yet."""
+        """Switch to this chat; None: a new one without choices."""
         self._open = conversation.id if conversation is not None else None
         self._new = {}
         self.changed.emit()
 
     def set(self, **values: Any) -> None:
-        """Choose for the chat that is open; None takes a choice away."""
+        """Change choices of the open chat; None removes one."""
         before = self.values
         after = {name: value for name, value in {**before, **values}.items() if value is not None}
         if after == before:

@@ -1,6 +1,6 @@
-"""What a person does with chats, turned into store and engine calls: a message in, an answer out.
+"""Turns the user's actions on chats into calls of store and engine: a message in, an answer out.
 
-It puts chat_memory, chat_turns and engine_client together and says what the window is to show. Knows no widget.
+It connects chat_memory, chat_turns and engine_client, and tells the window what to show. Imports no widget.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ __all__ = ["LOAD_LAST", "STARTER", "ChatController"]
 
 
 class ChatController(QObject):
-    """Every slot comes back at once. After `start`, everything that happens is a signal on the main thread."""
+    """All slots return at once. After `start`, events are signals on the main thread."""
 
     conversations_changed = Signal(list)
     conversation_opened = Signal(object, list)  # Conversation | None, its messages
-    search_results = Signal(str, object)  # list[SearchHit], or None: the search is over
+    search_results = Signal(str, object)  # list[SearchHit], or None: the search has ended
     message_added = Signal(object)
-    message_resumed = Signal(object)  # an answer that is being written on
-    branch_changed = Signal(list, str)  # the messages shown now; id of the one to keep in view, or "": the end
-    versions_changed = Signal(object)  # dict: id of a shown message of which there are several -> (which, of how many)
-    message_wanted = Signal(str, str)  # bring this message into view, and mark that text in it
+    message_resumed = Signal(object)  # an answer that is being continued
+    branch_changed = Signal(list, str)  # the messages shown now; id of the one to keep in view, or "": the last
+    versions_changed = Signal(object)  # dict: id of a shown message with several versions -> (which, of how many)
+    message_wanted = Signal(str, str)  # message to scroll to, text to mark in it
     text_appended = Signal(str, str)
     message_finished = Signal(object)
     messages_dropped = Signal(str, int)
     status_changed = Signal(EngineStatus)  # of the engine
-    chat_status_changed = Signal(EngineStatus)  # as the open chat sees it: ready while another chat is answered
+    chat_status_changed = Signal(EngineStatus)  # for the open chat: ready while another chat is answered
     running_changed = Signal(object)  # id of the chat that is being answered, or None
     problem = Signal(UserMessage)
     problem_solved = Signal()
-    toast = Signal(str, object)  # words, and a callable that undoes it, or None
+    toast = Signal(str, object)  # text, and a callable that undoes the action, or None
     title_changed = Signal(str)
     model_loaded = Signal(object)  # protocol.LoadedModelInfo
-    model_changed = Signal(str)  # this model is loaded now
-    window_action = Signal(str)  # a remedy that only the window can do: settings, folder
+    model_changed = Signal(str)  # the model that is loaded now
+    window_action = Signal(str)  # remedies of the window: settings, folder
 
     def __init__(
         self,
@@ -78,17 +78,17 @@ class ChatController(QObject):
         self._policy = policy
         self.switch = switch
         self.choices = ChatChoices(memory)
-        self._place: Place | None = None  # of the open chat, as it was told last
+        self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers, self.settings_for)
         self.next = NextMessage(memory, self._answers)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
-        self._wanted_message = ("", "")  # of that chat, and what is marked in it
+        self._wanted_message = ("", "")  # to show in that chat, and the text to mark
         self._search = ""
-        self.problems = Problems()  # of kinds "engine", "store" and, each with its chat, "answer"
+        self.problems = Problems()  # kinds: "engine", "store" and, for a chat, "answer"
         self._cut_short = ""  # the chat whose answer the engine's death ended
-        self._gave_up = False  # the engine died so often that it is not started again by itself
+        self._gave_up = False  # the engine died too often to be restarted automatically
         self.switch.changed.connect(self.model_changed)
         self.switch.said.connect(lambda words: self.toast.emit(words, None))
         self.problems.shown.connect(self.problem)
@@ -130,21 +130,21 @@ class ChatController(QObject):
     # -------------------------------------------------------------- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
-        """Return how a chat is answered as things stand now; None: a new chat."""
+        """Return the chat's answer settings as of now; None: a new chat."""
         return self._policy.settings_for(self.choices.of(conversation), self.model)
 
     def place_of(self, conversation: Conversation | None) -> Place | None:
-        """The server elsewhere that a chat is sent to because a person chose it there; None: this PC answers."""
+        """Return the server that the user chose for a chat; None: this PC answers."""
         return self._policy.place_for(self.choices.of(conversation))
 
     @property
     def place(self) -> Place | None:
-        """Where the open chat, or the new one, is sent."""
+        """The server of the open or new chat; None: this PC."""
         return self.place_of(self._memory.conversation(self._open) if self._open else None)
 
     def set_place(self, place: Place | None) -> bool:
-        """Send the open chat there from its next message on, None: have it answered on this PC. False while an answer
-        is on its way into it."""
+        """Send the open chat to this server from its next message on; None: to this PC. Returns False while it is being
+        answered."""
         if self._answers.of(self._open) is not None and place != self.place:
             self.toast.emit(tr(STILL_ANSWERING), None)
             return False
@@ -152,7 +152,7 @@ class ChatController(QObject):
         return True
 
     def look_where(self) -> None:
-        """Tell it where the open chat goes elsewhere than it did."""
+        """Emit the status if the open chat's server changed."""
         if self.place != self._place:
             self._place = self.place
             if self._open is None or self._memory.conversation(self._open) is not None:
@@ -161,7 +161,7 @@ class ChatController(QObject):
     @Slot(str)
     @Slot(str, object)
     def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """A message of the person's into the open chat, or into a new one; after the answer that is being written."""
+        """Send the user's message to the open chat or a new one, after the answer in progress."""
         text = text.strip()
         if not text and not attachments:
             return
@@ -179,8 +179,8 @@ class ChatController(QObject):
 
     @Slot(str, object)
     def send_next(self, text: str, attachments: tuple[Attachment, ...]) -> None:
-        """A message that was written while the open chat was answered. Its attachments are not counted yet."""
-        if self._answers.of(self._open) is None and attachments:  # the answer has ended just now
+        """Send a message that was written while the open chat was answered. Its attachments are not counted yet."""
+        if self._answers.of(self._open) is None and attachments:  # the answer has just ended
             self.next.returned.emit(Unsent(text, attachments), True)
         else:
             self.send(text, attachments)
@@ -191,7 +191,7 @@ class ChatController(QObject):
         self._tell_status()
 
     def _wake(self) -> None:
-        """Load the model that was there last, where the open chat's answer waits for one and none is on its way."""
+        """Load the last model if the open chat's answer waits for one and none is loading."""
         answer = self._answers.of(self._open)
         if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
             return
@@ -205,14 +205,14 @@ class ChatController(QObject):
         self._engine.restart()
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
-        """What would be asked if this were sent now."""
+        """Return the request that sending this message now would make."""
         shown = (self._memory.branch_of(self._open) if self._open else None) or []
         question = Message(Role.USER, text, attachments=attachments)
         return request_for([*shown, question], question.id, self.settings_for(self._memory.conversation(self._open)))
 
     @Slot(object)
     def act(self, act: MessageAct) -> None:
-        """Do something with a message of the open chat."""
+        """Apply an action to a message of the open chat."""
         if self._open is None:
             return
         if act.act in ("edit", "regenerate", "continue"):
@@ -242,17 +242,17 @@ class ChatController(QObject):
 
     @Slot()
     def stop(self) -> None:
-        """Stop the open chat's answer, or else the one that runs; what is written of it is kept."""
+        """Stop the open chat's answer, or else the running one. Its text so far is kept."""
         answer = self._answers.of(self._open) or self._answers.running
         if answer is not None:
             self._answers.stop(answer)
 
     def _answer_goes_on(self) -> None:
-        """The open chat is being answered again: what kept it from that is over."""
+        """Remove the open chat's problems: it is being answered again."""
         self.problems.solve("answer", "attachment", chat=self._open or "")
 
     def _send_again(self) -> None:
-        """Answer the last question of the open chat anew."""
+        """Answer the last question of the open chat again."""
         chat = self._open
         if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
             return
@@ -262,7 +262,7 @@ class ChatController(QObject):
         self._tell_status()
 
     def _answer_here(self) -> None:
-        """Have this PC answer the open chat, and its last question now."""
+        """Let this PC answer the open chat, beginning with its last question."""
         if self._open is None or not self.set_place(None):
             return
         self._send_again()
@@ -285,7 +285,7 @@ class ChatController(QObject):
 
     @Slot(str)
     def open(self, conversation_id: str) -> None:
-        """Show a chat from its end."""
+        """Open a chat at its end."""
         conversation = self._memory.conversation(conversation_id)
         if conversation is None:
             return
@@ -305,7 +305,7 @@ class ChatController(QObject):
 
     @Slot(str, str, str)
     def open_at(self, conversation_id: str, message_id: str, text: str = "") -> None:
-        """Open a chat, on the branch with that message, and bring it into view, the text that was found marked."""
+        """Open a chat on the branch with that message, scroll to it and mark the text."""
         self._wanted_message = (message_id, text)
         if conversation_id == self._open:
             self._wanted_message = ("", "")
@@ -337,7 +337,7 @@ class ChatController(QObject):
 
     @Slot(str)
     def delete(self, conversation_id: str) -> None:
-        """Put a chat into the bin. An answer that is on its way into it is stopped."""
+        """Move a chat to the bin and stop its answer."""
         if self._memory.conversation(conversation_id) is None:
             return
         if (answer := self._answers.of(conversation_id)) is not None:
@@ -370,7 +370,7 @@ class ChatController(QObject):
 
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
-        """Apply changed settings: sampling to the next answer; settings of the engine load the model again."""
+        """Apply new settings: sampling from the next answer on; engine settings reload the model."""
         before, self._policy.settings = self._policy.settings, settings
         self.switch.settings = settings
         is_off = self._engine.status.phase is Phase.OFF
@@ -382,7 +382,7 @@ class ChatController(QObject):
             else:
                 self.load_model()
         elif is_off:
-            pass  # the next load takes it
+            pass  # the next load applies it
         elif settings.device != before.device:
             self.load_model()
         elif settings.engine() != before.engine():
@@ -397,7 +397,7 @@ class ChatController(QObject):
         self._tell_what_sparse_becomes()
 
     def _tell_what_sparse_becomes(self) -> None:
-        """The choice of sparse mode stays for models that can; one that cannot answers all the same, and it is said."""
+        """Tell the user if sparse mode is set but the model has no predictors. The setting stays for other models."""
         if self._policy.settings.mode == "sparse" and not self._policy.has_predictors:
             name = self._engine.status.model or tr("This model")
             self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
@@ -406,41 +406,41 @@ class ChatController(QObject):
 
     @property
     def model(self) -> str:
-        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        """The loaded model, else the one that is loading or was tried last: an id or a path."""
         return self.switch.model
 
     @property
     def status(self) -> EngineStatus:
-        """The engine at this moment."""
+        """The engine's current status."""
         return self._engine.status
 
     def learn_names(self, names: Mapping[str, str]) -> None:
-        """What models are called, by id or path."""
+        """Set the display names of models, by id or path."""
         self.switch.learn_names(names)
 
     @Slot(str)
     def use_model(self, model: str) -> None:
-        """Load this model in place of the one that is there, after the answer that runs. Every chat stays."""
+        """Load this model in place of the current one, after the running answer."""
         self.switch.use(model)
 
     @Slot()
     def load_model(self) -> None:
-        """Load the model that is wanted, with what is set and remembered for it now."""
+        """Load the wanted model with its current settings and choices."""
         self.switch.load()
 
     @Slot()
     def load_last(self) -> None:
-        """Bring back the model that was there last."""
+        """Load the model that was loaded last."""
         self.switch.load_last()
 
     @Slot()
     def unload(self) -> None:
-        """Give the model's memory back, after the answer that runs. Every chat stays."""
+        """Free the model's memory after the running answer."""
         self.switch.unload()
 
     @Slot()
     def cancel_load(self) -> None:
-        """End the load that is under way; no model is loaded then."""
+        """Cancel the load. No model is loaded then."""
         self.switch.cancel_load()
 
     @Slot(str)
@@ -472,7 +472,7 @@ class ChatController(QObject):
                 self.window_action.emit(action)
 
     def close(self) -> None:
-        """Hand over everything that is not saved yet. The queues are closed by whoever made them."""
+        """Save everything that is not saved yet. The owner closes the queues."""
         self.switch.stop()
         self.next.end()
         self._answers.abandon(MessageState.INTERRUPTED, waiting_too=True)
@@ -501,7 +501,7 @@ class ChatController(QObject):
             status = replace(status, can_load=self.switch.name_to_bring_back)
         if answer is not None and answer is self._answers.running:
             return status
-        if answer is not None:  # it waits: for the engine, or for another chat's answer
+        if answer is not None:  # it waits for the engine or another chat's answer
             can_think = status.answering or status.phase is Phase.READY
             return replace(status, phase=Phase.THINKING if can_think else status.phase, queued=True)
         messages = (self._memory.branch_of(self._open) if self._open else None) or []
@@ -517,7 +517,7 @@ class ChatController(QObject):
         )
 
     def _status_elsewhere(self, place: Place) -> EngineStatus:
-        """The same for a chat that is sent to a server: what the engine does is nothing to it."""
+        """Return the status of a chat that is sent to a server. The engine's status does not matter to it."""
         server, answer = place.server, self._answers.of(self._open)
         if answer is not None and answer is self._answers.running and self._remote is not None:
             return self._remote.status
@@ -554,7 +554,7 @@ class ChatController(QObject):
             else describe(why, during="answer", model=elsewhere.server.name)
         )
         self.problems.tell("answer", message, chat)
-        if why.error == "DeviceFailedError":  # the card is lost to that process, not to another one
+        if why.error == "DeviceFailedError":  # the GPU is lost to that process only
             self._engine.restart()
             self.load_model()
 
@@ -569,7 +569,7 @@ class ChatController(QObject):
         message = describe_engine_death(died.reason, died.restarting, died.details)
         chat, self._cut_short = self._cut_short, ""
         self._gave_up = not died.restarting
-        if died.restarting and chat:  # until the question is sent again
+        if died.restarting and chat:  # shown until the question is sent again
             self.problems.tell("answer", message, chat)
             return
         if died.restarting:  # nothing was lost, so there is nothing to send again

@@ -1,7 +1,7 @@
-"""Find in one chat: count the places that hold a text in every message, in bounded steps, and step through them.
+"""Find in one chat: counts the matches in every message in bounded steps, and steps through them. No Qt.
 
-It reads the plain words of messages (app/text/plain_text.py), so a message that the window has not built counts like
-any other. app/ui/transcript/text_find.py shows the result. It knows no Qt.
+It reads the plain text of messages (app/text/plain_text.py), so messages that the window has not built count too.
+app/ui/transcript/text_find.py shows the result.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from app.text.plain_text import answer_pieces, fold, own_pieces
 
 
 class Match(NamedTuple):
-    """One place: the id of its message, the piece of that message (0 is an answer's thought, then come its blocks), and
-    its number among the places of the piece, from 0."""
+    """One match: the message's id, the piece of the message (0: an answer's thought, then its blocks), and its number
+    among the matches of the piece, from 0."""
 
     message: str
     piece: int
@@ -24,7 +24,7 @@ class Match(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where a search begins: the id of a message, a piece of it, and an offset in that piece's folded words."""
+    """Where a search begins: a message's id, a piece of it, and an offset in the piece's folded text."""
 
     message: str
     piece: int = 0
@@ -35,25 +35,28 @@ Pieces = tuple[str, ...]
 
 
 class ChatFind:
-    """The places of one text in a chat's messages."""
+    """The matches of one text in a chat's messages."""
 
     def __init__(self) -> None:
         self.needle = ""  # folded
         self.total = 0
         self._messages: list[Message] = []
         self._index: dict[str, int] = {}
-        self._words: dict[str, tuple[str, Pieces]] = {}  # by message: the text that was read, and its plain words
-        self._counts: dict[str, tuple[int, ...]] = {}  # by message: places in each piece
+        self._words: dict[str, tuple[str, Pieces]] = {}  # by message: the source that was read, and its plain text
+        self._counts: dict[str, tuple[int, ...]] = {}  # by message: matches in each piece
         self._reading: Iterator[Pieces | float] | None = None  # of the message at `_at`
         self._length = 0  # characters of all messages
-        self._done, self._part = 0, 0.0  # characters of those that are counted, and the share of the next that is read
-        self._from = 0  # index of the message that is counted first
-        self._at = 0  # how many are counted, from there on
+        self._done, self._part = (
+            0,
+            0.0,
+        )  # characters of the counted messages, and the fraction of the next one that is read
+        self._from = 0  # index of the first message to count
+        self._at = 0  # number of messages counted from there on
 
     # ------------------------------------------------------------------ counting
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Search these messages. What is known of those that have not changed is kept."""
+        """Set the messages to search. Counts of unchanged messages are kept."""
         self._messages = list(messages)
         self._index = {message.id: index for index, message in enumerate(messages)}
         texts = {message.id: message.text for message in messages}
@@ -63,7 +66,7 @@ class ChatFind:
         self._begin(self._from)
 
     def put(self, message: Message, pieces: Pieces) -> None:
-        """Take an answer that is being written, with its plain words so far."""
+        """Set the text so far of an answer that is being written."""
         index = self._index.get(message.id)
         if index is None:
             return
@@ -73,7 +76,7 @@ class ChatFind:
         self._begin(self._from)
 
     def seek(self, text: str, first: str = "") -> None:
-        """Count the places of another text, beginning with the message of that id. Nothing is counted yet."""
+        """Search another text, beginning with the message of id `first`. Counts nothing yet."""
         self.needle = fold(text.replace("\u00a0", " ")) if text.strip() else ""
         self._counts.clear()
         self._begin(self._index.get(first, 0))
@@ -84,7 +87,7 @@ class ChatFind:
         self.total = sum(map(sum, self._counts.values()))
 
     def step(self) -> bool:
-        """Read or count one message, of a long one a part. Return whether there is more to do."""
+        """Read or count one message, or part of a long one. Return whether there is more to do."""
         while self._at < len(self._messages):
             message = self._messages[(self._from + self._at) % len(self._messages)]
             known = self._words.get(message.id)
@@ -109,7 +112,7 @@ class ChatFind:
 
     @property
     def share(self) -> float:
-        """How much of the chat is counted, 0 to 1."""
+        """The fraction of the chat that is counted, 0 to 1."""
         if self._at == len(self._messages):
             return 1.0
         reading = self._messages[(self._from + self._at) % len(self._messages)]
@@ -118,18 +121,18 @@ class ChatFind:
     # ------------------------------------------------------------------ going through them
 
     def holds(self, match: Match) -> bool:
-        """Whether that place is still there."""
+        """Return whether the match still exists."""
         counts = self._of(match.message)
         return match.piece < len(counts) and match.nth < counts[match.piece]
 
     def number(self, match: Match) -> int:
-        """Which place of the whole chat it is, from 1."""
+        """Return the match's number in the whole chat, from 1."""
         index = self._index.get(match.message, 0)
         before = sum(sum(self._of(message.id)) for message in self._messages[:index])
         return before + sum(self._of(match.message)[: match.piece]) + match.nth + 1
 
     def spot(self, match: Match) -> Spot:
-        """Where the place begins: there the search goes on when the text is changed."""
+        """Return where the match begins: a changed text is searched from there."""
         pieces = self._words.get(match.message, ("", ()))[1]
         words = fold(pieces[match.piece]) if match.piece < len(pieces) else ""
         offset = -1
@@ -140,8 +143,8 @@ class ChatFind:
         return Spot(match.message, match.piece, offset)
 
     def first_from(self, spot: Spot) -> Match | None:
-        """Return the first place at a spot or behind it, over the end to what is before it; None while none is known.
-        A message that is not counted yet ends the search when it comes before every place."""
+        """Return the first match at or after a spot, wrapping around the end; None if none is known. A message that is
+        not counted yet ends the search when it comes before every match."""
         counts = self._of(spot.message)
         if spot.message in self._index and spot.message not in self._counts:
             return None
@@ -163,7 +166,7 @@ class ChatFind:
         return None
 
     def beside(self, match: Match, step: int) -> Match:
-        """Return the place after (1) or before (-1) another one, over the ends of the chat."""
+        """Return the next (1) or previous (-1) match, wrapping around."""
         counts = self._of(match.message)
         flat = sum(counts[: match.piece]) + match.nth + step
         if 0 <= flat < sum(counts):
@@ -176,7 +179,7 @@ class ChatFind:
         return match
 
     def count_in(self, pieces: Sequence[str]) -> int:
-        """Return how many places these plain words hold."""
+        """Return the number of matches in these pieces."""
         return sum(fold(piece).count(self.needle) for piece in pieces)
 
     def _of(self, message: str) -> tuple[int, ...]:
@@ -191,7 +194,7 @@ class ChatFind:
 
 
 def _read(message: Message) -> Iterator[Pieces | float]:
-    """The plain words of a message, with the share that is read after every bounded step."""
+    """Yield the fraction that is read after each bounded step, then the message's plain text."""
     if message.role is not Role.ASSISTANT:
         return iter((own_pieces(message.text),))
     reply = split(message.text)

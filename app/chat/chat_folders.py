@@ -1,7 +1,6 @@
-"""How chats are kept in order: pinned, put into folders, written to files and read from them, taken out of the bin;
-every act on the list with the way back.
+"""Organizes chats: pins, folders, export, import and the bin. Every action on the list can be undone.
 
-What is said in a chat is the chat controller's. It shows nothing: words for a note are a signal.
+It shows nothing: texts for a toast are a signal.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from app.user_messages import UserMessage, describe
 
 
 class ChatFolders(QObject):
-    """All methods come back at once; the list of chats follows by the memory's `changed`."""
+    """All methods return at once; the memory's `changed` follows with the new list."""
 
-    toast = Signal(str, object)  # words, and a callable that undoes it, or None
-    problem = Signal(str, UserMessage)  # "import" or "export", and why it was not done
-    solved = Signal(str)  # this was done now
+    toast = Signal(str, object)  # text, and a callable that undoes the action, or None
+    problem = Signal(str, UserMessage)  # "import" or "export", and why it failed
+    solved = Signal(str)  # "import" or "export" succeeded
 
     def __init__(self, memory: ChatMemory) -> None:
         super().__init__()
         self._memory = memory
 
     def place(self, conversation_id: str, pinned: bool, folder: str) -> None:
-        """Pin a chat or not, and put it into a folder; an empty one is none."""
+        """Pin or unpin a chat and set its folder; empty: none."""
         chat = self._memory.conversation(conversation_id)
         if chat is None or (chat.pinned, chat.folder) == (pinned, folder):
             return
@@ -51,7 +50,7 @@ class ChatFolders(QObject):
             self._memory.set_folder(conversation_id, folder)
 
     def rename_folder(self, name: str, new_name: str) -> None:
-        """Give a folder another name; where there is one of that name, both become one."""
+        """Rename a folder. If the name exists, merge both."""
         new_name = " ".join(new_name.split())
         moved = [c for c in self._memory.conversations() if c.folder == name]
         if not moved or not new_name or new_name == name:
@@ -66,7 +65,7 @@ class ChatFolders(QObject):
             )
 
     def take_out(self, name: str) -> None:
-        """Take every chat out of a folder; it is gone then."""
+        """Remove a folder; its chats stay."""
         before = {c.id: c.folder for c in self._memory.conversations() if c.folder == name}
         if before:
             self._memory.set_folders(dict.fromkeys(before, ""))
@@ -78,22 +77,22 @@ class ChatFolders(QObject):
     # -------------------------------------------------------------- the bin
 
     def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
-        """Call back with the deleted chats that can still be restored, those deleted last first."""
+        """Pass the deleted chats that can still be restored to `then`, last deleted first."""
         self._memory.read_bin(then)
 
     def restore(self, conversation_id: str) -> None:
-        """Put a deleted chat back into the list."""
+        """Restore a deleted chat."""
         if self._memory.restore(conversation_id):
             self.toast.emit(tr("Chat restored"), None)
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
-        """Remove deleted chats for good."""
+        """Delete chats for good."""
         self._memory.erase(conversation_ids)
 
     # -------------------------------------------------------------- files
 
     def export_chats(self, path: Path, conversation_ids: Sequence[str] | None = None) -> None:
-        """Write chats, or all of them: JSON into .json, one chat as Markdown into .md, else Markdown into a folder."""
+        """Export chats, or all of them: JSON to .json, one chat as Markdown to .md, else Markdown files in a folder."""
         self._memory.export_chats(
             path, conversation_ids, partial(self._exported, path), partial(self._not_done, "export")
         )
@@ -106,7 +105,7 @@ class ChatFolders(QObject):
         )
 
     def import_chats(self, path: Path) -> None:
-        """Read the chats of a JSON file, all or none of them."""
+        """Import the chats of a JSON file, all or none."""
         self._memory.import_chats(path, self._imported, partial(self._not_done, "import"))
 
     def _imported(self, added: list[Conversation], known: int) -> None:
@@ -121,9 +120,9 @@ class ChatFolders(QObject):
         self.toast.emit(words, partial(self._undo_import, added))
 
     def _undo_import(self, added: Sequence[Conversation]) -> None:
-        """Remove chats that came from a file, which still holds them. One that has changed since goes into the bin."""
+        """Remove imported chats. One that has changed since goes to the bin."""
         unchanged = [chat.id for chat in added if self._memory.conversation(chat.id) == chat]
-        with QSignalBlocker(self._memory):  # the list is told once, not for each of thousands
+        with QSignalBlocker(self._memory):  # emit the list once, not for each of thousands
             for chat in added:
                 if self._memory.conversation(chat.id) is not None:
                     self._memory.delete(chat.id)

@@ -1,6 +1,6 @@
-"""Every chat that was touched since the start, in memory; the store follows in the background and is never waited for.
+"""All chats used since the start, in memory. The store follows in the background; nothing waits for it.
 
-It decides what to keep and how to save it. What is said in a chat is decided elsewhere, and it shows nothing.
+It decides what to keep and how to save it.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from app.chat.store.store import RescueReport, Store, StoreError
 
 log = logging.getLogger(__name__)
 
-SAVE_EVERY_MS = 500  # of a growing message: so much of it a kill can cost
-INDEX_AFTER_MS = 4000  # the search's index grows when nothing was said for so long
-INDEX_STEP_MS = 100  # and leaves so much time between its steps
-BIN_DAYS = 30  # so long a deleted chat can be restored
+SAVE_EVERY_MS = 500  # of a growing message: a kill loses at most this much
+INDEX_AFTER_MS = 4000  # idle time before the search index is updated
+INDEX_STEP_MS = 100  # pause between its steps
+BIN_DAYS = 30  # a deleted chat can be restored for so long
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
 
 
 class ChatMemory(QObject):
-    """Conversations and messages, newest state first in memory, then in the store. All methods come back at once.
+    """Conversations and messages: changed in memory first, then in the store. All methods return at once.
 
-    saves and reads are two queues, so that a save that a full disk holds up keeps nobody from reading an old chat.
+    saves and reads are two queues, so that a save that waits for disk space does not block reading an old chat.
     """
 
-    opened = Signal()  # the store's chats are there
+    opened = Signal()  # the store's chats are loaded
     changed = Signal()  # the list of conversations
     trouble = Signal(object)  # StoreError or RescueReport, for a banner
-    solved = Signal()  # saves are through again
+    solved = Signal()  # saving works again
 
     def __init__(self, open_store: OpenStore, saves: Operations, reads: Operations) -> None:
         super().__init__()
@@ -61,16 +61,16 @@ class ChatMemory(QObject):
         self._saves, self._reads = saves, reads
         self._store: Store | None = None  # set in the thread of `saves`, before any other work there
         self._conversations: dict[str, Conversation] = {}
-        self._bin: dict[str, BinnedChat] = {}  # what was deleted since the start, and all of it once it is read
+        self._bin: dict[str, BinnedChat] = {}  # deleted since the start; everything in the bin once it is read
         self._erased: set[str] = set()
         self._chats: dict[str, list[Message]] = {}
-        self._growing: dict[str, Message] = {}  # newest state of messages that are not saved yet
-        self._drafted: set[str] = set()  # chats whose newest draft is not saved yet
-        self._new_draft: str | None = None  # of the chat that is not begun; None: not read yet
+        self._growing: dict[str, Message] = {}  # messages with unsaved text
+        self._drafted: set[str] = set()  # chats with an unsaved draft
+        self._new_draft: str | None = None  # of the new chat; None: not read yet
         self._removed: dict[str, TakenOut] = {}
-        self._report: RescueReport | None = None  # what was wrong with the store, as long as it lives in memory
+        self._report: RescueReport | None = None  # what was wrong with the file, while chats are in memory only
         self._repaired = False
-        self.is_sound: bool | None = None  # whether the file was opened whole; None: it is still being opened
+        self.is_sound: bool | None = None  # whether the file was opened intact; None: still opening
         self.is_stalled = False
         self._started_at = time.time()
         self._ending = False
@@ -84,7 +84,7 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- opening
 
     def open(self) -> None:
-        """Open the store in the background; `opened` follows, with `trouble` where there was some."""
+        """Open the store in the background. `opened` follows, and `trouble` if there was any."""
         self._saves.run("open the chats", self._read_store, self._is_open, self._is_not_open)
 
     def _is_not_open(self, error: BaseException) -> None:
@@ -112,7 +112,7 @@ class ChatMemory(QObject):
         self.opened.emit()
 
     def repair(self) -> None:
-        """Open the file anew and write everything that is in memory into it."""
+        """Open the file again and write everything in memory to it."""
         self._saves.run("repair the chats", lambda: self._stored.repair(), self._is_repaired, self._not_repaired)
 
     def _take(self, report: RescueReport | None) -> None:
@@ -136,7 +136,7 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- conversations
 
     def conversations(self) -> list[Conversation]:
-        """The newest first."""
+        """Return all conversations, newest first."""
         return sorted(self._conversations.values(), key=lambda c: c.updated_at, reverse=True)
 
     def conversation(self, conversation_id: str | None) -> Conversation | None:
@@ -154,11 +154,11 @@ class ChatMemory(QObject):
         self._set_head(conversation_id, pinned=pinned)
 
     def set_folder(self, conversation_id: str, folder: str) -> None:
-        """Put a chat into the folder of that name; an empty one takes it out."""
+        """Set a chat's folder; empty: none."""
         self._set_head(conversation_id, folder=folder)
 
     def set_folders(self, folders: Mapping[str, str]) -> None:
-        """Put many chats into folders at once, by their ids."""
+        """Set the folders of many chats at once, by id."""
         for conversation_id, folder in folders.items():
             conversation = replace(self._conversations[conversation_id], folder=folder)
             self._conversations[conversation_id] = conversation
@@ -166,21 +166,21 @@ class ChatMemory(QObject):
         self.changed.emit()
 
     def set_choices(self, conversation_id: str, choices: dict[str, Any]) -> None:
-        """What is chosen for this chat alone, in place of what was chosen before."""
+        """Replace a chat's own choices."""
         self._set_head(conversation_id, choices=choices)
 
     def set_leaf(self, conversation_id: str, message_id: str) -> None:
-        """Show the branch through that message from now on, down to its newest message."""
+        """Show the branch through that message, down to its newest message."""
         leaf = newest_leaf(self._chats.get(conversation_id, []), message_id)
         self._set_head(conversation_id, leaf=leaf)
 
     def draft(self, conversation_id: str) -> str:
-        """What stands in a chat's composer; of the chat that is not begun where the id is empty."""
+        """Return a chat's unsent text; an empty id is the new chat."""
         conversation = self._conversations.get(conversation_id)
         return conversation.draft if conversation else "" if conversation_id else self._new_draft or ""
 
     def set_draft(self, conversation_id: str, text: str) -> None:
-        """What stands in a chat's composer from now on; saved within SAVE_EVERY_MS, and not told by `changed`."""
+        """Set a chat's unsent text. Saved within SAVE_EVERY_MS; does not emit `changed`."""
         if text == self.draft(conversation_id):
             return
         if conversation := self._conversations.get(conversation_id):
@@ -199,20 +199,20 @@ class ChatMemory(QObject):
             self.changed.emit()
 
     def set_queued(self, conversation_id: str, queued: Unsent | None) -> None:
-        """The message that is sent when the answer being written ends; None: there is none."""
+        """Set the message to send when the running answer ends; None: none."""
         self._set_head(conversation_id, queued=queued)
 
     # -------------------------------------------------------------- the bin
 
     def delete(self, conversation_id: str) -> None:
-        """Put a chat into the bin. The first start after BIN_DAYS removes it for good."""
+        """Move a chat to the bin. The first start after BIN_DAYS deletes it for good."""
         self._save_drafts()
         self._bin[conversation_id] = BinnedChat(self._conversations.pop(conversation_id), time.time())
         self._keep("delete a chat", lambda: self._stored.delete(conversation_id))
         self.changed.emit()
 
     def restore(self, conversation_id: str) -> bool:
-        """Take a chat out of the bin; False where it is not in there."""
+        """Take a chat out of the bin. Returns False if it is not there."""
         binned = self._bin.pop(conversation_id, None)
         if binned is None:
             return False
@@ -222,7 +222,7 @@ class ChatMemory(QObject):
         return True
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
-        """Remove chats in the bin for good."""
+        """Delete chats in the bin for good."""
         gone = [one for one in conversation_ids if self._bin.pop(one, None) is not None]
         self._erased.update(gone)
         for one in gone:
@@ -230,10 +230,10 @@ class ChatMemory(QObject):
         self._keep("erase deleted chats", lambda: self._stored.erase(gone))
 
     def read_bin(self, then: Callable[[list[BinnedChat]], None]) -> None:
-        """Read what is in the bin, those deleted last first."""
+        """Read the bin, last deleted first."""
 
         def take(stored: list[BinnedChat]) -> None:
-            gone = self._conversations.keys() | self._erased  # saved later than it was read
+            gone = self._conversations.keys() | self._erased  # saved after it was read
             self._bin = {b.conversation.id: b for b in stored if b.conversation.id not in gone} | self._bin
             then(sorted(self._bin.values(), key=lambda binned: binned.deleted_at, reverse=True))
 
@@ -248,9 +248,9 @@ class ChatMemory(QObject):
         then: Callable[[int], None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        """Write chats, or all of them, oldest first: into one JSON file where the path ends in .json, one chat into a
-        Markdown file where it ends in .md, else into a folder of Markdown files. `then` is told how many; `failed` gets
-        an OSError or a StoreError."""
+        """Export chats, or all of them, oldest first: to one JSON file if the path ends in .json, one chat to a
+        Markdown file if it ends in .md, else to a folder of Markdown files. `then` gets their number; `failed` an
+        OSError or a StoreError."""
         wanted = set(self._conversations if conversation_ids is None else conversation_ids)
         heads = sorted((c for c in self._conversations.values() if c.id in wanted), key=lambda c: (c.created_at, c.id))
         here = {c.id: WholeChat(c, tuple(self._chats[c.id])) for c in heads if c.id in self._chats}
@@ -270,8 +270,8 @@ class ChatMemory(QObject):
     def import_chats(
         self, path: Path, then: Callable[[list[Conversation], int], None], failed: Callable[[BaseException], None]
     ) -> None:
-        """Take in the chats of a JSON file, all or none. `then` is told which came in and how many were here already;
-        `failed` gets a ChatFileError, an OSError or a StoreError."""
+        """Import the chats of a JSON file, all or none. `then` gets the added chats and the number of those that
+        existed; `failed` a ChatFileError, an OSError or a StoreError."""
 
         def store(chats: list[WholeChat]) -> None:
             def taken(added: list[Conversation]) -> None:
@@ -290,7 +290,7 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- search
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        if self._store is not None and not self._ending:  # what was just typed may ask while the window closes
+        if self._store is not None and not self._ending:  # typing may ask for it while the window closes
             self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
 
     def _grow_index(self) -> None:
@@ -298,7 +298,7 @@ class ChatMemory(QObject):
             if there_is_more and not self._index_timer.isActive() and not self._ending:
                 self._index_timer.start(INDEX_STEP_MS)
 
-        def leave_it(error: BaseException) -> None:  # it is only slower to search without; the next answer tries again
+        def leave_it(error: BaseException) -> None:  # search is only slower without it; the next answer tries again
             log.info("the search's index does not grow: %s", error)
 
         if not self._ending:
@@ -307,18 +307,18 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message] | None:
-        """All messages of a chat that is in memory, of every branch, else None: then `read` it."""
+        """Return all messages of a chat in memory, of every branch; None: call `read` first."""
         return self._chats.get(conversation_id)
 
     def branch_of(self, conversation_id: str) -> list[Message] | None:
-        """The messages that are shown of a chat that is in memory, else None: then `read` it."""
+        """Return the shown messages of a chat in memory; None: call `read` first."""
         messages = self._chats.get(conversation_id)
         conversation = self._conversations.get(conversation_id)
         return None if messages is None else branch(messages, conversation.leaf if conversation else "")
 
     def read(self, conversation_id: str, then: Callable[[], None]) -> None:
         def take(messages: list[Message]) -> None:
-            # Whatever is being written in the file was interrupted: what we write ourselves is in memory.
+            # What is "writing" in the file was interrupted: our own messages are in memory.
             self._chats.setdefault(conversation_id, [
                 replace(m, state=MessageState.INTERRUPTED) if m.state is MessageState.WRITING else m for m in messages
             ])  # fmt: skip
@@ -327,7 +327,7 @@ class ChatMemory(QObject):
         self._reads.run("read a chat", lambda: self._stored.messages(conversation_id), take, self.trouble.emit)
 
     def append(self, conversation_id: str, message: Message, then: Callable[[], None] = lambda: None) -> None:
-        """Add a message behind its parent and show its branch; `then` is called when it is stored."""
+        """Add a message after its parent and show its branch. `then` is called when it is stored."""
         self._chats[conversation_id].append(message)
         conversation = self._conversations[conversation_id]
         self._conversations[conversation_id] = replace(conversation, updated_at=message.created_at, leaf=message.id)
@@ -335,7 +335,7 @@ class ChatMemory(QObject):
         self.changed.emit()
 
     def update(self, conversation_id: str, message: Message) -> None:
-        """Put a newer state in a message's place. One that is being written is saved every SAVE_EVERY_MS."""
+        """Replace a message with a newer state. A growing one is saved every SAVE_EVERY_MS."""
         messages = self._chats[conversation_id]
         messages[_place(messages, message.id)] = message
         if message.state is MessageState.WRITING:
@@ -347,7 +347,7 @@ class ChatMemory(QObject):
             self._index_timer.start(INDEX_AFTER_MS)
 
     def remove(self, conversation_id: str, message_id: str) -> None:
-        """Take a message out until `put_back`; what followed it follows the one before it. The next start removes it
+        """Remove a message until `put_back`; its followers attach to the message before it. The next start deletes it
         for good."""
         leaf = self._conversations[conversation_id].leaf
         left, removed = take_out(self._chats[conversation_id], message_id, leaf)
@@ -359,13 +359,13 @@ class ChatMemory(QObject):
             self._set_head(conversation_id, leaf=parent and newest_leaf(left, parent))
 
     def put_back(self, conversation_id: str, message_id: str) -> bool:
-        """Undo `remove`; False where there is nothing to undo."""
+        """Undo `remove`. Returns False if there is nothing to undo."""
         removed = self._removed.pop(message_id, None)
         messages = self._chats.get(conversation_id)
         if removed is None or messages is None or conversation_id not in self._conversations:
             return False
         parent = removed.message.parent
-        while parent in self._removed:  # it was taken out after this one and is not back yet
+        while parent in self._removed:  # removed after this one and not put back yet
             parent = self._removed[parent].message.parent
         back = self._chats[conversation_id] = put_in(messages, removed, parent)
         followers = [m.id for m in back if m.parent == message_id]
@@ -378,7 +378,7 @@ class ChatMemory(QObject):
             self._timer.start()
 
     def _save_growing(self) -> None:
-        # While a save waits for room on the disk, another copy of the same message behind it would only pile up.
+        # While a save waits for disk space, more copies of the same message would pile up behind it.
         if "save what is written" in self._saves.waiting():
             self._timer.start()
             return
@@ -420,7 +420,7 @@ class ChatMemory(QObject):
         self._saves.keep_trying(name, work, then, self._lost)
 
     def _lost(self, error: BaseException) -> None:
-        """A save that no waiting helps. A file that was damaged under our hands is rescued once and written again."""
+        """Handle a save that waiting cannot mend. A damaged file is rescued once and written again."""
         log.info("a chat could not be saved: %s", error)
         self.trouble.emit(error)
         if isinstance(error, StoreError) and error.kind == "damaged" and not (self._repaired or self._ending):
@@ -436,13 +436,13 @@ class ChatMemory(QObject):
         self.solved.emit()
 
     def end(self) -> None:
-        """Hand over what waits for its turn and begin nothing new: the queues are about to be closed."""
+        """Hand over everything unsaved and start nothing new: the queues are about to be closed."""
         self._save_drafts()
         self._index_timer.stop()
         self._ending = True
 
     def close(self) -> None:
-        """Close the file; after both queues have ended."""
+        """Close the file, after both queues have ended."""
         if self._store is not None:
             self._store.close()
 
@@ -451,5 +451,5 @@ class ChatMemory(QObject):
 
 
 def _place(messages: list[Message], message_id: str) -> int:
-    """Where a message stands, looked for from the end: that is where things happen."""
+    """Return a message's index, searching from the end, where most changes are."""
     return next(i for i in range(len(messages) - 1, -1, -1) if messages[i].id == message_id)

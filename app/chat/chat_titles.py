@@ -1,8 +1,5 @@
-"""The first title of a chat, made from its first exchange: by the model while nobody waits for it, where that costs
-next to nothing and gives something sensible, else from the words themselves. A title that a person gave stays.
-
-It decides what a chat is called and shows nothing.
-"""
+"""First titles of chats, from their first exchange: by the model while it is idle if that is cheap and the result makes
+sense, else from the message itself. A title that the user gave stays."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ from engine.service import protocol
 if TYPE_CHECKING:
     from app.chat.chat_controller import ChatController
 
-ASK_AFTER_MS = 1500  # after the answer: whoever writes on at once is not kept waiting
+ASK_AFTER_MS = 1500  # after the answer, so that the next message does not wait
 MOST_TOKENS = 16
 MOST_WORDS = 8
-LONGEST_S = 3.0  # that asking may take on this machine
-FEWEST_PARAMETERS = 500_000_000  # smaller models do not follow such a request
-PROMPT_TOKENS = 40  # of the request itself; what was said is in the KV cache still
+LONGEST_S = 3.0  # for a title on this machine
+FEWEST_PARAMETERS = 500_000_000  # smaller models do not follow the request
+PROMPT_TOKENS = 40  # of the request; the chat itself is still in the KV cache
 REQUEST = "Give this chat a title of two to five words, in the language of my first message. Say the title alone."
 
 _OPENERS = re.compile(
@@ -40,14 +37,14 @@ _OPENERS = re.compile(
 
 
 def title_of(exchange: Sequence[Message]) -> str:
-    """A title from the words themselves: what was asked, without greeting and courtesy; of a mere greeting, what came
-    back."""
+    """Return a title from the question, without greeting and courtesy; from the answer if the question is only a
+    greeting."""
     question = next((m.text for m in exchange if m.role is Role.USER), "")
     whole = title_from(question)
-    said = re.sub(r"```.*?(```|\Z)", "", question, flags=re.DOTALL)  # what is shown as code names nothing
+    said = re.sub(r"```.*?(```|\Z)", "", question, flags=re.DOTALL)  # code makes no title
     line = next((part.strip(" #>*-\t") for part in said.splitlines() if part.strip(" #>*-\t`")), "")
     short = _OPENERS.sub("", line, count=1).strip()
-    if not short:  # a greeting alone
+    if not short:  # only a greeting
         answer = next((m.text for m in exchange if m.role is Role.ASSISTANT), "")
         heading = re.search(r"^#{1,6}\s+(.+)$", answer, re.MULTILINE)
         return title_from(heading[1]) if heading else whole
@@ -57,7 +54,7 @@ def title_of(exchange: Sequence[Message]) -> str:
 
 
 def tidied(said: str, exchange: Sequence[Message]) -> str:
-    """The title in what the model said; empty where it said none, or one that has nothing to do with the exchange."""
+    """Return the title in the model's answer; empty if there is none or it has nothing to do with the exchange."""
     lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
     if not lines:
         return ""
@@ -69,7 +66,8 @@ def tidied(said: str, exchange: Sequence[Message]) -> str:
 
 
 def _concerns(title: str, said: str) -> bool:
-    """Whether a good part of a title's words, or of its pairs of letters where there are no words, was said."""
+    """Return whether at least half of a title's words, or pairs of characters in scripts without spaces, occur in the
+    chat."""
     title, said = title.casefold(), said.casefold()
     if any(unicodedata.east_asian_width(letter) == "W" for letter in title):
         parts = [title[i : i + 2] for i in range(len(title) - 1)]
@@ -79,14 +77,14 @@ def _concerns(title: str, said: str) -> bool:
 
 
 class ChatTitles(QObject):
-    """One an engine. It hears of every answer that ends by itself."""
+    """One for an engine. It sees every answer that ends by itself."""
 
     def __init__(self, engine: EngineClient, memory: ChatMemory, chat: ChatController) -> None:
         super().__init__()
         self._engine, self._memory, self._chat = engine, memory, chat
         self._running = ""  # the chat that is being answered
-        self._parameters = 0  # of the model that is loaded
-        self._waiting: dict[str, str] = {}  # by chat: the title that was given to it here and may be bettered
+        self._parameters = 0  # of the loaded model
+        self._waiting: dict[str, str] = {}  # by chat: the title set here, which the model may improve
         self._timer = QTimer(self, singleShot=True, interval=ASK_AFTER_MS)
         self._timer.timeout.connect(self._ask)
         engine.loaded.connect(self._take_model)
@@ -106,7 +104,7 @@ class ChatTitles(QObject):
         if chat is None or exchange is None or [m.role for m in exchange] != [Role.USER, Role.ASSISTANT]:
             return
         if chat.title != title_from(exchange[0].text):
-            return  # it was named by hand
+            return  # the user named it
         if exchange[1].state not in (MessageState.COMPLETE, MessageState.LENGTH):
             return
         title = title_of(exchange)
@@ -118,17 +116,17 @@ class ChatTitles(QObject):
 
     def _is_cheap(self, answer: Message) -> bool:
         stats = answer.stats or {}
-        if stats.get("server"):  # asking this PC would have it read the whole chat first
+        if stats.get("server"):  # this PC would have to read the whole chat first
             return False
         reading, writing = stats.get("prefill_tok_s"), stats.get("decode_tok_s")
         if self._parameters < FEWEST_PARAMETERS or not reading or not writing:
             return False
         if stats.get("context_used", 0) + 2 * (PROMPT_TOKENS + MOST_TOKENS) > stats.get("context_total", 0):
-            return False  # to make room, something of the chat would have to go
+            return False  # messages of the chat would have to be dropped
         return bool(PROMPT_TOKENS / reading + MOST_TOKENS / writing <= LONGEST_S)
 
     def _look(self) -> None:
-        """Somebody asks the engine for something: titles wait until it rests again."""
+        """Postpone titles while the engine is working."""
         if self._engine.status.working:
             self._timer.stop()
         elif self._waiting and not self._timer.isActive():
@@ -140,15 +138,15 @@ class ChatTitles(QObject):
         conversation_id, title = self._waiting.popitem()
         exchange = self._memory.branch_of(conversation_id) or []
         if len(exchange) != 2 or self._chat.open_conversation != conversation_id:
-            return  # it went on, or another one is shown: asking would no longer be cheap
+            return  # it continued, or another chat is open: no longer cheap
         request = self._chat.next_request(REQUEST)
         if request.place is not None:
-            return  # a chat that is sent elsewhere is named by its words: nothing is sent that nobody wrote
+            return  # nothing is sent to a server that the user did not write
         request = replace(request, sampling={"temperature": 0.0, "max_tokens": MOST_TOKENS})
         self._engine.ask_aside(request, partial(self._take, conversation_id, title))
 
     def _take(self, conversation_id: str, given: str, said: str) -> None:
         chat, exchange = self._memory.conversation(conversation_id), self._memory.branch_of(conversation_id)
         title = tidied(said, (exchange or [])[:2])
-        if chat is not None and title and chat.title == given:  # nobody has named it meanwhile
+        if chat is not None and title and chat.title == given:  # the user has not named it since
             self._chat.rename(conversation_id, title)

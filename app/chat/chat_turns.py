@@ -1,7 +1,7 @@
-"""What a person does with the messages of a chat: ask, ask otherwise, have it answered anew, go on, delete.
+"""The user's actions on messages of a chat: ask, edit, regenerate, continue, delete.
 
-A chat is a tree: what is asked or answered anew stands beside what was there, and nothing is lost. It hands answers
-to answer_queue.py and messages to chat_memory.py. It knows neither which chat is open nor what is shown.
+A chat is a tree: an edited question or a new answer is added beside the old one, and nothing is lost. Answers go to
+answer_queue.py, messages to chat_memory.py. It does not know which chat is open.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STILL_ANSWERING = noted("Still answering: stop it first, or wait")
 
 
 def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[str, tuple[int, int]]:
-    """For every shown message of which there are several: which this is, from 1, and how many. Cost: linear."""
+    """Return which version each shown message with several versions is: (number from 1, count). Cost: linear."""
     shared = {parent for parent, count in Counter(message.parent for message in messages).items() if count > 1}
     families: dict[str, list[Message]] = {parent: [] for parent in shared}
     for message in messages if shared else ():
@@ -44,15 +44,15 @@ def versions_of(messages: Sequence[Message], shown: Sequence[Message]) -> dict[s
 
 
 class ChatTurns(QObject):
-    """Every method comes back at once; what happens is a signal with the chat's id first."""
+    """All methods return at once; events are signals with the chat's id first."""
 
-    added = Signal(str, object)  # a message stands at the end of what is shown
-    resumed = Signal(str, object)  # this answer is being written on
-    branch_changed = Signal(str, str)  # another branch is shown; id of the message to keep in view, or "": the end
-    said = Signal(str, object)  # words for a note, and what undoes it
+    added = Signal(str, object)  # a message was added at the end of the branch
+    resumed = Signal(str, object)  # this answer is being continued
+    branch_changed = Signal(str, str)  # another branch is shown; id of the message to keep in view, or "": the last
+    said = Signal(str, object)  # text for a toast, and what undoes the action
 
     def __init__(self, memory: ChatMemory, answers: AnswerQueue, settings_for: SettingsFor) -> None:
-        """settings_for: how a chat wants to be answered; called for every answer."""
+        """settings_for: a chat's answer settings; called for every answer."""
         super().__init__()
         self._memory = memory
         self._answers = answers
@@ -61,7 +61,7 @@ class ChatTurns(QObject):
     # -------------------------------------------------------------- asking
 
     def ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
-        """A new question at the end of what is shown."""
+        """Add a question at the end of the branch and answer it."""
         shown = self._memory.branch_of(chat)
         self._question(chat, Message(Role.USER, text, parent=shown[-1].id if shown else "", attachments=attachments))
 
@@ -73,17 +73,17 @@ class ChatTurns(QObject):
 
     def _new_answer(self, chat: str, question: Message) -> Answer:
         place = self._place_of(chat)
-        # Who answers is stored with the first word, so that it is known also after a crash.
+        # The server is stored with the first word, so that it is known after a crash.
         who = place.figures if place is not None else None
         message = Message(Role.ASSISTANT, "", state=MessageState.WRITING, stats=who, parent=question.id)
         return Answer(chat, message, lambda: self.request(chat, question), place=place)
 
     def _place_of(self, chat: str) -> Place | None:
-        """The server that a chat is sent to as things stand now; None: none."""
+        """Return the server of a chat as of now; None: none."""
         return self._settings_for(self._memory.conversation(chat)).place
 
     def request(self, chat: str, question: Message) -> AnswerRequest:
-        """What is asked for a question of a chat, as things stand now."""
+        """Return the request for a question as of now."""
         way = branch(self._memory.messages(chat) or [question], question.id)
         return request_for(way, question.id, self._settings_for(self._memory.conversation(chat)))
 
@@ -98,7 +98,7 @@ class ChatTurns(QObject):
         self._answers.add(answer)
 
     def send_again(self, chat: str) -> None:
-        """Answer the last question anew. An attempt with words in it stays; an empty one goes."""
+        """Answer the last question again. An earlier answer with text stays; an empty one is removed."""
         shown = self._memory.branch_of(chat)
         question = next((m for m in reversed(shown or []) if m.role is Role.USER), None)
         if not shown or question is None or self._answers.of(chat) is not None:
@@ -117,7 +117,7 @@ class ChatTurns(QObject):
     # -------------------------------------------------------------- acts on one message
 
     def act(self, chat: str, act: MessageAct) -> None:
-        """Do what was asked for a message of a chat that is in memory."""
+        """Apply an action to a message of a chat in memory."""
         message = next((m for m in self._memory.messages(chat) or [] if m.id == act.message_id), None)
         if message is None:
             return
@@ -135,7 +135,7 @@ class ChatTurns(QObject):
             self._delete(chat, message)
 
     def _edit(self, chat: str, message: Message, text: str) -> None:
-        """Another version of a question, answered anew; the old one and what followed it stay beside it."""
+        """Add another version of a question and answer it; the old one stays beside it."""
         if not text or message.role is not Role.USER:
             return
         version = Message(Role.USER, text, parent=message.parent, attachments=message.attachments)
@@ -152,7 +152,7 @@ class ChatTurns(QObject):
             self._answer_anew(chat, question, message)
 
     def _continue(self, chat: str, message: Message) -> None:
-        """Have this PC write on what it began, wherever the chat is sent by now."""
+        """Let this PC continue its own answer, even if the chat is now sent to a server."""
         shown = self._memory.branch_of(chat) or []
         if not can_continue(message) or not shown or shown[-1].id != message.id:
             return
@@ -181,8 +181,8 @@ class ChatTurns(QObject):
     # -------------------------------------------------------------- deleting
 
     def _delete(self, chat: str, message: Message) -> None:
-        """Take out a question with its answers, or an answer. What follows stays and moves up; only where another
-        version takes the place of an answer does what followed this one go with it."""
+        """Delete a question with its answers, or an answer. Later messages stay and move up, unless another version
+        takes the place of a deleted answer."""
         messages = self._memory.messages(chat) or []
         others = [one for one in siblings(messages, message.id) if one != message.id]
         leaf = ""
@@ -206,12 +206,12 @@ class ChatTurns(QObject):
 
     def _undo_delete(self, chat: str, ids: list[str], keep: str) -> None:
         back = [self._memory.put_back(chat, message_id) for message_id in reversed(ids)]
-        if any(back):  # the branch that was shown is shown again
+        if any(back):  # show the former branch again
             self.branch_changed.emit(chat, keep)
 
 
 def _below(messages: Sequence[Message], message: Message) -> list[Message]:
-    """A message and everything that follows it, on every branch."""
+    """Return a message and all messages after it, on every branch."""
     ids = {message.id}
     found = [message]
     for one in messages:

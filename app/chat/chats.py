@@ -1,4 +1,4 @@
-"""Creates and connects what keeps the chats and answers them, without a window."""
+"""Creates and connects the objects that keep and answer chats. No window."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Chats:
-    """One for the window. Nothing is read before `read_choices` and `controller.start`."""
+    """One for the window. Nothing is read before `setup.read` and `controller.start`."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Chats:
         model: str = "",
     ) -> None:
         """saves, reads: threads for the store. save_small: writes a small file in the background. engine_options_for:
-        fields of EngineConfig that are kept for a model. model: to be loaded first; empty: the one of the settings."""
+        the EngineConfig fields kept for a model. model: to load first; empty: the model in the settings."""
         engine = clients.engine
         self.memory = ChatMemory(lambda: Store.rescue(places.chats_file), saves, reads)
         choices = AnswerChoices(Personas(places.personas_file), Presets(places.presets_file), places.answers_file)

@@ -1,6 +1,6 @@
-"""How many tokens the next message would take: asked of the engine itself, a moment after something has changed.
+"""Counts the tokens of the next message with the engine, shortly after a change.
 
-It decides nothing and shows nothing. While an answer is under way it is silent: the engine then tells by itself.
+It is silent while an answer is running: the engine then reports the figures itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from app.chat.draft_attachments import DraftAttachments, Measure
 from app.clients.engine_client import EngineClient
 from engine.service.protocol import CountResult
 
-AFTER_MS = 200  # of quiet: typing is not to keep the engine busy
-AFTER_MS_A_MESSAGE = 0.1  # more: to hand 10,000 messages over takes the window 60 ms
+AFTER_MS = 200  # pause in typing before counting
+AFTER_MS_A_MESSAGE = 0.1  # more for each message: handing over 10,000 messages takes the window 60 ms
 
 
 class Prompt(Protocol):
-    """What would be asked of the engine; the last message is the one that is being written."""
+    """The request that would be sent; its last message is the draft."""
 
     @property
     def messages(self) -> list[dict[str, str]]: ...
@@ -34,14 +34,13 @@ class Prompt(Protocol):
     def overflow(self) -> str: ...
 
 
-MakePrompt = Callable[[str], Prompt]  # for words of the person's, as the model reads them
+MakePrompt = Callable[[str], Prompt]  # for a text of the user, as the model reads it
 
 
 class ContextCount(QObject):
-    """Counts the draft with everything before it. First how much of the attached texts there is room for, then the
-    prompt with just that in it."""
+    """Counts the draft with all before it: first how much of the attached texts fits, then the prompt with that."""
 
-    counted = Signal(object)  # CountResult, or None while it is not known
+    counted = Signal(object)  # CountResult; None: unknown
 
     def __init__(
         self,
@@ -51,17 +50,17 @@ class ContextCount(QObject):
         prompt: MakePrompt,
         is_elsewhere: Callable[[], bool] = lambda: False,
     ) -> None:
-        """words: what is typed so far. is_elsewhere: whether the chat is sent to a server, whose context cannot be
-        counted here. It goes when the draft goes."""
+        """words: the text typed so far. is_elsewhere: whether the chat is sent to a server, whose context cannot be
+        counted here. Deleted with the draft."""
         super().__init__(draft)
         self._engine = engine
         self._draft = draft
         self._words = words
         self._prompt = prompt
         self._is_elsewhere = is_elsewhere
-        self._measuring: list[str] | None = None  # the texts whose room is being asked for
+        self._measuring: list[str] | None = None  # the texts that are being measured
         self._measured: list[str] = []
-        self._before: Prompt | None = None  # with another last message: what stands before it was the same
+        self._before: Prompt | None = None  # a prompt with the same messages before the draft
         self._timer = QTimer(self, singleShot=True, interval=AFTER_MS)
         self._timer.timeout.connect(self._ask)
         draft.changed.connect(self._texts_changed)
@@ -70,19 +69,19 @@ class ContextCount(QObject):
 
     @Slot()
     def ask_soon(self) -> None:
-        """The message that is being written has changed."""
+        """Count again soon: the draft changed."""
         messages = len(self._before.messages) if self._before is not None else 0
         self._timer.start(AFTER_MS + int(AFTER_MS_A_MESSAGE * messages))
 
     @Slot()
     def begin_anew(self) -> None:
-        """What stands before it has changed, or how it is asked."""
+        """Count again soon: the messages before the draft, or the settings, changed."""
         self._before = None
         self.ask_soon()
 
     @Slot()
     def forget(self) -> None:
-        """Another chat: what was known is of the one before."""
+        """Count again soon: another chat was opened."""
         self.counted.emit(None)
         self.begin_anew()
 
@@ -97,7 +96,7 @@ class ContextCount(QObject):
             self.counted.emit(None)
             return
         if not self._engine.is_ready:
-            return  # `ready` asks again
+            return  # `ready` calls this again
         texts = self._draft.texts
         self._measuring = texts or None
         self._measured = texts
@@ -116,14 +115,14 @@ class ContextCount(QObject):
     @Slot(object)
     def _hear(self, result: CountResult | None) -> None:
         texts, self._measuring = self._measuring, None
-        if self._is_elsewhere():  # asked before it was chosen
+        if self._is_elsewhere():  # requested before the server was chosen
             return
         if texts is None or result is None:
             self.counted.emit(result)
             return
         figures = zip(result.text_tokens, result.text_kept_tokens, result.text_kept_chars, strict=True)
         self._draft.measure(texts, [Measure(*figure) for figure in figures])
-        if self._draft.texts != texts:  # others are attached by now
+        if self._draft.texts != texts:  # other texts are attached now
             self.ask_soon()
         elif self._engine.is_ready:
             self._count([sent for item in self._draft.items if (sent := item.as_sent()) is not None], [])

@@ -1,4 +1,4 @@
-"""A chat as plain data. Knows nothing of Qt, of storage or of the engine."""
+"""A chat as plain data."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Role(StrEnum):
 
 
 class MessageState(StrEnum):
-    """How a message stands."""
+    """The state of a message."""
 
     COMPLETE = "complete"
-    WRITING = "writing"  # being generated now; found in the store at start, it means the program was killed
-    CANCELLED = "cancelled"  # the person pressed Stop; the partial text is kept
-    LENGTH = "length"  # the token limit or the end of the context was reached
+    WRITING = "writing"  # being generated; in the store at start: the program was killed
+    CANCELLED = "cancelled"  # the user pressed Stop; the partial text is kept
+    LENGTH = "length"  # token limit or end of the context reached
     FAILED = "failed"  # the engine failed; the partial text is kept
-    INTERRUPTED = "interrupted"  # the program or the engine died in mid-answer; the partial text is kept
+    INTERRUPTED = "interrupted"  # program or engine died during the answer; the partial text is kept
 
 
 def new_id() -> str:
-    """A fresh id; made by whoever creates the thing, so that nothing waits for the database."""
+    """Return a new id. The creator of an object calls this, so that nothing waits for the database."""
     return uuid.uuid4().hex
 
 
@@ -39,7 +39,7 @@ AttachmentKind = Literal["pasted", "text", "pdf"]
 
 @dataclass(frozen=True)
 class Attachment:
-    """A text that was given along with a message: a long paste, or what a file said. The file itself is not kept."""
+    """A text attached to a message: a long paste, or the text of a file. The file itself is not kept."""
 
     name: str
     text: str
@@ -49,9 +49,9 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn. The messages of a chat are a tree: every version of a question or an answer has the same parent.
+    """One message. A chat's messages are a tree: all versions of a question or an answer have the same parent.
 
-    `stats` holds the fields of engine.service.protocol.GenerationResult that are worth keeping (no text).
+    `stats` holds the fields of engine.service.protocol.GenerationResult worth keeping, without the text.
     """
 
     role: Role
@@ -60,36 +60,36 @@ class Message:
     created_at: float = field(default_factory=time.time)  # seconds since the epoch
     state: MessageState = MessageState.COMPLETE
     stats: dict[str, Any] | None = None
-    parent: str = ""  # id of the message before it on its branch; empty: it begins the chat
+    parent: str = ""  # id of the message before it on its branch; empty: the first
     attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True)
 class Unsent:
-    """A message that waits for the end of the answer before it."""
+    """A message that waits for the running answer to end."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
 
     def and_then(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Unsent:
-        """The same message with a further paragraph, and what is attached to that."""
+        """Return the message with another paragraph and its attachments."""
         return Unsent("\n\n".join(part for part in (self.text, text) if part), self.attachments + attachments)
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """The head of a chat, without its messages."""
+    """A chat without its messages."""
 
     id: str = field(default_factory=new_id)
-    title: str = ""  # empty: still untitled; shown as "New chat"
+    title: str = ""  # empty: untitled; shown as "New chat"
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
     pinned: bool = False
-    folder: str = ""  # its name; empty: in none
-    leaf: str = ""  # id of the last message of the branch that is shown; empty: of the newest
-    draft: str = ""  # what stands in the composer, unsent
-    choices: dict[str, Any] = field(default_factory=dict)  # made for this chat alone: persona, sampling, model, ...
-    queued: Unsent | None = None  # sent when the answer that is being written ends
+    folder: str = ""  # its name; empty: none
+    leaf: str = ""  # id of the last message of the shown branch; empty: of the newest
+    draft: str = ""  # unsent text in the composer
+    choices: dict[str, Any] = field(default_factory=dict)  # of this chat alone: persona, sampling, model, ...
+    queued: Unsent | None = None  # sent when the running answer ends
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class WholeChat:
     messages: tuple[Message, ...]
 
     def with_new_ids(self) -> WholeChat:
-        """A copy that can stand beside this one."""
+        """Return a copy that can exist beside this one."""
         new = {"": ""} | {message.id: new_id() for message in self.messages}
         messages = tuple(replace(m, id=new[m.id], parent=new.get(m.parent, "")) for m in self.messages)
         return WholeChat(replace(self.conversation, id=new_id(), leaf=new.get(self.conversation.leaf, "")), messages)
@@ -116,9 +116,9 @@ class WholeChat:
 
 @dataclass(frozen=True)
 class SearchHit:
-    """A conversation that matches a search, with the passage that matched (empty when only the title did).
+    """A conversation that matches a search, with the matching passage (empty if only the title matches).
 
-    Marks are the places to highlight, each from a character to the one behind its last.
+    Marks are the ranges to highlight: first character, and the one after the last.
     """
 
     conversation: Conversation
@@ -133,7 +133,7 @@ TITLE_LENGTH = 60
 
 
 def title_from(text: str) -> str:
-    """The first title of a chat: the first line of its first message, cut at a word."""
+    """Return a chat's first title: the first line of its first message, cut at a word."""
     line = next((part.strip() for part in text.splitlines() if part.strip()), "")
     if len(line) <= TITLE_LENGTH:
         return line
@@ -143,30 +143,30 @@ def title_from(text: str) -> str:
 
 # ------------------------------------------------------------------ branches
 
-# A chat's messages are given in the order in which they came into it, so a parent stands before its children.
+# Messages are listed in the order in which they were added, so a parent comes before its children.
 
 
 def branch(messages: Sequence[Message], leaf: str) -> list[Message]:
-    """The messages from the first one to that leaf; to the newest message where there is no such leaf."""
+    """Return the messages from the first to that leaf; to the newest if the leaf does not exist."""
     by_id = {message.id: message for message in messages}
     at = by_id.get(leaf) or (messages[-1] if messages else None)
     way: list[Message] = []
     while at is not None:
         way.append(at)
-        del by_id[at.id]  # so that parents that lead round in a circle, as in a damaged file, end
+        del by_id[at.id]  # ends cycles of parents in a damaged file
         at = by_id.get(at.parent)
     way.reverse()
     return way
 
 
 def siblings(messages: Sequence[Message], message_id: str) -> list[str]:
-    """The ids of all versions of a message, oldest first, itself among them: same parent, same role."""
+    """Return the ids of all versions of a message (same parent, same role), oldest first."""
     one = next((message for message in messages if message.id == message_id), None)
     return [m.id for m in messages if one is not None and (m.parent, m.role) == (one.parent, one.role)]
 
 
 def newest_leaf(messages: Sequence[Message], message_id: str) -> str:
-    """Where the branch through that message ends: the newest message that has it before it, or itself."""
+    """Return the newest leaf of the branches through a message, or the message itself."""
     below, newest = {message_id}, message_id
     for message in messages:
         if message.parent in below and message.id not in below:
@@ -177,16 +177,16 @@ def newest_leaf(messages: Sequence[Message], message_id: str) -> str:
 
 @dataclass(frozen=True)
 class TakenOut:
-    """A message that was taken out of its chat, and where it stood."""
+    """A removed message and its position."""
 
     message: Message
-    earlier: frozenset[str]  # ids of the messages before it in the list
+    earlier: frozenset[str]  # ids of the messages before it
     followers: tuple[str, ...]
-    leaf: str  # of the chat, when it was taken out
+    leaf: str  # the chat's leaf when it was removed
 
 
 def take_out(messages: Sequence[Message], message_id: str, leaf: str) -> tuple[list[Message], TakenOut]:
-    """The messages without that one, and what `put_in` needs; what followed it follows the one before it."""
+    """Return the messages without that one, and what `put_in` needs. Its followers attach to the message before it."""
     place = next(i for i, message in enumerate(messages) if message.id == message_id)
     gone = messages[place]
     followers = tuple(m.id for m in messages if m.parent == message_id)
@@ -195,7 +195,7 @@ def take_out(messages: Sequence[Message], message_id: str, leaf: str) -> tuple[l
 
 
 def put_in(messages: Sequence[Message], gone: TakenOut, parent: str) -> list[Message]:
-    """The messages with that one back in its place, behind `parent` and before its followers."""
+    """Return the messages with that one restored, after `parent` and before its followers."""
     back = [replace(m, parent=gone.message.id) if m.id in gone.followers else m for m in messages]
     back.insert(sum(m.id in gone.earlier for m in back), replace(gone.message, parent=parent))
     return back

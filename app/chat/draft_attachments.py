@@ -1,6 +1,6 @@
-"""What is attached to the message that is being written: read in the background, measured, and taken along at the end.
+"""Attachments of the draft: read in the background, measured, and sent with the message.
 
-It shows nothing and counts no tokens: whoever asks the engine tells it how much of each text there is room for.
+It counts no tokens: context_count.py tells it how much of each text fits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.translation import tr
 
 @dataclass(frozen=True)
 class Measure:
-    """How many tokens a text has, and how much of it the model that is loaded has room for."""
+    """A text's tokens, and how much of it fits the loaded model's context."""
 
     tokens: int
     kept_tokens: int
@@ -30,7 +30,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Attached:
-    """One of them. attachment: None while it is read; measure: None until it is known."""
+    """One attachment. attachment: None while it is read. measure: None until it is known."""
 
     id: str
     name: str
@@ -39,11 +39,11 @@ class Attached:
 
     @property
     def has_room(self) -> bool:
-        """Whether anything of it goes along; also while that is not known."""
+        """Whether any of it fits; True while unknown."""
         return self.measure is None or self.measure.kept_chars > 0
 
     def as_sent(self) -> Attachment | None:
-        """What goes along: the beginning that there is room for."""
+        """Return the beginning that fits; None: nothing."""
         if self.attachment is None or self.measure is None:
             return self.attachment
         m = self.measure
@@ -51,23 +51,23 @@ class Attached:
 
 
 class DraftAttachments(QObject):
-    """Read by threads of their own; everything else happens on the main thread."""
+    """Files are read in threads; everything else happens on the main thread."""
 
-    changed = Signal()  # which there are, or what is known of one
-    refused = Signal(str, str)  # one sentence on why one cannot go along, and the chat ("": a new one)
-    added = Signal(str)  # one more goes along in this chat
+    changed = Signal()  # the list, or what is known of an attachment
+    refused = Signal(str, str)  # one sentence on why a file was refused, and the chat ("": a new one)
+    added = Signal(str)  # a file was attached in this chat
     _read = Signal(str, object)  # id, Attachment or AttachmentError
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._items: dict[str, Attached] = {}
-        self._others: dict[str, dict[str, Attached]] = {}  # of drafts that are not shown, by chat
+        self._others: dict[str, dict[str, Attached]] = {}  # of other chats' drafts, by chat
         self._chat = ""
         self._read.connect(self._is_read, Qt.ConnectionType.QueuedConnection)
 
     @property
     def items(self) -> list[Attached]:
-        """In the order in which they came."""
+        """The attachments in the order in which they were added."""
         return list(self._items.values())
 
     @property
@@ -76,7 +76,7 @@ class DraftAttachments(QObject):
 
     @property
     def texts(self) -> list[str]:
-        """Of those that are read, whole."""
+        """The full texts of those that are read."""
         return [item.attachment.text for item in self._items.values() if item.attachment is not None]
 
     def add_files(self, paths: Sequence[Path]) -> None:
@@ -89,7 +89,7 @@ class DraftAttachments(QObject):
         self.changed.emit()
 
     def add_paste(self, text: str) -> bool:
-        """Attach a long paste; False where there is no place for it, so that it stays where it was pasted."""
+        """Attach a long paste. Returns False if there is no room for it; then it is pasted as text."""
         try:
             attachment = attachments.pasted(text)
         except AttachmentError:
@@ -102,12 +102,12 @@ class DraftAttachments(QObject):
         return True
 
     def remove(self, item_id: str) -> None:
-        """Take one away; what is still being read is given up."""
+        """Remove an attachment and stop reading it."""
         if self._items.pop(item_id, None) is not None:
             self.changed.emit()
 
     def measure(self, texts: Sequence[str], measures: Sequence[Measure]) -> None:
-        """What is known of these texts now; ignored where others are attached by now."""
+        """Set the measures of these texts; ignored if other texts are attached by now."""
         read = [item for item in self._items.values() if item.attachment is not None]
         if [item.attachment.text for item in read if item.attachment is not None] != list(texts):
             return
@@ -118,21 +118,21 @@ class DraftAttachments(QObject):
             self.changed.emit()
 
     def take(self) -> tuple[Attachment, ...]:
-        """What goes along with the message; nothing is attached any more."""
+        """Return what fits, to be sent, and clear the draft."""
         sent = tuple(kept for item in self._items.values() if (kept := item.as_sent()) is not None)
         self._items.clear()
         self.changed.emit()
         return sent
 
     def take_whole(self) -> tuple[Attachment, ...]:
-        """What is attached, before the context's room for it counts; nothing is attached any more."""
+        """Return the whole attachments and clear the draft."""
         whole = tuple(item.attachment for item in self._items.values() if item.attachment is not None)
         self._items.clear()
         self.changed.emit()
         return whole
 
     def give_back(self, given: Sequence[Attachment]) -> None:
-        """Attach what was taken and not sent. It stands before what has been attached since."""
+        """Attach what was taken and not sent, before what was attached since."""
         since, self._items = self._items, {}
         for attachment in given:
             item = Attached(new_id(), attachment.name, attachment)
@@ -141,7 +141,7 @@ class DraftAttachments(QObject):
         self.changed.emit()
 
     def switch(self, chat: str) -> None:
-        """Another chat's draft is written now; what was attached to the one before waits for it."""
+        """Switch to another chat's draft; each chat keeps its attachments."""
         if chat != self._chat:
             self._others[self._chat] = self._items
             self._chat, self._items = chat, self._others.pop(chat, {})

@@ -1,4 +1,4 @@
-"""What a person can do with one message of a chat, as plain data from the page to whoever does it."""
+"""A user's action on one message of a chat, as plain data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Act = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch
 
 @dataclass(frozen=True)
 class MessageAct:
-    """One act. text: what an edited message says now; step: to which version to switch, counted from this one.
+    """One action. text: of an edited message. step: the version to switch to, relative to this one.
 
-    "other_model" is "regenerate" after another model was chosen, for which the window asks.
+    "other_model" is "regenerate" after the user chose another model.
     """
 
     act: Act

@@ -1,7 +1,7 @@
-"""The message that a chat sends next, written while its answer is still on its way. One a chat, kept with the chat.
+"""The message that a chat sends next, written while its answer is still running. One for each chat, stored with it.
 
-It is sent when the answer ends by itself. When the answer fails or is stopped, the message returns to the composer: it
-was written in the belief that the answer would be there. It shows nothing and asks no engine.
+It is sent when the answer ends by itself. If the answer fails or is stopped, the message returns to the composer, since
+it was written in expectation of that answer.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ENDED_BY_ITSELF = {MessageState.COMPLETE, MessageState.LENGTH}
 
 
 class NextMessage(QObject):
-    """Every signal but `due` concerns the open chat."""
+    """All signals but `due` concern the open chat."""
 
-    shown = Signal(object)  # Unsent that waits, or None
-    returned = Signal(object, bool)  # Unsent, for the composer; whether it is sent once its attachments are counted
-    due = Signal(str, str)  # chat, text: to be sent now
-    said = Signal(str, object)  # words for a note, and what undoes it
+    shown = Signal(object)  # the Unsent that waits, or None
+    returned = Signal(object, bool)  # Unsent for the composer; whether to send it once its attachments are counted
+    due = Signal(str, str)  # chat, text: to send now
+    said = Signal(str, object)  # text for a toast, and what undoes the action
 
     def __init__(self, memory: ChatMemory, answers: AnswerQueue) -> None:
         super().__init__()
@@ -34,34 +34,34 @@ class NextMessage(QObject):
         answers.ended.connect(self._answer_ended)
 
     def of(self, chat: str) -> Unsent | None:
-        """What waits in a chat."""
+        """Return the waiting message of a chat."""
         conversation = self._memory.conversation(chat)
         return conversation.queued if conversation is not None else None
 
     def show(self, chat: str) -> None:
-        """Another chat is open. What was left over from an answer that failed meanwhile returns to its composer."""
+        """Switch to another chat. A message left by an answer that failed meanwhile returns to its composer."""
         self._open = chat
         if self._answers.of(chat) is None:
             self.take_back()
         self.shown.emit(self.of(chat))
 
     def add(self, chat: str, text: str, attachments: tuple[Attachment, ...]) -> None:
-        """Have this wait, as a further paragraph of what waits already."""
+        """Let a message wait, as another paragraph of the waiting one."""
         self._set(chat, (self.of(chat) or Unsent("")).and_then(text, attachments))
 
     def take_back(self) -> None:
-        """Return what waits in the open chat to its composer."""
+        """Return the open chat's waiting message to the composer."""
         if (queued := self._take(self._open)) is not None:
             self.returned.emit(queued, False)
 
     def remove(self) -> None:
-        """Drop what waits in the open chat."""
+        """Remove the open chat's waiting message."""
         chat, queued = self._open, self._take(self._open)
         if queued is not None:
             self.said.emit(tr("Message removed"), partial(self._put_back, chat, queued))
 
     def end(self) -> None:
-        """The program ends: what waits stays with its chat, and is in the composer at the next start."""
+        """End the program: a waiting message stays with its chat and is in the composer at the next start."""
         self._ending = True
 
     def _put_back(self, chat: str, queued: Unsent) -> None:
@@ -87,7 +87,7 @@ class NextMessage(QObject):
         if self._ending or self.of(chat) is None:
             return
         if answer.message.state in _ENDED_BY_ITSELF:
-            QTimer.singleShot(0, self, partial(self._send, chat))  # once everybody has heard of the end
+            QTimer.singleShot(0, self, partial(self._send, chat))  # after all listeners have seen the end
         elif chat == self._open:
             self.take_back()
 
@@ -98,6 +98,6 @@ class NextMessage(QObject):
         if not queued.attachments:
             self._take(chat)
             self.due.emit(chat, queued.text)
-        elif chat == self._open:  # only there the engine is asked how much of them the context has room for
+        elif chat == self._open:  # only the open chat's attachments are counted
             self._take(chat)
             self.returned.emit(queued, True)

@@ -1,6 +1,6 @@
-"""The text of a PDF file, read in a process of its own: a hostile or broken file can cost time there, not the window.
+"""The text of a PDF file, read in a separate process: a hostile file can block that process, not the window.
 
-This module is both sides: `read` starts the process, which runs `main`. It knows no Qt and keeps no file.
+This module is both sides: `read` starts the process, which runs `main`. No Qt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_PAGES = 5_000
 MOST_CHARS = 1_000_000
 LOOK_EVERY_S = 0.05
 
-# By what the process answers with.
+# By the process's answer.
 _WHY_NOT = {
     "too-much": noted("{name} could not be read: it is damaged, or too large to take apart."),
     "damaged": noted("{name} could not be read: it is damaged."),
@@ -35,7 +35,7 @@ _WHY_NOT = {
 
 
 def read(data: bytes, name: str, cancelled: Callable[[], bool] = lambda: False) -> tuple[str, int]:
-    """The text and the number of pages. Raises: AttachmentError with the reason in words."""
+    """Return a PDF's text and number of pages. Raises AttachmentError with the reason."""
     from app.chat.attachments import AttachmentError
 
     until = time.monotonic() + WITHIN_S
@@ -79,9 +79,9 @@ def _environment() -> dict[str, str]:
 
 
 def main() -> int:
-    """PDF on stdin, one JSON object on stdout: text and n_pages, or why_not. Returns the exit code."""
+    """Read a PDF from stdin and print one JSON object: text and n_pages, or why_not. Returns the exit code."""
     _bound_this_process()
-    logging.disable()  # what a file is broken in is nobody's news
+    logging.disable()  # faults of the file are not worth logging
     try:
         answer: dict[str, object] = _taken_apart(sys.stdin.buffer.read())
     except (MemoryError, RecursionError):

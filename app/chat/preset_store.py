@@ -1,7 +1,7 @@
-"""Named things that a person keeps in a small JSON file: personas and presets are such shelves.
+"""Named things that the user keeps in a small JSON file: personas and presets. No Qt.
 
-A shelf has what comes with Hearth, which stays as it is, and a person's own. It knows no Qt; whoever changes something
-saves it. Files from outside are bounded before anything of them is taken.
+A store has built-in things, which do not change, and the user's own. Callers save after a change. Files from outside
+are checked before anything is imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME_LENGTH = 60
 
 
 class Named(Protocol):
-    """What can stand on a shelf: a frozen dataclass with an id and a name."""
+    """A thing in a store: a frozen dataclass with an id and a name."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -43,32 +43,32 @@ T = TypeVar("T", bound=Named)
 
 
 class PresetStoreError(Exception):
-    """A file that cannot be taken in; the message says why in one sentence."""
+    """A file that cannot be imported. The message says why in one sentence."""
 
 
 class PresetStore(ABC, Generic[T]):
-    """What comes with Hearth, then a person's own in the order in which they came."""
+    """The built-in things, then the user's own in the order in which they were added."""
 
-    kind: ClassVar[str]  # what the file calls itself
+    kind: ClassVar[str]  # the file's "kind"
     holds_none: ClassVar[str]  # the sentence for a file, {name}, without any
     schema_version: ClassVar[int] = 1
 
     def __init__(self, built_in: Sequence[T], path: Path | None = None) -> None:
-        """Nothing is read here. path: None keeps everything in memory."""
+        """Read nothing. path: None keeps everything in memory."""
         self.built_in = tuple(built_in)
         self._path = path
         self._own: list[T] = []
-        self._newer = False  # the file, a newer Hearth's say, stays as it is
+        self._newer = False  # the file belongs to a newer version and is not written
 
     # -------------------------------------------------------------- each kind says
 
     @abstractmethod
     def from_json(self, values: Mapping[str, Any]) -> T:
-        """A thing of plain values. Raises ValueError with one sentence for what makes no sense."""
+        """Return the thing with these values. Raises ValueError with one sentence."""
 
     @abstractmethod
     def to_json_values(self, thing: T) -> dict[str, Any]:
-        """Its plain values, without the id."""
+        """Return its values, without the id."""
 
     # -------------------------------------------------------------- what there is
 
@@ -93,8 +93,8 @@ class PresetStore(ABC, Generic[T]):
     # -------------------------------------------------------------- changing
 
     def put(self, thing: T, at: int | None = None) -> T:
-        """Add a thing of the person's, or put it in place of the one with its id; as it stands then, with a name
-        that no other has. Raises PresetStoreError where there is no room for another."""
+        """Add one of the user's things, or replace the one with its id. Returns it with a unique name. Raises
+        PresetStoreError if the store is full."""
         others = [other.name for other in self.things if other.id != thing.id]
         thing = replace(thing, name=free_name(thing.name, others))
         index = next((i for i, other in enumerate(self._own) if other.id == thing.id), None)
@@ -107,7 +107,7 @@ class PresetStore(ABC, Generic[T]):
         return thing
 
     def remove(self, thing_id: str) -> int:
-        """Take away one of the person's own; where it stood, for `put`. Raises KeyError for any other."""
+        """Remove one of the user's own. Returns its index, for `put`. Raises KeyError."""
         index = next((i for i, thing in enumerate(self._own) if thing.id == thing_id), None)
         if index is None:
             raise KeyError(thing_id)
@@ -117,9 +117,9 @@ class PresetStore(ABC, Generic[T]):
     # -------------------------------------------------------------- the file
 
     def read(self) -> None:
-        """Take those of the file; a missing or damaged one gives none, and single bad ones are left out.
+        """Read the file; a missing or damaged one gives nothing, and bad entries are skipped.
 
-        A damaged file is kept aside; one that cannot be read, or is a newer Hearth's, stays as it is and is not saved.
+        A damaged file is renamed and kept. A file that cannot be read, or is a newer version's, stays and is not saved.
         """
         if self._path is None:
             return
@@ -149,22 +149,22 @@ class PresetStore(ABC, Generic[T]):
         try:
             self._path.rename(aside)
         except OSError:
-            self._newer = True  # what cannot be kept aside is not written over
+            self._newer = True  # the damaged file could not be renamed, so it is not overwritten
 
     def to_json(self, things: Iterable[T] | None = None) -> dict[str, Any]:
-        """All of the person's own, or the given ones, as `read` and `take_in` understand it."""
+        """Return the user's own things, or the given ones, as `read` and `take_in` expect them."""
         chosen = self._own if things is None else things
         listed = [{"id": thing.id, **self.to_json_values(thing)} for thing in chosen]
         return {"hearth": self.kind, "schema_version": self.schema_version, self.kind: listed}
 
     def save(self, values: dict[str, Any]) -> None:
-        """Write what `to_json` gave, in one atomic step; callable from any thread. Raises OSError."""
+        """Write the values of `to_json` atomically. Thread-safe. Raises OSError."""
         if self._path is not None and not self._newer:
             write_json(self._path, values)
 
     def take_in(self, path: Path) -> tuple[list[T], int]:
-        """Add those of a file from outside; what was added, and how many of it were left out because they make no
-        sense. One that is there already, word for word, is not added again. Raises PresetStoreError."""
+        """Import a file. Returns the added things and the number of invalid ones that were skipped. Exact duplicates
+        are not added. Raises PresetStoreError."""
         try:
             values = _parsed(path)
         except OSError as error:
@@ -188,11 +188,11 @@ class PresetStore(ABC, Generic[T]):
         return added, left_out
 
     def hand_out(self, path: Path, things: Iterable[T]) -> None:
-        """Write things into a file for others. Raises OSError."""
+        """Export things to a file. Raises OSError."""
         write_json(path, self.to_json(things))
 
     def _checked(self, values: Mapping[str, Any], keep_ids: bool) -> tuple[list[T], int]:
-        """What of a file makes sense, and how many do not."""
+        """Return the valid things of a file, and the number of invalid ones."""
         listed = values.get(self.kind)
         if not isinstance(listed, list):
             return [], 0
@@ -218,7 +218,7 @@ def new_id() -> str:
 
 
 def checked_name(name: object) -> str:
-    """A name as it is shown: one line, bounded, nothing that turns or hides the words around it. Raises ValueError."""
+    """Return a name in one line, of limited length, without characters that reorder or hide text. Raises ValueError."""
     if not isinstance(name, str):
         raise ValueError("The name is no text.")
     plain = "".join(" " if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else c for c in name[:1000])
@@ -229,7 +229,7 @@ def checked_name(name: object) -> str:
 
 
 def free_name(name: str, taken: Iterable[str]) -> str:
-    """The name, with a number behind it where another has it already."""
+    """Return the name, with a number appended if it is taken."""
     used = {other.casefold() for other in taken}
     if name.casefold() not in used:
         return name
@@ -240,7 +240,7 @@ def free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a JSON file in one atomic step. Raises OSError."""
+    """Write a JSON file atomically. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
-    """What a JSON file of at most so many bytes holds. Raises OSError, and PresetStoreError with a sentence."""
+    """Read a JSON file of limited size. Raises OSError, and PresetStoreError with a sentence."""
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:

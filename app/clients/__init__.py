@@ -1,1 +1,1 @@
-"""Asks the engine's process, the library's and servers elsewhere, and tells what they answer."""
+"""Clients of the engine's process, the library's process and servers."""

@@ -11,8 +11,8 @@ from engine.service.protocol import GenerationResult
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """One answer to be given. continues: the last message is the model's own and is written on. place: the server
-    that is to give it; None: this PC."""
+    """A request for one answer. continues: the last message is the model's own and is continued. place: the server that
+    answers; None: this PC."""
 
     messages: list[dict[str, str]]
     sampling: dict[str, Any] = field(default_factory=dict)

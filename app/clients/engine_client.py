@@ -1,6 +1,6 @@
-"""The engine as the controller knows it: one model, one answer at a time, one status in words.
+"""The engine for the window: one model, one answer at a time, one status.
 
-It turns protocol events into an EngineStatus and a handful of signals. It knows no chats and no storage.
+Turns protocol events into an EngineStatus and signals. Knows no chats.
 """
 
 from __future__ import annotations
@@ -24,64 +24,64 @@ from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
-TELL_MS = 60  # figures of an answer under way are told no more often: nobody reads faster
-SHARE_AFTER_S = 1.0  # of reading: then it is told how far it is
-CANCEL_WITHIN_MS = 800  # an engine that has not let go of a load by then is ended and started anew
+TELL_MS = 60  # minimum interval of updates during an answer: nobody reads faster
+SHARE_AFTER_S = 1.0  # of prefill, after which its progress is shown
+CANCEL_WITHIN_MS = 800  # an engine that has not cancelled a load by then is restarted
 
 
 class EngineClient(QObject):
-    """Asks the worker, hears its events in the main thread."""
+    """Sends requests to the worker and receives its events on the main thread."""
 
     status_changed = Signal(EngineStatus)
-    ready = Signal()  # a model is loaded and nothing runs
+    ready = Signal()  # a model is loaded and idle
     text = Signal(str)
     answered = Signal(object)  # Answered, with its result
     failed = Signal(object)  # protocol.Failed, of the answer
     loaded = Signal(object)  # protocol.LoadedModelInfo
     load_failed = Signal(object)  # protocol.Failed
     died = Signal(object)  # EngineDied
-    unloaded = Signal()  # no model is loaded now, and none is on its way
-    noted = Signal(str)  # what became of the model that is loaded, one sentence
-    lived = Signal(object)  # protocol.Live, while somebody watches
-    counted = Signal(object)  # protocol.CountResult of what was asked last, or None where it could not be counted
-    served = Signal(object)  # protocol.ServerState: the local server as it is now
-    serve_failed = Signal(object)  # protocol.Failed: it could not be switched on
-    process_started = Signal(int)  # its pid, 0 in the window's own process
+    unloaded = Signal()  # no model is loaded or loading
+    noted = Signal(str)  # what happened to the loaded model, in one sentence
+    lived = Signal(object)  # protocol.Live, while `watch` is on
+    counted = Signal(object)  # protocol.CountResult of the last request, or None if counting failed
+    served = Signal(object)  # protocol.ServerState: the local server's current state
+    serve_failed = Signal(object)  # protocol.Failed: the local server could not be started
+    process_started = Signal(int)  # its pid; 0 in the window's own process
 
     def __init__(self, worker: EngineWorker) -> None:
         super().__init__()
         self._worker = worker
         self._numbers = itertools.count(1)
-        self._load_id = ""  # of the load that is under way or done
-        self._answer_id = ""  # of the answer under way
-        self._asked_at = 0.0  # time.monotonic() of its beginning
-        self._count_id = ""  # of the count that was asked for last
-        self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # what is asked beside the answers
-        # A load that waits for the answer's end; "unload": no model is wanted after it.
+        self._load_id = ""  # of the current load, running or done
+        self._answer_id = ""  # of the running answer
+        self._asked_at = 0.0  # time.monotonic() of its start
+        self._count_id = ""  # of the last count
+        self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # a request beside the answers
+        # A load that waits for the answer to end; "unload": unload instead.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
-        self.status = self._told = EngineStatus()  # as it is, and as it was told last
+        self.status = self._told = EngineStatus()  # the current status, and the last one emitted
         self._rest_after_telling = QTimer(self, singleShot=True, interval=TELL_MS)
         self._rest_after_telling.timeout.connect(self._tell_soon)
         self._cancel_timer = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._cancel_timer.timeout.connect(self._end_the_load)
-        self._notes: tuple[str, ...] = ()  # what was said of where the model lies
+        self._notes: tuple[str, ...] = ()  # the last notes on placement
         self._watching = False
-        self._serve_id = ""  # of what was said last about the local server
-        self._threads = ""  # how many work on an answer, in words
+        self._serve_id = ""  # of the last request to the local server
+        self._threads = ""  # number of threads, as text
         worker.happened.connect(self._hear)
 
     @property
     def is_ready(self) -> bool:
-        """Whether an answer could begin now."""
+        """Whether an answer could start now."""
         return self._loaded and not self._answer_id
 
     # -------------------------------------------------------------- asking
 
     def load(self, model: str, engine: dict[str, Any], name: str = "") -> None:
-        """Load a model in place of the one that is there, after the answer that is under way.
+        """Load a model in place of the current one, after the running answer.
 
-        name: what it is called until it says so itself; empty: not known.
+        name: to show until the model reports its own; empty: unknown.
         """
         if self._answer_id:
             self._wanted = (model, engine, name)
@@ -97,7 +97,7 @@ class EngineClient(QObject):
         self._worker.submit(protocol.Load(self._load_id, model, engine))
 
     def cancel_load(self) -> None:
-        """End the load under way, or drop the one that waits for an answer's end. No model is loaded then."""
+        """Cancel the running load, or drop the waiting one. No model is loaded then."""
         if self._wanted not in (None, "unload"):
             self._wanted = None
         elif self._load_id and not self._loaded and not self.status.cancelling:
@@ -106,7 +106,7 @@ class EngineClient(QObject):
             self._cancel_timer.start()
 
     def unload(self) -> None:
-        """Give the model's memory back, after the answer that is under way."""
+        """Free the model's memory, after the running answer."""
         if self._answer_id:
             self._wanted = "unload"
         elif self._load_id and not self._loaded:
@@ -115,7 +115,7 @@ class EngineClient(QObject):
             self._let_go()
 
     def keep(self) -> None:
-        """Leave everything as it is after the answer that is under way."""
+        """Drop a waiting load or unload."""
         self._wanted = None
 
     @property
@@ -125,11 +125,11 @@ class EngineClient(QObject):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether another model, or none, is wanted once the answer has ended."""
+        """Whether a load or unload waits for the answer to end."""
         return self._wanted is not None
 
     def _let_go(self) -> None:
-        """No model from now on; said to the engine in any case, so that none comes back after a crash."""
+        """Unload. The engine is told in any case, so that no model returns after a crash."""
         self._cancel_timer.stop()
         self._loaded, self._load_id = False, ""
         self._worker.submit(protocol.Unload(f"unload-{next(self._numbers)}"))
@@ -142,14 +142,14 @@ class EngineClient(QObject):
         self.unloaded.emit()
 
     def _end_the_load(self) -> None:
-        """The engine is busy with something that cannot be interrupted."""
+        """Restart an engine that is busy with something it cannot interrupt."""
         log.info("the engine did not let go of a load within %d ms: it is started anew", CANCEL_WITHIN_MS)
         self._loaded, self._load_id = False, ""
         self._worker.restart()
         self._rest()
 
     def ask(self, request: AnswerRequest, fresh: bool = False) -> None:
-        """Begin an answer; only when `is_ready`. fresh: with nothing of what earlier ones left in the KV cache."""
+        """Start an answer; only if `is_ready`. fresh: without the KV cache of earlier ones."""
         self._leave_aside()
         self._answer_id = f"answer-{next(self._numbers)}"
         self._asked_at, self._count_id = time.monotonic(), ""
@@ -162,15 +162,15 @@ class EngineClient(QObject):
         )  # fmt: skip
 
     def count(self, messages: list[dict[str, str]], sampling: dict[str, Any], overflow: str, texts: list[str]) -> None:
-        """Have a prompt counted that is not sent yet, as protocol.Count says; only when `is_ready`. `counted` follows,
-        unless something else is counted or answered before."""
+        """Count the tokens of a prompt as protocol.Count does; only if `is_ready`. `counted` follows, unless another
+        count or an answer comes first."""
         self._count_id = f"count-{next(self._numbers)}"
         self._worker.submit(protocol.Count(self._count_id, messages, sampling, overflow, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
-        """Ask for a few words that are no answer in a chat; only when `is_ready`, and the status tells nothing of it.
+        """Request a short text that is not an answer in a chat; only if `is_ready`. The status does not show it.
 
-        `then` gets them, and is not called where an answer, a load or a failure came between.
+        `then` gets the text. It is not called if an answer, a load or a failure comes first.
         """
         self._leave_aside()
         self._aside = (f"aside-{next(self._numbers)}", then)
@@ -179,38 +179,38 @@ class EngineClient(QObject):
         ))  # fmt: skip
 
     def _leave_aside(self) -> None:
-        """Nobody waits for words on the side now: the engine is needed."""
+        """Cancel the request beside the answers: the engine is needed."""
         if self._aside[0]:
             self._worker.cancel(self._aside[0])
             self._aside = ("", lambda said: None)
 
     def stop(self) -> None:
-        """End the answer under way; it then ends as cancelled."""
+        """Stop the running answer. It ends as cancelled."""
         if self._answer_id:
             self._set(phase=Phase.STOPPING)
             self._worker.cancel(self._answer_id)
 
     def watch(self, on: bool) -> None:
-        """Whether somebody sees what the model does from now on: `lived` tells it then, and never otherwise."""
+        """Turn the `lived` signal on or off."""
         if on != self._watching:
             self._watching = on
             self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}", on))
 
     def serve(self, on: bool, port: int, key: str) -> None:
-        """Switch the local server on or off, at once, whatever is under way. `served` or `serve_failed` follows."""
+        """Switch the local server on or off at once, also during an answer. `served` or `serve_failed` follows."""
         self._serve_id = f"serve-{next(self._numbers)}"
         self._worker.submit(protocol.Serve(self._serve_id, on, port, key))
 
     def move(self, location: str) -> None:
-        """Run the engine at the other place. What is under way ends without a word; a load has to follow."""
+        """Run the engine in the other location. Running requests are lost silently; call `load` afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
         self._set(phase=Phase.STARTING, cancelling=False, placement={})
         self._worker.use(location)
 
     def restart(self) -> None:
-        """Start the engine anew where it runs: a GPU that failed is lost to its process. A load has to
-        follow; an answer under way ends without a word."""
+        """Restart the engine: a failed GPU is lost to its process. A running answer is lost silently; call `load`
+        afterwards."""
         self._loaded, self._load_id, self._answer_id = False, "", ""
         self._cancel_timer.stop()
         self._set(phase=Phase.STARTING, vram_bytes=None, gpu_share=None, cancelling=False, placement={})
@@ -219,7 +219,7 @@ class EngineClient(QObject):
     # -------------------------------------------------------------- hearing
 
     def _set(self, **values: Any) -> None:
-        """The status is another one, and everybody hears of it now."""
+        """Change the status and emit it."""
         self.status = replace(self.status, **values)
         self._tell()
 
@@ -229,7 +229,7 @@ class EngineClient(QObject):
             self.status_changed.emit(self.status)
 
     def _tell_soon(self) -> None:
-        """Tell the figures that come with every word: at once, then no more often than every TELL_MS."""
+        """Emit figures that change with every token: at once, then at most every TELL_MS."""
         if not self._rest_after_telling.isActive() and self.status != self._told:
             self._rest_after_telling.start()
             self._tell()
@@ -239,7 +239,7 @@ class EngineClient(QObject):
         match event:
             case EngineStarted():
                 self.process_started.emit(event.pid)
-                if self._watching:  # this engine does not know of it yet
+                if self._watching:  # a new engine does not know
                     self._worker.submit(protocol.Watch(f"watch-{next(self._numbers)}"))
                 if not self._load_id and self.status.phase is not Phase.OFF:
                     self._set(phase=Phase.FAILED if self.status.phase is Phase.RESTARTING else Phase.STARTING)
@@ -252,7 +252,7 @@ class EngineClient(QObject):
                 self._model_is_there(event)
             case protocol.Failed() if event.id == self._load_id:
                 self._cancel_timer.stop()
-                if self.status.cancelling:  # it failed on its way out: nobody wants it any more
+                if self.status.cancelling:  # it failed while being cancelled: nobody needs to know
                     self._let_go()
                     return
                 self._load_id = ""
@@ -298,7 +298,7 @@ class EngineClient(QObject):
                 log.warning("the engine could not read a request: %s", event.message)
 
     def _learn(self, news: dict[str, Any]) -> None:
-        """The model lies otherwise now: another program took memory of the GPU, or gave it back."""
+        """Take news of the model's placement: another program took GPU memory or freed it."""
         placement, notes = news.get("placement"), tuple(news.get("notes") or ())
         if "device" in news:
             gpu = "" if news["device"] == "cpu" else str(news.get("gpu") or "GPU")
@@ -330,7 +330,7 @@ class EngineClient(QObject):
             self._tell_soon()
 
     def _on_the_card(self, event: protocol.Stats | protocol.GenerationResult) -> dict[str, Any]:
-        """Figures of the GPU, where one computes; what is not known just now stays as it was."""
+        """Return the GPU's figures, if one is used; unknown ones stay as they were."""
         if not self.status.gpu:
             return {}
         figures: dict[str, Any] = {}
@@ -338,12 +338,12 @@ class EngineClient(QObject):
             figures["gpu_share"] = event.gpu_neuron_load
         if isinstance(event, protocol.GenerationResult):
             figures["vram_bytes"] = event.vram_bytes or None
-            if event.device == "cpu":  # the GPU was given up: the next answer is the processor's
+            if event.device == "cpu":  # the GPU was given up: the next answer runs on the CPU
                 figures |= self._where("", sentence(why_there(event.device_reason)))
         return figures
 
     def _where(self, gpu: str, reason: str, vram_bytes: int = 0) -> dict[str, Any]:
-        """Where answers are computed from now on, and why. gpu: its name; empty: the processor computes alone."""
+        """Return the status fields for where answers are computed, and why. gpu: its name; empty: the CPU alone."""
         device = f"{short_name(gpu)} + CPU, {self._threads}" if gpu else f"CPU, {self._threads}"
         return {"device": device, "device_reason": plain_figures(reason), "gpu": gpu, "gpu_share": None,
                 "vram_bytes": vram_bytes or None}  # fmt: skip
@@ -362,7 +362,7 @@ class EngineClient(QObject):
             self.ready.emit()
 
     def _model_is_there(self, event: protocol.Finished) -> None:
-        if event.result.get("cancelled") or self.status.cancelling:  # it may have been done before it heard of that
+        if event.result.get("cancelled") or self.status.cancelling:  # it may have finished before the cancel arrived
             self._let_go()
             return
         info = protocol.LoadedModelInfo.from_dict(event.result)
@@ -377,7 +377,7 @@ class EngineClient(QObject):
         self.ready.emit()
 
     def _end(self, event: EngineDied) -> None:
-        if self.status.phase is Phase.OFF or self.status.cancelling:  # nothing was loaded, so nothing was lost
+        if self.status.phase is Phase.OFF or self.status.cancelling:  # no model was loaded, so nothing was lost
             self._let_go()
             return
         self._loaded, self._answer_id = False, ""

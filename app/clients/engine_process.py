@@ -1,9 +1,6 @@
-"""A process of ours as the window sees it: started, greeted, watched, ended, and started again when it dies.
+"""A child process for the window, the engine or the library: started, watched, ended, and restarted when it dies.
 
-The engine is one, the library another; both speak engine/service/protocol.py.
-
-Everything here runs in the worker thread and never blocks it but at the very end. What is asked of the engine, and
-what its answers mean for a chat, is decided elsewhere.
+Both speak engine/service/protocol.py. Runs in the worker thread, which it blocks only at the very end.
 """
 
 from __future__ import annotations
@@ -29,27 +26,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EngineStarted:
-    """The engine is up and takes requests. pid: 0 when it runs in the window's own process."""
+    """The engine is up and accepts requests. pid: 0 in the window's own process."""
 
     pid: int = 0
 
 
 @dataclass(frozen=True)
 class EngineDied:
-    """The engine ended by itself; whatever it was doing is lost. details: the end of its log."""
+    """The engine's process died and its work is lost. details: the end of its log."""
 
     reason: str  # one sentence
     restarting: bool
     details: str = ""
 
 
-LET_GO_MS = 200  # between two looks at whether a killed child is gone
+LET_GO_MS = 200  # interval of checks whether a killed child has ended
 HostEvent = protocol.Event | EngineStarted | EngineDied
 Emit = Callable[[HostEvent], None]
 
 
 class Host(Protocol):
-    """Where the engine runs: in a process of its own, or in the worker thread."""
+    """Where the engine runs: in a process of its own or in the worker thread."""
 
     def start(self) -> None: ...
 
@@ -60,13 +57,13 @@ class Host(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long the engine may take. Units: seconds."""
+    """Time limits for the engine, in seconds."""
 
-    hello_s: float = 60.0  # a cold disk and a virus scanner are slow
-    silence_s: float = 15.0  # of fifteen heartbeats, not one came
+    hello_s: float = 60.0  # cold disks and virus scanners are slow
+    silence_s: float = 15.0  # fifteen heartbeats were missed
     close_s: float = 1.2
     backoff_s: tuple[float, ...] = (0.1, 1.0, 4.0)
-    max_deaths: int = 3  # within `window_s`: then somebody has to look at it
+    max_deaths: int = 3  # within `window_s`; after that it is not restarted
     window_s: float = 60.0
 
 
@@ -80,7 +77,7 @@ class BoundedLog:
         self._broken = False
 
     def write(self, data: bytes) -> None:
-        """Append; a disk that refuses is reported once and the lines in memory go on."""
+        """Append. A disk error is reported once; the lines in memory continue."""
         self._recent.extend(data.splitlines())
         if self._broken:
             return
@@ -98,10 +95,10 @@ class BoundedLog:
 
 
 def default_command(*flags: str) -> list[str]:
-    """How this very program starts its engine, whatever folder it was started from. flags: of `engine host`."""
+    """Return the command that starts this program's engine, from any folder. flags: of `engine host`."""
     if getattr(sys, "frozen", False):
         return [sys.executable, "--engine-host", *flags]
-    # -P: a file called json.py in the person's folder must not become part of the engine.
+    # -P: a json.py in the user's folder must not become part of the engine.
     return [sys.executable, "-P", "-m", "engine", "host", *flags]
 
 
@@ -132,10 +129,10 @@ def _reason_of_death(name: str, exit_code: int, crashed: bool) -> str:
 class ProcessHost(QObject):
     """A child process that speaks engine/service/protocol.py over stdin and stdout.
 
-    Make it on the main thread and move it to a worker thread, which needs an event loop. All signals are connected in
-    `__init__`: PySide holds Python's lock while it waits for Qt's lock of connections, so that a `connect` in one
-    thread and a `disconnect` in another can wait for each other for ever. After a death it starts again by itself and
-    sends the last Load again; requests that were under way are lost, and EngineDied says so.
+    Create it on the main thread and move it to a worker thread, which needs an event loop. All signals are connected in
+    `__init__`: PySide holds the GIL while it waits for Qt's lock of connections, so that a `connect` in one thread and
+    a `disconnect` in another can deadlock. After a death it restarts and sends the last Load again; running requests
+    are lost, and EngineDied says so.
     """
 
     def __init__(
@@ -146,7 +143,7 @@ class ProcessHost(QObject):
         timeouts: Timeouts | None = None,
         name: str = "engine",
     ) -> None:
-        """name: what its log is called, and what is said of its end."""
+        """name: for its log and for messages about its end."""
         super().__init__()
         self._name = name
         self._emit = emit
@@ -155,13 +152,13 @@ class ProcessHost(QObject):
         self._log = BoundedLog(log_folder / f"{name}.log")
         self._folder = log_folder
         self._process = QProcess(self)  # serves one child after the other
-        self._is_up = False  # a child was started, and its end was not noticed yet
+        self._is_up = False  # a child was started and has not been seen to end
         self._buffer = bytearray()
         self._greeted = False
         self._closing = False
         self._given_up = False
         self._verdict = ""  # why we ended the child ourselves
-        self._waiting: list[protocol.Request] = []  # until the hello has come
+        self._waiting: list[protocol.Request] = []  # until the child says hello
         self._last_load: protocol.Load | None = None
         self._deaths: deque[float] = deque()
         self._heard = self._ticked = time.monotonic()
@@ -177,17 +174,17 @@ class ProcessHost(QObject):
     # -------------------------------------------------------------- what the worker asks
 
     def start(self) -> None:
-        """Start the child, also after `close`; comes back at once. EngineStarted or EngineDied follows."""
+        """Start the child, also after `close`; returns at once. EngineStarted or EngineDied follows."""
         if not self._is_up and not self._again.isActive():
             self._given_up = self._closing = False
             self._deaths.clear()
             self._spawn()
 
     def submit(self, request: protocol.Request) -> None:
-        """Send a request, or keep it until the child has said hello."""
+        """Send a request, or keep it until the child says hello."""
         if isinstance(request, protocol.Load):
             self._last_load = request
-            if self._given_up:  # somebody asks for a model again: that is a fresh chance
+            if self._given_up:  # a new request for a model is a new chance
                 self._waiting.append(request)
                 self.start()
                 return
@@ -202,7 +199,7 @@ class ProcessHost(QObject):
             self._waiting.append(request)
 
     def close(self) -> None:
-        """End the child: asked first, then by force. Cost: at most close_s and 1 s."""
+        """End the child: politely, then by force. Cost: at most close_s and 1 s."""
         self._closing = True
         self._watch.stop()
         self._again.stop()
@@ -223,7 +220,7 @@ class ProcessHost(QObject):
     @Slot()
     def _spawn(self) -> None:
         process = self._process
-        if process.state() != QProcess.ProcessState.NotRunning:  # killed, and the system has not let it go yet
+        if process.state() != QProcess.ProcessState.NotRunning:  # killed, but the system has not released it yet
             self._again.start(LET_GO_MS)
             return
         self._buffer.clear()
@@ -233,9 +230,9 @@ class ProcessHost(QObject):
         process.setProgram(self._command[0])
         process.setArguments(self._command[1:])
         process.setProcessEnvironment(_environment())
-        if self._folder.is_dir():  # not the folder of whoever started us: it may go away
+        if self._folder.is_dir():  # our working directory may be deleted
             process.setWorkingDirectory(str(self._folder))
-        if sys.platform != "win32":  # Ctrl+C in the terminal is for the window, which then ends its child
+        if sys.platform != "win32":  # Ctrl+C in the terminal goes to the window, which ends its child
             options = QProcess.UnixProcessParameters()
             options.flags = QProcess.UnixProcessFlag.CreateNewSession
             process.setUnixProcessParameters(options)
@@ -281,14 +278,14 @@ class ProcessHost(QObject):
             )
         elif isinstance(message, protocol.Event):
             if isinstance(message, protocol.Failed) and self._last_load and message.id == self._last_load.id:
-                self._last_load = None  # the same would fail the same way after a restart
+                self._last_load = None  # it would fail the same way after a restart
             self._emit(message)
         else:
             raise protocol.ProtocolError(f"The {self._name}'s process sent a request of type {message.type}.")
 
     def _greet(self, hello: protocol.Hello) -> None:
         if hello.version != protocol.PROTOCOL_VERSION:
-            self._deaths.extend([time.monotonic()] * self._timeouts.max_deaths)  # trying again changes nothing
+            self._deaths.extend([time.monotonic()] * self._timeouts.max_deaths)  # another try would change nothing
             raise protocol.ProtocolError(
                 f"The {self._name} speaks version {hello.version} of the protocol and this window "
                 f"version {protocol.PROTOCOL_VERSION}."
@@ -303,7 +300,7 @@ class ProcessHost(QObject):
 
     @Slot()
     def _look(self) -> None:
-        """The watchdog. A late tick of our own (the computer slept) says nothing about the child."""
+        """Watchdog. If our own tick is late (the computer slept), the silence says nothing about the child."""
         now = time.monotonic()
         if now - self._ticked > 3 + 3 * self._watch.interval() / 1000:
             self._heard = now
@@ -318,7 +315,7 @@ class ProcessHost(QObject):
 
     @Slot(QProcess.ProcessError)
     def _failed(self, error: QProcess.ProcessError) -> None:
-        if error == QProcess.ProcessError.FailedToStart and self._is_up:  # `finished` will not come
+        if error == QProcess.ProcessError.FailedToStart and self._is_up:  # `finished` will not be emitted
             self._died(f"The {self._name}'s process could not be started: {self._process.errorString()}.")
 
     @Slot(int, QProcess.ExitStatus)

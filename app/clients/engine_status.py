@@ -1,4 +1,4 @@
-"""What the engine is doing, as plain data and as the words that the window shows. Knows no Qt.
+"""The engine's status as plain data, and its texts for the window. No Qt.
 
 One vocabulary for the whole window: Loading, Ready, Reading, Thinking, Writing, Stopping, Restarting.
 """
@@ -19,7 +19,7 @@ FEWEST_TOKENS = 16  # a shorter answer says little about speed
 NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 NO_GPU = noted("No GPU found: runs on {cores} · {memory}")
 NO_USABLE_GPU = noted("No usable GPU: runs on {cores} · {memory}")
-# What the engine says in English, of which the window shows a translation. Other sentences are shown as they are.
+# Sentences of the engine, in English, that the window translates. Others are shown as they are.
 SENTENCES = (
     noted("no NVIDIA driver is installed"),
     noted("the NVIDIA driver is installed but not loaded"),
@@ -36,15 +36,15 @@ SENTENCES = (
 
 
 class Phase(StrEnum):
-    STARTING = "starting"  # the engine's process is coming up
+    STARTING = "starting"  # the engine's process is starting
     LOADING = "loading"
     READY = "ready"
     READING = "reading"  # prefill
-    THINKING = "thinking"  # sent, nothing known yet
+    THINKING = "thinking"  # sent; nothing known yet
     WRITING = "writing"
     STOPPING = "stopping"
-    RESTARTING = "restarting"  # the process died and is coming up again
-    FAILED = "failed"  # no model is loaded, and a banner says why
+    RESTARTING = "restarting"  # the process died and is restarting
+    FAILED = "failed"  # no model is loaded; a banner says why
     OFF = "off"  # no model is wanted
 
 
@@ -70,54 +70,54 @@ class EngineStatus:
     model: str = ""  # display name of the model
     device: str = ""  # "CPU, 1 thread", "RTX 4090 + CPU, 7 threads"
     device_reason: str = ""  # why it runs there, in one sentence
-    gpu: str = ""  # the name of the GPU that computes, if one does
-    vram_bytes: int | None = None  # what the engine holds on it
-    gpu_share: float | None = None  # of the neurons computed, those on the card; of the answer now, then of the last
+    gpu: str = ""  # name of the GPU in use, if any
+    vram_bytes: int | None = None  # the engine's memory on it
+    gpu_share: float | None = None  # fraction of computed neurons on the GPU; of the running answer, then of the last
     done: int = 0  # of the current stage: bytes while loading, tokens while reading
     total: int = 0
-    brief: bool = False  # reading: it has only just begun, and is mostly over before a share could be read
-    compiling: bool = False  # loading: what the model is computed with is compiled; done and total are kernels
-    tok_s: float | None = None  # of the running answer, now; after it, the mean of the last one
-    tokens: int = 0  # written so far in the running answer
+    brief: bool = False  # reading: has just begun and is usually over before progress could be read
+    compiling: bool = False  # loading: kernels are being compiled; done and total count them
+    tok_s: float | None = None  # of the running answer; afterwards the last one's mean
+    tokens: int = 0  # of the running answer so far
     context_used: int | None = None
     context_total: int | None = None
-    left_out: int = 0  # messages of the chat that its last answer was given without
+    left_out: int = 0  # messages that the last answer was given without
     load_s: float | None = None
-    description: str = ""  # the model in one honest sentence
-    is_base: bool = False  # the model continues text rather than answering
-    queued: bool = False  # an answer waits for the engine, so that Send is Stop already
-    cancelling: bool = False  # loading: the person wants it no longer
-    can_load: str = ""  # no model is loaded: the name of the one that a press, or the next message, brings back
-    server: str = ""  # name of the server that the chat is sent to; empty: Hearth's own engine answers
+    description: str = ""  # the model in one sentence
+    is_base: bool = False  # continues text instead of answering
+    queued: bool = False  # an answer waits for the engine; Send is Stop
+    cancelling: bool = False  # loading: the user cancelled it
+    can_load: str = ""  # no model is loaded: name of the model that the next message would load
+    server: str = ""  # name of the chat's server; empty: this PC
     host: str = ""  # of that server
-    server_here: bool = False  # that server is another program on this PC
-    # How the model lies on GPU and CPU: `placement` of protocol.LoadedModelInfo; empty while none is loaded.
+    server_here: bool = False  # the server is another program on this PC
+    # `placement` of protocol.LoadedModelInfo; empty without a model.
     placement: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def working(self) -> bool:
-        """Whether something is running (an ember dot)."""
+        """Whether something is running (shown as an ember dot)."""
         return self.phase in {Phase.STARTING, Phase.LOADING, Phase.READING, Phase.THINKING, Phase.WRITING,
                               Phase.STOPPING, Phase.RESTARTING}  # fmt: skip
 
     @property
     def leaves(self) -> bool:
-        """Whether what is written in the chat leaves this PC."""
+        """Whether the chat's messages leave this PC."""
         return bool(self.server) and not self.server_here
 
     @property
     def answering(self) -> bool:
-        """Whether an answer is under way, so that Send is Stop."""
+        """Whether an answer is running; Send is Stop then."""
         return self.queued or self.phase in {Phase.READING, Phase.THINKING, Phase.WRITING, Phase.STOPPING}
 
     @property
     def takes_messages(self) -> bool:
-        """Whether a message can be sent now. Without a model it loads one, and is answered once that is there."""
+        """Whether a message can be sent now. Without a model it loads one first."""
         return not self.answering and (self.phase not in {Phase.FAILED, Phase.OFF} or bool(self.can_load))
 
     @property
     def word(self) -> str:
-        """The state in words, with its figure where there is one: "Reading 512 tokens, 61%"."""
+        """The state as text, with its figure if there is one: "Reading 512 tokens, 61%"."""
         word = tr(_WORDS[self.phase])
         if self.cancelling:
             return tr("Stopping")
@@ -136,12 +136,12 @@ class EngineStatus:
 
 
 def short_name(card: str) -> str:
-    """A graphics card as people call it: "RTX 4090"."""
+    """Return a GPU's usual name: "RTX 4090"."""
     return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def why_there(device_reason: str) -> str:
-    """The engine's reason without what stands beside it anyway: that it is the processor."""
+    """Return the engine's reason for its device, without the redundant "on the CPU"."""
     if device_reason.rstrip(".") == "The CPU computes, as asked":
         return ""
     why = device_reason.removeprefix("CPU only: ").removeprefix("The CPU computes: ")
@@ -149,14 +149,14 @@ def why_there(device_reason: str) -> str:
 
 
 def translated(sentence: str) -> str:
-    """A sentence of the engine in the user's language, where it is one of those that are translated."""
+    """Return a sentence of the engine in the user's language, if it is translated."""
     bare = sentence.rstrip(".")
     known = next((one for one in SENTENCES if one.rstrip(".") == bare), "")
     return tr(known) if known else sentence
 
 
 def machine_line(facts: MachineFacts) -> str:
-    """This PC in one line."""
+    """Return this PC in one line."""
     cores = tr_n("{n} core", "{n} cores", facts.cores)
     ram = tr("{memory} RAM", memory=f"{facts.ram_gb}{NARROW}GB")
     if facts.gpu:
@@ -165,20 +165,20 @@ def machine_line(facts: MachineFacts) -> str:
 
 
 def sentence(*parts: str) -> str:
-    """Those of the parts that say something, as sentences one after another."""
+    """Join the non-empty texts as sentences."""
     said = (part.strip().rstrip(".") for part in parts if part.strip())
     return " ".join(f"{part[0].upper()}{part[1:]}." for part in said)
 
 
 def rate(tok_s: float | None) -> str:
-    """A rate as the product writes it: one decimal below 100, none above, "–" when unknown."""
+    """Format a rate: one decimal below 100, none above, "–" if unknown."""
     if tok_s is None:
         return f"–{NARROW}tok/s"
     return f"{figure(tok_s, '.1f' if tok_s < 100 else '.0f')}{NARROW}tok/s"
 
 
 def seconds(value: float | None) -> str:
-    """A time as the product writes it: ms below 1 s, then 6.2 s, 1 min 20 s, 2 h 5 min."""
+    """Format a time: ms below 1 s, then 6.2 s, 1 min 20 s, 2 h 5 min."""
     if value is None:
         return "–"
     if value < 0.9995:
@@ -193,7 +193,7 @@ def seconds(value: float | None) -> str:
 
 
 def memory_of(used: float | None, total: float | None) -> str:
-    """Used and total memory under one unit, "9.4 of 24 GB", counted as memory is sold: 1 GB of it is 2^30 bytes."""
+    """Format used and total memory with one unit, "9.4 of 24 GB"; 1 GB of memory is 2^30 bytes."""
     if used is None or total is None:
         return "–"
     size = total / 2**30
@@ -202,7 +202,7 @@ def memory_of(used: float | None, total: float | None) -> str:
 
 
 def gigabytes(n_bytes: float | None) -> str:
-    """A size in GB of 10^9 bytes with one decimal (MB below 0.1 GB)."""
+    """Format a size in GB of 10^9 bytes with one decimal (MB below 0.1 GB)."""
     if n_bytes is None:
         return "–"
     return f"{figure(n_bytes / 1e9, '.1f')}{NARROW}GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.0f}{NARROW}MB"

@@ -1,7 +1,4 @@
-"""A worker thread: it owns the host of engine or library and carries plain dataclasses between it and the window.
-
-It decides nothing: what to ask comes from the controller, how the engine runs from the host.
-"""
+"""The worker thread that owns the host of engine or library and passes plain dataclasses between it and the window."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ MakeHost = Callable[[Emit], Host]
 
 
 class Service(Protocol):
-    """What runs behind a host: engine.service.host.EngineHost, or engine.library.service.host.LibraryHost."""
+    """The service behind a host: engine.service.host.EngineHost or engine.library.service.host.LibraryHost."""
 
     def submit(self, request: protocol.Request) -> None: ...
 
@@ -35,10 +32,9 @@ class Service(Protocol):
 
 
 class InThreadHost:
-    """The same engine inside the worker thread: for debugging, and where processes are not wanted.
+    """The engine inside the worker thread: for debugging, and where processes are not wanted.
 
-    While it generates, the worker thread's event loop stands still, so `submit` may be called from any thread and
-    `pump`, in the worker thread, does the work.
+    While it generates, the worker thread's event loop is blocked, so `cancel` may be called from any thread.
     """
 
     def __init__(self, emit: Emit, make_engine: Callable[[Emit], Service] | None = None) -> None:
@@ -46,19 +42,19 @@ class InThreadHost:
         self._make_engine = make_engine
         self._engine: Service | None = None
         self._lock = threading.Lock()
-        self._early_cancels: set[str] = set()  # of requests that are still on their way into this thread
+        self._early_cancels: set[str] = set()  # of requests that have not reached this thread yet
 
     def start(self) -> None:
         if self._engine is None:
             if self._make_engine is None:
                 from engine.service.host import EngineHost
 
-                self._make_engine = partial(EngineHost, serves=False)  # it rests between requests
+                self._make_engine = partial(EngineHost, serves=False)  # it waits idle between requests
             self._engine = self._make_engine(self._emit)
             self._emit(EngineStarted())
 
     def submit(self, request: protocol.Request) -> None:
-        """Do what is asked; comes back when it is done. A bug in the engine becomes a `failed` with its traceback."""
+        """Run the request; returns when it is done. A bug in the engine becomes a `Failed` with its traceback."""
         if self._engine is None:
             return
         self._engine.submit(request)
@@ -72,7 +68,7 @@ class InThreadHost:
             self._emit(protocol.Failed(request.id, type(error).__name__, str(error), "", True, traceback.format_exc()))
 
     def cancel(self, request: protocol.Cancel) -> None:
-        """From any thread, at once."""
+        """Cancel at once. Thread-safe."""
         with self._lock:
             self._early_cancels.add(request.target)
         if self._engine is not None:
@@ -85,10 +81,10 @@ class InThreadHost:
 
 
 class EngineWorker(QObject):
-    """Lives in a thread of its own. Every method may be called from any thread and comes back at once.
+    """Lives in a thread of its own. All methods are thread-safe and return at once.
 
-    `happened` carries protocol events, EngineStarted and EngineDied; connect it to a slot of an object in the thread
-    that is to receive them.
+    `happened` carries protocol events, EngineStarted and EngineDied; connect it to a slot of an object in the receiving
+    thread.
     """
 
     happened = Signal(object)
@@ -106,7 +102,7 @@ class EngineWorker(QObject):
         self._under_way: set[str] = set()
         self._ending = False
         self._lock = threading.Lock()
-        self._home = self.thread()  # where signals are connected, and hosts are destroyed
+        self._home = self.thread()  # where signals are connected and hosts are destroyed
         self._thread = QThread()
         self._name = name
         self._thread.setObjectName(f"{name}-worker")
@@ -129,45 +125,45 @@ class EngineWorker(QObject):
         self._started.emit(self._host)
 
     def submit(self, request: protocol.Request) -> None:
-        """Hand a request to the host; its events come by `happened`."""
+        """Pass a request to the host; `happened` carries its events."""
         with self._lock:
             self._under_way.add(request.id)
         self._requested.emit(self._host, request)
 
     def cancel(self, target: str) -> None:
-        """Stop the request with that id between two tokens."""
+        """Cancel a request between two tokens."""
         request = protocol.Cancel(f"cancel-{target}", target)
-        if isinstance(self._host, InThreadHost):  # the worker's event loop is busy with that very request
+        if isinstance(self._host, InThreadHost):  # the worker's event loop is busy with that request
             self._host.cancel(request)
         else:
             self._requested.emit(self._host, request)
 
     def rest(self) -> None:
-        """End what runs behind the host, for nobody needs it just now; `start` brings it back."""
+        """End the host's process while it is not needed; `start` brings it back."""
         self._rested.emit(self._host)
 
     def use(self, location: str) -> None:
-        """End the engine and start it at another place; what was under way is lost without a word."""
+        """Restart the engine in another location; running requests are lost silently."""
         if location != self._location:
             self._location = location
             self.restart()
 
     def restart(self) -> None:
-        """End the engine and start another one; what was under way is lost without a word."""
+        """Restart the engine; running requests are lost silently."""
         self._cancel_all()
         self._ended.emit(self._host)
         self._host = self._make_host()
         self._started.emit(self._host)
 
     def begin_shutdown(self) -> None:
-        """Have the engine and the thread end; `shutdown` waits for it."""
+        """Start to end the engine and the thread; `shutdown` waits for it."""
         if self._thread.isRunning() and not self._ending:
             self._ending = True
             self._cancel_all()
             self._closed.emit()
 
     def shutdown(self, timeout_s: float = 5.0) -> bool:
-        """End the engine and the thread. Returns whether the thread ended in time; waits that long at most."""
+        """End the engine and the thread. Returns whether the thread ended within `timeout_s`."""
         if not self._thread.isRunning():
             return True
         began = time.monotonic()
@@ -225,5 +221,5 @@ class EngineWorker(QObject):
 
 
 def default_makers(log_folder: Path) -> dict[str, MakeHost]:
-    """Both places where the engine can run."""
+    """Return the makers of both locations of the engine."""
     return {"process": lambda emit: ProcessHost(emit, log_folder), "in-thread": lambda emit: InThreadHost(emit)}

@@ -1,7 +1,6 @@
-"""The library's process as the window knows it: started when something is asked of it, ended when nothing is left.
+"""The library's process for the window: started by the first request, ended when idle.
 
-It asks again by itself what a process that died had not answered yet. What the jobs are, and what comes of their
-answers, is decided elsewhere.
+Requests that a dead process had not answered are sent again.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from engine.service import protocol
 log = logging.getLogger(__name__)
 
 IDLE_S = 60.0
-TRIES = 2  # what was under way when the process died may be what it died of
+TRIES = 2  # a request that was running may be what killed the process
 
-# Doing these twice comes to the same as doing them once; what they had done is kept by the library.
+# Idempotent jobs: the library keeps what the first try did.
 _REPEATABLE = {
     "machine", "catalogue", "estimate", "search", "look", "library", "downloads", "download", "pause", "resume",
     "cancel_download", "forget_download", "relocate", "verify", "repair", "prepare_plan", "prepare", "idle", "token",
@@ -38,7 +37,7 @@ Told = Callable[[protocol.Progress], None]
 
 
 class Library(Protocol):
-    """What the window asks of the library's process; LibraryClient is it."""
+    """The window's interface to the library's process. Implemented by LibraryClient."""
 
     news: Any  # Signal(str, object): topic and its whole new state
     died: Any  # Signal(object): EngineDied
@@ -66,12 +65,12 @@ class _Asked:
 
 
 class LibraryClient(QObject):
-    """Make it, and call its methods, on the main thread; every method comes back at once, and callbacks come there."""
+    """Use it on the main thread, where callbacks come too. All methods return at once."""
 
     news = Signal(str, object)  # topic, and its whole new state
     died = Signal(object)  # EngineDied
     running_changed = Signal(bool)  # whether the process is wanted
-    started = Signal(int)  # its pid, 0 in the window's own process
+    started = Signal(int)  # its pid; 0 in the window's own process
 
     def __init__(self, worker: EngineWorker, idle_s: float = IDLE_S) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ class LibraryClient(QObject):
         self._numbers = itertools.count(1)
         self._asked: dict[str, _Asked] = {}
         self._running = False
-        self._busy = False  # with what nobody waits for: downloads, training
+        self._busy = False  # with background work: downloads, training
         self._rest = QTimer(self, singleShot=True, interval=int(idle_s * 1000))
         self._rest.timeout.connect(self._end)
         worker.happened.connect(self._hear)
@@ -91,7 +90,7 @@ class LibraryClient(QObject):
     # -------------------------------------------------------------- asking
 
     def open(self) -> None:
-        """Start the process without asking for anything: downloads that were cut short go on."""
+        """Start the process without a request: interrupted downloads continue."""
         if not self._running:
             self._running = True
             self._worker.start()
@@ -107,8 +106,8 @@ class LibraryClient(QObject):
         progress: Callable[[protocol.Progress], None] | None = None,
         said: Callable[[protocol.Token], None] | None = None,
     ) -> str:
-        """Ask for a job; its id. done: with the result, {"cancelled": True} of one that was cancelled. said: with the
-        text of an answer, piece by piece."""
+        """Request a job. Returns its id. done: called with the result, or {"cancelled": True}. said: called with each
+        piece of an answer's text."""
         request = protocol.Job(f"library-{next(self._numbers)}", job, dict(arguments or {}))
         self._asked[request.id] = _Asked(request, done, failed, progress, said)
         self.open()
@@ -116,21 +115,21 @@ class LibraryClient(QObject):
         return request.id
 
     def cancel(self, request_id: str) -> None:
-        """Stop a job; it then ends as cancelled."""
+        """Cancel a job. It ends as cancelled."""
         asked = self._asked.get(request_id)
         if asked is not None:
             asked.cancelled = True
             self._worker.cancel(request_id)
 
     def begin_close(self) -> None:
-        """Have the process end; nothing is called back any more. `close` waits for it."""
+        """Start to end the process; no more callbacks. `close` waits for it."""
         self._rest.stop()
         self._asked.clear()
         self._running = False
         self._worker.begin_shutdown()
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """End the process; whether it ended in time."""
+        """End the process. Returns whether it ended in time."""
         self.begin_close()
         return self._worker.shutdown(timeout_s)
 
@@ -180,7 +179,7 @@ class LibraryClient(QObject):
             log.info("%s failed: %s", asked.request.job, event.message)
 
     def _recover(self, died: EngineDied) -> None:
-        """Ask again what can be asked again; the rest has failed."""
+        """Send the repeatable requests again; the others have failed."""
         log.info("%s", died.reason)
         self._busy = False
         for asked in list(self._asked.values()):
@@ -194,7 +193,7 @@ class LibraryClient(QObject):
                 self._hear(protocol.Failed(request.id, "EngineProcessError", died.reason, "Try again."))
         if not died.restarting:
             self._rest.stop()
-            self._running = False  # what is asked next starts it anew
+            self._running = False  # the next request restarts it
             self.running_changed.emit(False)
         self.died.emit(died)
 
@@ -216,7 +215,7 @@ class LibraryClient(QObject):
 
 
 def library_makers(log_folder: Path) -> dict[str, MakeHost]:
-    """Both places where the library can run."""
+    """Return the makers of both locations of the library."""
 
     def in_thread(emit: Any) -> InThreadHost:
         from engine.library.service.host import LibraryHost

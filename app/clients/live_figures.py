@@ -1,6 +1,6 @@
-"""What the live panel shows, as plain data and words: sixty seconds of the machine, and the model at work. Knows no Qt.
+"""The figures of the Live page as plain data and text: a minute of the machine, and the model at work. No Qt.
 
-Every figure is the monitor's or the engine's; what neither knows is "–".
+All figures come from the monitor or the engine; unknown ones are "–".
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from engine.service.protocol import GenerationResult, Live
 UNKNOWN = "–"
 WINDOW_S = 60.0
 
-Points = list[tuple[float, float | None]]  # how many seconds ago, and what was; None: nobody knows
+Points = list[tuple[float, float | None]]  # seconds ago and value; None: unknown
 
 
 @dataclass(frozen=True)
 class Graph:
-    """One graph with its words. hot: of the GPU, else of the CPU. top: the value at the upper edge, 0: the highest
-    that there was. others: what other programs had. say: a value in words."""
+    """One graph with its labels. hot: of the GPU, else of the CPU. top: value at the upper edge; 0: the highest so far.
+    others: used by other programs. say: formats a value."""
 
     title: str
     value: str
@@ -38,7 +38,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Fact:
-    """A secondary figure: "0.34 s", "first token". more: told where the mouse rests."""
+    """A secondary figure: "0.34 s", "first token". more: its tooltip."""
 
     value: str
     words: str
@@ -47,7 +47,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Speed:
-    """The rate of now, what it is of, sixty seconds of it, and what belongs to it."""
+    """The current rate, its subject, a minute of it, and related facts."""
 
     value: str
     of: str
@@ -69,7 +69,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class TokenTimes:
-    """Where a token's time goes: stages in their order, the GPU's before the CPU's. total: None before a token."""
+    """How a token's time divides: stages in order, the GPU's before the CPU's. total: None before a token."""
 
     total: float | None
     stages: tuple[Stage, ...]
@@ -77,37 +77,37 @@ class TokenTimes:
 
 
 def percent(value: float | None) -> str:
-    """A percentage, or that it is not known."""
+    """Format a percentage, or "unknown"."""
     return UNKNOWN if value is None else f"{value:.0f}%"
 
 
 def share(value: float | None) -> str:
-    """A share as a percentage; one decimal where it says more than the whole number."""
+    """Format a fraction as a percentage, with one decimal where that matters."""
     if value is None:
         return UNKNOWN
     return f"{figure(100 * value, '.1f' if 0 < value < 0.2 else '.0f')}%"
 
 
 def size(n_bytes: float | None) -> str:
-    """Memory as it is sold: 1 GB of it is 2^30 bytes."""
+    """Format memory; 1 GB is 2^30 bytes."""
     if n_bytes is None:
         return UNKNOWN
     return f"{figure(n_bytes / 2**30, '.1f')}{NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{NARROW}MB"
 
 
 def whole(n_bytes: float) -> str:
-    """The same of a capacity."""
+    """Format a memory capacity."""
     amount = n_bytes / 2**30
     return f"{figure(amount, '.0f' if amount >= 10 else '.1f')}{NARROW}GB"
 
 
 def milliseconds(value: float) -> str:
-    """A time within a token."""
+    """Format a time within a token."""
     return f"{figure(1000 * value, '.1f')}{NARROW}ms" if value < 0.9995 else seconds(value)
 
 
 class LiveFigures:
-    """Gathers what comes in, and says what is to be seen. Times are seconds of any clock that only runs forward."""
+    """Collects figures and describes what to show. Times are in seconds of any monotonic clock."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, MachineSample]] = deque()
@@ -116,13 +116,13 @@ class LiveFigures:
         self._told_at: float | None = None
         self.status = EngineStatus()
         self.live = Live("")  # the newest
-        self.measured: Live | None = None  # the newest of this model with the time of a token
+        self.measured: Live | None = None  # the newest of this model with a token's time
         self.result: GenerationResult | None = None  # of this model's last answer
 
     # -------------------------------------------------------------- what comes in
 
     def take_status(self, status: EngineStatus) -> None:
-        """The engine at this moment."""
+        """Take the engine's status."""
         if status.model != self.status.model:
             self.measured = self.result = None
         if status.phase in {Phase.LOADING, Phase.OFF, Phase.RESTARTING, Phase.FAILED}:
@@ -130,17 +130,17 @@ class LiveFigures:
         self.status = status
 
     def take_live(self, live: Live) -> None:
-        """The model at this moment."""
+        """Take the model's live figures."""
         self.live = live
         if live.token_s is not None:
             self.measured = live
 
     def take_result(self, result: GenerationResult) -> None:
-        """An answer has ended."""
+        """Take a finished answer."""
         self.result = result
 
     def take_sample(self, sample: MachineSample, now: float) -> None:
-        """The machine at this moment; the rate is what was written since the sample before."""
+        """Take the machine's figures. The rate counts tokens since the sample before."""
         self._samples.append((now, sample))
         status, before, self._told_at = self.status, self._told_at, now
         tokens, self._tokens = self._tokens, status.tokens
@@ -154,7 +154,7 @@ class LiveFigures:
     # -------------------------------------------------------------- what is to be seen
 
     def state(self, chat: str = "") -> str:
-        """One line on what goes on. chat: the title of the one that is answered."""
+        """Return one line on what is running. chat: title of the answered chat."""
         status = self.status
         if not status.model:
             return tr("No model is loaded") if status.phase in {Phase.OFF, Phase.FAILED} else status.word
@@ -165,7 +165,7 @@ class LiveFigures:
         return f"{status.model} · {status.word}"
 
     def speed(self, now: float) -> Speed:
-        """The rate of now while an answer is written, else of the last one."""
+        """Return the current rate during an answer, else the last one's."""
         status, live, result = self.status, self.live, self.result
         writing = status.phase is Phase.WRITING
         answer = live if status.answering and live.id else None
@@ -201,7 +201,7 @@ class LiveFigures:
         return tuple(facts)
 
     def token_times(self) -> TokenTimes:
-        """Where the time of a token goes."""
+        """Return how a token's time divides."""
         has_gpu, live = bool(self.status.gpu), self.measured
         if live is None:
             return TokenTimes(None, (), has_gpu)
@@ -212,8 +212,8 @@ class LiveFigures:
             if key.endswith("-ffn") and has_gpu:
                 words = tr("Hot neurons") if side == "gpu" else tr("Cold neurons")
             stages.append(Stage(key, side, words, took, tr(_MORE.get(key, ""))))
-        # At rest the rate is the mean over the last answer, and so is the time: the newest figures of the engine, which
-        # span some of its tokens, say how that time divides.
+        # When idle, rate and time are means over the last answer. The engine's newest figures, which cover some of its
+        # tokens, say how the time divides.
         total, result = live.token_s, self.result
         if total and result is not None and result.decode_tok_s and not self.status.answering:
             longer = 1 / (result.decode_tok_s * total)
@@ -222,7 +222,7 @@ class LiveFigures:
         return TokenTimes(total, tuple(stages), has_gpu)
 
     def neurons(self) -> str:
-        """What the map of neurons shows, in one line."""
+        """Return what the map of neurons shows, in one line."""
         live = self.live
         if not live.on_gpu:
             return ""
@@ -243,21 +243,21 @@ class LiveFigures:
         return " · ".join([*parts, seen])
 
     def neurons_at_rest(self) -> str:
-        """What the map will show and how to make it, while no answer lights it up; empty where nothing ever does."""
+        """Return what the map will show and how to get it, while idle; empty if it never shows anything."""
         live = self.live
         if self.status.answering or not live.on_gpu or not live.has_zeros or not live.is_counted:
             return ""
         return tr("Ask something: the neurons that fire for each token light up here.")
 
     def graphs(self, now: float) -> list[Graph]:
-        """The machine: of each card load and memory, then processor and RAM."""
+        """Return the machine's graphs: load and memory of each GPU, then CPU and RAM."""
         newest = self._samples[-1][1] if self._samples else None
         gpus = () if newest is None else newest.gpus
         graphs = [graph for gpu in gpus for graph in self._of_card(gpu, len(gpus), now)]
         return [*graphs, self._cpu(newest, now), self._ram(newest, now)]
 
     def why_no_gpu(self) -> str:
-        """Why no card is shown; empty where one is, or nothing is known yet."""
+        """Return why no GPU is shown; empty if one is, or nothing is known yet."""
         return translated(self._samples[-1][1].gpu_reason) if self._samples and not self._samples[-1][1].gpus else ""
 
     def _of_card(self, gpu: GpuSample, n_gpus: int, now: float) -> list[Graph]:
@@ -283,7 +283,7 @@ class LiveFigures:
         ]  # fmt: skip
 
     def _held(self, gpu: GpuSample, status: EngineStatus) -> int | None:
-        """Hearth's bytes on the card; where the driver does not tell, what the engine says it holds on its card."""
+        """Return Hearth's bytes on the GPU; if the driver does not tell, the engine's own figure for its GPU."""
         if gpu.vram_process_bytes is not None or gpu.vram_used_bytes is None:
             return gpu.vram_process_bytes
         return (status.vram_bytes or 0) if not status.gpu or gpu.name == status.gpu else 0

@@ -1,7 +1,6 @@
-"""The machine in one line, and its live figures once a second while somebody can see them, from a thread of its own.
+"""The machine in one line, and its live figures once a second while visible, from a thread of its own.
 
-It never touches a GPU context and decides nothing: the figures are engine/machine/monitor.py's, the line is that of
-hardware.py beside it.
+Never touches a GPU context. The figures come from engine/machine/monitor.py, the line from hardware.py beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ EVERY_MS = 1000
 
 
 class MachineMonitor(QObject):
-    """Lives in a thread of its own. start, set_visible, watch and close may be called from any thread."""
+    """Lives in a thread of its own. start, set_visible, watch and close are thread-safe."""
 
     described = Signal(object)  # engine.machine.hardware.MachineFacts, once
     sampled = Signal(object)  # engine.machine.monitor.MachineSample
@@ -47,7 +46,7 @@ class MachineMonitor(QObject):
         self._started.emit()
 
     def set_visible(self, visible: bool) -> None:
-        """Nothing is sampled while nobody can see it."""
+        """Sample only while the window is visible."""
         self._visible.emit(visible)
 
     def watch(self, pid: int) -> None:
@@ -55,7 +54,7 @@ class MachineMonitor(QObject):
         self._watched.emit(pid)
 
     def close(self, timeout_s: float = 5.0) -> bool:
-        """End the thread; whether it ended in time."""
+        """End the thread. Returns whether it ended in time."""
         if not self._thread.isRunning():
             return True
         self._closed.emit()

@@ -1,7 +1,6 @@
-"""A server elsewhere as the answer queue knows it: one answer at a time, one status in words.
+"""Servers for the answer queue: one answer at a time, one status.
 
-The library's process talks to it; this asks that process and hears its events. It decides nothing: an answer is asked
-for only with the place that its chat chose.
+The library's process talks to the server. A request is sent only with the place that its chat chose.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from engine.service import protocol
 
 
 class RemoteClient(QObject):
-    """Comes back at once from everything; what happens is a signal on the main thread."""
+    """All methods return at once; events are signals on the main thread."""
 
     status_changed = Signal(EngineStatus)
-    ready = Signal()  # another answer may be asked for
+    ready = Signal()  # the next answer may be requested
     text = Signal(str)
     answered = Signal(object)  # Answered, without a result
     failed = Signal(object)  # protocol.Failed
 
     def __init__(self, library: Library, key_for: Callable[[Place], str] = lambda place: "") -> None:
-        """key_for: the server's key where no keyring has it; empty: none."""
+        """key_for: the server's key if no keyring has it; empty: none."""
         super().__init__()
         self._library, self._key_for = library, key_for
         self._request = ""
-        self._number = 0  # of the answer: what comes late is of another one
+        self._number = 0  # of the answer; later events of another number are ignored
         self.status = EngineStatus(phase=Phase.READY)
 
     @property
@@ -41,7 +40,7 @@ class RemoteClient(QObject):
         return not self._request
 
     def ask(self, request: AnswerRequest) -> None:
-        """Begin an answer; only when `is_ready`, and only for a request with a place."""
+        """Start an answer; only if `is_ready` and the request has a place."""
         place = request.place
         assert place is not None, "what names no server is answered on this PC"
         self._number += 1
@@ -59,13 +58,13 @@ class RemoteClient(QObject):
         )  # fmt: skip
 
     def stop(self) -> None:
-        """End the answer under way; it then ends as cancelled."""
+        """Stop the running answer. It ends as cancelled."""
         if self._request:
             self._set(phase=Phase.STOPPING)
             self._library.cancel(self._request)
 
     def leave(self) -> None:
-        """End the answer under way without a word."""
+        """Abandon the running answer silently."""
         if self._request:
             self._library.cancel(self._request)
             self._rest()
@@ -81,7 +80,7 @@ class RemoteClient(QObject):
     def _finished(self, number: int, result: Values) -> None:
         if number != self._number or not self._request:
             return
-        # One that never came to be asked says no more than that.
+        # A request that was cancelled before it was sent has no other figures.
         figures = {"finish_reason": "cancelled"} if result.get("cancelled") else result
         self._rest()
         known = {k: v for k, v in figures.items() if k != "text" and v is not None}
@@ -96,7 +95,7 @@ class RemoteClient(QObject):
         self.ready.emit()
 
     def _rest(self) -> None:
-        """Nothing is under way any more."""
+        """Mark the client idle."""
         self._request = ""
         self._number += 1
         self._set(phase=Phase.READY)

@@ -1,4 +1,4 @@
-"""A server that the user entered, and a model of it, as plain data. Knows no Qt."""
+"""A server that the user entered, and a model of it, as plain data. No Qt."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from engine.remote.address import is_this_pc
 
 MAX_MODELS = 50  # of one server, in the menu
 NAME_LENGTH = 40
-CHOICE = "server"  # the name among a chat's choices
+CHOICE = "server"  # key in a chat's choices
 
 
 @dataclass(frozen=True)
 class Server:
-    """address: in its one form. models: those that the person picked. has_key: whether one was entered."""
+    """address: normalized. models: picked by the user. has_key: whether a key was entered."""
 
     id: str
     name: str
@@ -25,7 +25,7 @@ class Server:
 
     @property
     def host(self) -> str:
-        """Host and port, as a person reads them."""
+        """Host and port for display."""
         return urlsplit(self.address).netloc
 
     @property
@@ -36,18 +36,18 @@ class Server:
 
 @dataclass(frozen=True)
 class Place:
-    """A model of a server: where the messages of a chat go that chose it."""
+    """A model of a server: where a chat's messages go."""
 
     server: Server
     model: str
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What an answer's figures say of who gives it."""
+        """The server's part of an answer's figures."""
         here = {"server_here": True} if self.server.is_here else {}
         return {"model": self.model, "server": self.server.name, **here}
 
     @property
     def choice(self) -> dict[str, str]:
-        """What a chat's choices hold of it."""
+        """What a chat's choices store."""
         return {"id": self.server.id, "model": self.model}

@@ -1,1 +1,1 @@
-"""How answers are asked for: their settings, the queue, and what came of them."""
+"""How chats are answered: settings, requests, the queue, and the figures of an answer."""

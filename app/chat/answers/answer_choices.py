@@ -1,7 +1,7 @@
-"""Which persona, preset, sampling and mode an answer gets: the chat's choice, else the model's default, else the
+"""Chooses an answer's persona, preset, sampling and mode: the chat's choice, else the model's default, else the
 settings.
 
-It keeps the defaults by model in a small JSON file of the config folder. Knows no Qt, asks no engine, shows nothing.
+Keeps the defaults of models in a small JSON file in the config folder. No Qt.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from engine.config import MODES
 
 SCHEMA_VERSION = 1
 MAX_MODELS = 2_000
-NAMES = ("persona", "preset", "sampling", "mode")  # what of Conversation.choices is ours
+NAMES = ("persona", "preset", "sampling", "mode")  # our keys of Conversation.choices
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is in force for a chat. sampling: what the person changed by hand, over the preset."""
+    """What applies to a chat. sampling: changed by hand, on top of the preset."""
 
     persona: Persona | None
     preset: Preset
     sampling: Mapping[str, Any]
     mode: str  # auto, sparse, exact or dense
     instructions: str
-    in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig that differ from the model's
+    in_force: Mapping[str, Any] = field(default_factory=dict)  # fields of SamplingConfig to override
 
     @property
     def is_changed(self) -> bool:
-        """Whether the sampling is another than the preset's."""
+        """Whether the sampling differs from the preset's."""
         return bool(self.sampling)
 
 
 class AnswerChoices:
-    """The shelves, the defaults by model, and what comes of them for a chat."""
+    """Personas, presets and the defaults of models, and the result for a chat."""
 
     def __init__(self, personas: Personas, presets: Presets, path: Path | None = None) -> None:
-        """Nothing is read here. path: None keeps the defaults in memory."""
+        """Read nothing. path: None keeps the defaults in memory."""
         self.personas, self.presets = personas, presets
         self._path = path
         self._defaults: dict[str, dict[str, Any]] = {}
-        self._newer = False  # the file belongs to a newer Hearth and stays as it is
+        self._newer = False  # the file belongs to a newer version and is not written
 
     def read(self) -> None:
-        """Take personas, presets and defaults of their files; what makes no sense is left out."""
+        """Read personas, presets and defaults; invalid values are skipped."""
         self.personas.read()
         self.presets.read()
         if self._path is None:
@@ -71,8 +71,8 @@ class AnswerChoices:
                 self._defaults[model] = good
 
     def chosen(self, choices: Mapping[str, Any], model: str, settings: AppSettings) -> Chosen:
-        """What is in force for a chat with these choices, answered by that model."""
-        # What was deleted since counts as never chosen, wherever it was chosen.
+        """Return what applies to a chat with these choices that `model` answers."""
+        # A deleted persona or preset counts as never chosen.
         own, default = checked_choices(choices), self._defaults.get(model, {})
         persona_id = own.get("persona", default.get("persona", NO_PERSONA))
         persona = self.personas.get(persona_id)
@@ -80,7 +80,7 @@ class AnswerChoices:
         if preset is None:
             preset = self.presets.get(BALANCED)
         assert preset is not None, "it comes with Hearth"
-        # A model's own tuning belongs to its default preset: it goes where another is chosen.
+        # A model's own sampling belongs to its default preset: another preset drops it.
         inherited = {} if own.keys() & {"preset", "sampling"} else default.get("sampling", {})
         sampling = own.get("sampling", inherited)
         mode = own.get("mode") or default.get("mode") or settings.mode
@@ -89,11 +89,11 @@ class AnswerChoices:
         return Chosen(persona, preset, sampling, mode, instructions, in_force)
 
     def default_of(self, model: str) -> dict[str, Any]:
-        """What new chats with a model begin with, where a person said so."""
+        """Return the user's default choices for new chats with a model."""
         return dict(self._defaults.get(model, {}))
 
     def set_default(self, model: str, choices: Mapping[str, Any] | None) -> None:
-        """What new chats with this model are to begin with; None: nothing of their own."""
+        """Set the default choices for new chats with a model; None: remove them."""
         good = checked_choices(choices or {})
         if good:
             self._defaults[model] = good
@@ -101,17 +101,17 @@ class AnswerChoices:
             self._defaults.pop(model, None)
 
     def to_json(self) -> dict[str, Any]:
-        """The defaults by model."""
+        """Return the defaults of models."""
         return {"schema_version": SCHEMA_VERSION, "models": {name: dict(v) for name, v in self._defaults.items()}}
 
     def save(self, values: dict[str, Any]) -> None:
-        """Write what `to_json` gave; callable from any thread. Raises OSError."""
+        """Write the values of `to_json`. Thread-safe. Raises OSError."""
         if self._path is not None and not self._newer:
             write_json(self._path, values)
 
 
 def checked_choices(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a chat's choices that are ours and make sense."""
+    """Return the valid ones of our choices."""
     good: dict[str, Any] = {}
     for name in ("persona", "preset"):
         if isinstance(values.get(name), str) and len(values[name]) <= 100:

@@ -1,4 +1,4 @@
-"""The figures of an answer in words: for the line under it, and for the table behind that line. It shows nothing."""
+"""The figures of an answer as text: for the line below it, and for the table behind that line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODES = {"exact": noted("Exact"), "sparse": noted("Sparse"), "dense": noted("Den
 
 
 def state_text(state: MessageState, stats: Mapping[str, Any]) -> str:
-    """How an answer ended, when it did not end by itself."""
+    """Return how an answer ended, unless it ended by itself."""
     if state is MessageState.CANCELLED:
         return tr("Stopped")
     if state is MessageState.LENGTH:
@@ -29,7 +29,7 @@ def state_text(state: MessageState, stats: Mapping[str, Any]) -> str:
 
 
 def facts_of(stats: Mapping[str, Any]) -> list[str]:
-    """The figures of a finished answer in words; what is unknown is left out."""
+    """Return the known figures of a finished answer as texts."""
     facts = []
     if server := stats.get("server"):
         facts.append(
@@ -56,7 +56,7 @@ FEWEST_READ = 16  # tokens; reading fewer takes no longer than writing one, so t
 
 
 def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Everything that is known of how an answer came about, as names and values; what is unknown is left out."""
+    """Return all known figures of an answer as (name, value)."""
     rows: list[tuple[str, str]] = []
 
     def add(name: str, key: str, words: Any) -> None:
@@ -100,16 +100,16 @@ def figures_of(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def count(tokens: int) -> str:
-    """So many tokens."""
+    """Return a number of tokens as text."""
     return tr_n("{n} token", "{n} tokens", tokens, n=figure(tokens))
 
 
 def percent(share: float) -> str:
-    """A share as the product writes it."""
+    """Return a fraction as a percentage."""
     return f"{figure(100 * share, '.0f')}%" if share >= 0.01 or share == 0 else tr("under 1%")
 
 
 def thought_text(stats: Mapping[str, Any]) -> str:
-    """What the head of a thought says once it is over."""
+    """Return the heading of a finished thought."""
     taken = stats.get("thought_s")
     return tr("Thought for {time}", time=seconds(float(taken))) if taken else tr("Thought")

@@ -13,11 +13,11 @@ from app.clients.servers import Place
 from app.models.model_rows import listed_id
 from app.settings import AppSettings
 
-PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # the server that a chat with these choices is sent to
+PlaceFor = Callable[[Mapping[str, Any]], Place | None]  # a chat's choices -> the server it is sent to
 
 
 class AnswerPolicy:
-    """One for the window. `settings` and `has_predictors` are kept up to date by the chat controller."""
+    """One for the window. The chat controller keeps `settings` and `has_predictors` up to date."""
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
-"""Answers that are asked for: one runs, the others wait for their turn or for the engine.
+"""Queue of answers: one runs, the others wait for it or for the engine.
 
-It hands conversations to the engine, or to the server elsewhere that the chat chose, and their words on. It stores and
-shows nothing.
+It sends requests to the engine or to the chat's server, and passes their text on.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ _ENDS = {"stop": MessageState.COMPLETE, "length": MessageState.LENGTH, "cancelle
 
 @dataclass
 class Answer:
-    """An answer on its way. `message` is its newest state; `request` gives what to ask, when its turn has come."""
+    """An answer in progress. `message` is its newest state. `request` builds the request when the answer starts."""
 
     conversation_id: str
     message: Message
     request: Callable[[], AnswerRequest]
     may_start: bool = False  # its question is stored
     thoughts: ThoughtClock = field(default_factory=ThoughtClock)
-    before: dict[str, Any] | None = None  # the figures of what is written on, where it is
-    place: Place | None = None  # the server that was chosen when it was asked for; None: this PC
+    before: dict[str, Any] | None = None  # figures of the answer that is continued, if any
+    place: Place | None = None  # the server chosen with the question; None: this PC
 
 
 class Answerer(Protocol):
-    """Who gives answers: the engine, or a server elsewhere."""
+    """Gives answers: the engine, or the client of servers."""
 
     @property
     def is_ready(self) -> bool: ...
@@ -55,11 +54,11 @@ class Answerer(Protocol):
 
 
 class AnswerQueue(QObject):
-    """First in, first out among those that wait for the same; an answer whose chat is left goes on."""
+    """First in, first out, separately for this PC and for servers. An answer continues when its chat is closed."""
 
     grew = Signal(object, str)  # Answer, the new text
     ended = Signal(object, object)  # Answer in its final state, GenerationResult | None
-    failed = Signal(object, object)  # Answer, protocol.Failed | EngineDied: why it ended so
+    failed = Signal(object, object)  # Answer, protocol.Failed | EngineDied
     running_changed = Signal(object)  # id of the chat that is being answered, or None
 
     def __init__(self, engine: EngineClient, remote: RemoteClient | None = None) -> None:
@@ -79,7 +78,7 @@ class AnswerQueue(QObject):
         client.failed.connect(partial(self._failed, client))
 
     def of(self, conversation_id: str | None) -> Answer | None:
-        """The answer that runs or waits in a chat."""
+        """Return the running or waiting answer of a chat."""
         everyone = [*([self._running] if self._running else []), *self._waiting]
         return next((answer for answer in everyone if answer.conversation_id == conversation_id), None)
 
@@ -93,7 +92,7 @@ class AnswerQueue(QObject):
 
     @Slot()
     def advance(self) -> None:
-        """Begin the next answer, where the engine and the answer are ready for it."""
+        """Start the next answer if it and its client are ready."""
         answer = self._next() if self._running is None else None
         if answer is not None:
             self._waiting.remove(answer)
@@ -102,8 +101,8 @@ class AnswerQueue(QObject):
             self.running_changed.emit(answer.conversation_id)
 
     def _next(self) -> Answer | None:
-        """The first that can begin: what waits for the engine holds up nothing that is sent elsewhere, nor the other
-        way round."""
+        """Return the first answer that can start. Answers that wait for the engine do not block those of servers, or
+        vice versa."""
         passed: set[bool] = set()
         for answer in self._waiting:
             elsewhere = answer.place is not None
@@ -113,20 +112,20 @@ class AnswerQueue(QObject):
         return None
 
     def _who(self, answer: Answer) -> Answerer:
-        """Who gives an answer. Never another one than was chosen when it was asked for."""
+        """Return the client of an answer: the one chosen with the question, never another."""
         if answer.place is None:
             return self._engine
         assert self._remote is not None, "a place is a server's"
         return self._remote
 
     def allow_all(self) -> None:
-        """Let the answers begin whose questions cannot be stored now."""
+        """Start answers whose questions cannot be stored now."""
         for answer in self._waiting:
             answer.may_start = True
         self.advance()
 
     def stop(self, answer: Answer) -> None:
-        """End an answer: a waiting one at once, the running one as soon as the engine has ended it."""
+        """Stop an answer: a waiting one at once, the running one as soon as its client has ended it."""
         if answer is self._running:
             self._who(answer).stop()
         else:
@@ -134,7 +133,7 @@ class AnswerQueue(QObject):
             self._end(answer, MessageState.CANCELLED)
 
     def abandon(self, state: MessageState, waiting_too: bool) -> None:
-        """End the running answer without the engine; waiting_too: all there are, also elsewhere."""
+        """End the running answer without its client. waiting_too: end all answers, also those of servers."""
         if self._running is not None and (waiting_too or self._running.place is None):
             if self._running.place is not None and self._remote is not None:
                 self._remote.leave()
@@ -145,7 +144,7 @@ class AnswerQueue(QObject):
     # -------------------------------------------------------------- events of engine and servers
 
     def _running_at(self, client: Answerer) -> Answer | None:
-        """The running answer if that client gives it."""
+        """Return the running answer if that client gives it."""
         return self._running if self._running is not None and self._who(self._running) is client else None
 
     def _text(self, client: Answerer, text: str) -> None:
@@ -191,14 +190,14 @@ class AnswerQueue(QObject):
         answer.thoughts.stop(time.monotonic(), tokens + (stats or {}).get("tokens", self._who(answer).status.tokens))
         figures = {**(joined(answer.before, stats) or {}), **answer.thoughts.figures()}
         if answer.place is not None:
-            figures.pop("thought_tokens", None)  # nobody counts them
-            figures |= answer.place.figures  # however it ended
+            figures.pop("thought_tokens", None)  # not counted by servers
+            figures |= answer.place.figures  # however the answer ended
         answer.message = replace(answer.message, state=state, stats=figures or None)
         self.ended.emit(answer, result)
 
 
 def joined(before: dict[str, Any] | None, then: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The figures of an answer that was written on: of both pieces together where that is a sum, else the newer."""
+    """Return the figures of a continued answer: sums over both parts where that makes sense, else the newer value."""
     if not before or not then:
         return then or before
     out = {**then, "ttft_s": before.get("ttft_s", then.get("ttft_s"))}

@@ -1,7 +1,5 @@
-"""What the engine is asked for an answer: the conversation as the model is to see it, and how it is to answer.
-
-Plain data and pure functions; app/chat/answers/answer_queue.py sends it when its turn has come.
-"""
+"""Builds the request for an answer: the conversation as the model sees it, and the settings. Plain data, pure
+functions."""
 
 from __future__ import annotations
 
@@ -20,17 +18,17 @@ OVERFLOWS = ("roll", "middle", "stop")
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How a chat wants to be answered, whatever is said in it."""
+    """How a chat is answered, whatever its messages."""
 
     system_prompt: str = ""
-    sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
-    mode: str | None = None  # sparse, exact or dense; None: as the model was loaded
-    overflow: str = "roll"  # where the chat is too long for the context: "roll", "middle" or "stop"
-    place: Place | None = None  # the server it is sent to; None: it is answered on this PC
+    sampling: dict[str, Any] = field(default_factory=dict)  # overrides of the model's defaults
+    mode: str | None = None  # sparse, exact or dense; None: the loaded model's mode
+    overflow: str = "roll"  # if the chat exceeds the context: "roll", "middle" or "stop"
+    place: Place | None = None  # the server that answers; None: this PC
 
 
 def overflow_of(choices: Mapping[str, Any]) -> str:
-    """What a chat chose for when its context is full; the oldest go where it chose nothing that there is."""
+    """Return what a chat does when its context is full: its valid choice, else "roll" (drop the oldest messages)."""
     chosen = choices.get("overflow")
     return chosen if chosen in OVERFLOWS else "roll"
 
@@ -40,10 +38,10 @@ def history(
     question_id: str,
     system_prompt: str,
 ) -> list[dict[str, str]]:
-    """What the model is to see for a question: instructions, the complete turns before it, the question.
+    """Return what the model sees for a question: instructions, the complete turns before it, the question.
 
-    A turn without words in its answer is left out as a whole; of several answers to one question the last counts.
-    What a model thought before it answered is not sent back. Attached texts are.
+    A turn without text in its answer is left out; of several answers to a question the last one counts. Thoughts are
+    not sent back; attached texts are.
     """
     turns: list[list[dict[str, str]]] = []
     for message in messages:
@@ -60,6 +58,6 @@ def history(
 
 
 def request_for(messages: Sequence[Message], question_id: str, settings: AnswerSettings) -> AnswerRequest:
-    """The request for an answer to a question, of a branch that leads to it."""
+    """Return the request for an answer. messages: a branch that contains the question."""
     said = history(messages, question_id, settings.system_prompt)
     return AnswerRequest(said, settings.sampling, settings.mode, settings.overflow, place=settings.place)

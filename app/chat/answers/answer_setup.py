@@ -1,7 +1,4 @@
-"""How the open chat is answered: what is chosen for it, what else there is, what each mode costs here, and comparisons.
-
-It puts answer_choices, mode_rates and the chat controller together. It knows no widget.
-"""
+"""The open chat's answer settings for the window: what applies, what else there is, costs of modes, comparisons."""
 
 from __future__ import annotations
 
@@ -27,33 +24,33 @@ from app.settings import AppSettings
 from app.translation import tr
 from engine.service import protocol
 
-Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What can be chosen for the open chat, and what is in force."""
+    """What can be chosen for the open chat, and what applies."""
 
     chosen: Chosen
     presets: tuple[Preset, ...]
-    model: str = ""  # name of the one that is loaded; empty: none
-    loaded_mode: str = ""  # what auto became there
+    model: str = ""  # name of the loaded model; empty: none
+    loaded_mode: str = ""  # what auto stands for
     has_predictors: bool = True
     rates: Mapping[str, ModeRate] = field(default_factory=dict)
     cannot_compare: str = ""  # why not, in a sentence
-    is_default: bool = False  # what is chosen is what the model's chats begin with
-    has_default: bool = False  # the model's chats begin with something of their own
-    is_elsewhere: bool = False  # a server gives the answers: nothing here says how its neurons are computed
-    settings_decide: bool = False  # the settings say how words are chosen, so Balanced is not the model's own
+    is_default: bool = False  # the chat's choices equal the model's default
+    has_default: bool = False  # the model has a default of its own
+    is_elsewhere: bool = False  # a server answers: modes do not apply
+    settings_decide: bool = False  # the settings change the sampling, so Balanced is not the model's own
 
 
 class AnswerSetup(QObject):
-    """One a window. `changed`: anything that an Offer holds. `usual_answer`: a GenerationResult in the model's own
-    mode, whose rate is the model's."""
+    """One for the window. `changed`: any field of the Offer. `usual_answer`: a GenerationResult in the model's own
+    mode, whose rate counts for the model."""
 
     changed = Signal()
     usual_answer = Signal(object)
-    said = Signal(str, object)  # words, and a callable that undoes it, or None
+    said = Signal(str, object)  # text, and a callable that undoes the action, or None
 
     def __init__(
         self,
@@ -64,7 +61,7 @@ class AnswerSetup(QObject):
         rates: ModeRates,
         save: Save,
     ) -> None:
-        """Nothing is read here. save: writes one of the small files, without being waited for."""
+        """Read nothing. save: writes a small file in the background."""
         super().__init__()
         self._chat, self._engine, self._memory = chat, engine, memory
         self._policy, self.choices, self.rates = policy, policy.choices, rates
@@ -77,7 +74,7 @@ class AnswerSetup(QObject):
         self.comparison: Comparison | None = None
 
     def read(self) -> None:
-        """Take what was kept: three small files."""
+        """Read three small files."""
         self.choices.read()
         self.rates.read()
         self.changed.emit()
@@ -86,12 +83,12 @@ class AnswerSetup(QObject):
 
     @property
     def _model(self) -> str:
-        """What the model is known by."""
+        """The key of the model that answers."""
         return self._policy.known_as(self._chat.choices.values, self._chat.model)
 
     @property
     def model_defaults(self) -> Mapping[str, Any]:
-        """The sampling of the model that is loaded, as its makers advise; empty without one."""
+        """The loaded model's recommended sampling; empty without a model."""
         return self._info.sampling if self._info is not None and self._chat.place is None else {}
 
     @property
@@ -100,12 +97,12 @@ class AnswerSetup(QObject):
 
     @property
     def chosen(self) -> Chosen:
-        """What is in force for the open chat."""
+        """What applies to the open chat."""
         return self._policy.chosen(self._chat.choices.values, self._chat.model)
 
     @property
     def inherited(self) -> dict[str, Any]:
-        """The sampling of the open chat without what was changed by hand."""
+        """The open chat's sampling without the changes by hand."""
         return {**self.model_defaults, **self.settings.sampling(), **self.chosen.preset.values}
 
     @property
@@ -130,23 +127,23 @@ class AnswerSetup(QObject):
 
     @property
     def cost_note(self) -> str:
-        """What each mode costs with the model that is loaded, in a sentence; empty while nothing was measured."""
+        """What each mode costs with the loaded model, in a sentence; empty if nothing was measured."""
         offer = self.offer
         return tr("{model} here: {costs}.", model=offer.model, costs=costs(offer.rates)) if offer.rates else ""
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What was chosen for the open chat itself."""
+        """The open chat's own choices."""
         return checked_choices(self._chat.choices.values)
 
     # -------------------------------------------------------------- choosing
 
     def settings_changed(self) -> None:
-        """Tell that what is in force may have changed; the chat controller takes the settings first."""
+        """Emit `changed`. The chat controller has taken the settings before."""
         self.changed.emit()
 
     def pick_preset(self, preset_id: str) -> None:
-        """Another preset for the open chat; what was changed by hand goes."""
+        """Set the open chat's preset and drop the changes by hand."""
         self._chat.choices.set(preset=preset_id, sampling=None)
 
     def pick_persona(self, persona_id: str) -> None:
@@ -156,12 +153,12 @@ class AnswerSetup(QObject):
         self._chat.choices.set(mode=mode)
 
     def set_sampling(self, values: Mapping[str, Any]) -> None:
-        """What is changed by hand, over the preset."""
-        preset = self.chosen.preset.id  # a default's preset stays with what is laid over it
+        """Set the changes by hand, on top of the preset."""
+        preset = self.chosen.preset.id  # keeps a default's preset below the changes
         self._chat.choices.set(preset=preset, sampling=dict(values) or None)
 
     def keep_default(self, keep: bool) -> None:
-        """Have every chat with this model begin with what is chosen here, or no longer with anything of its own."""
+        """Make the open chat's choices the model's default for all chats, or remove that default."""
         place = self._chat.place
         name = place.model if place is not None else self._engine.status.model
         before = self.choices.default_of(self._model)
@@ -169,7 +166,7 @@ class AnswerSetup(QObject):
         wanted = {"persona": chosen.persona.id if chosen.persona else "", "preset": chosen.preset.id,
                   "sampling": dict(chosen.sampling), "mode": chosen.mode}  # fmt: skip
         self._set_default(self._model, wanted if keep else None)
-        # The chat goes with its model's default from now on.
+        # From now on the chat follows its model's default.
         own = self._own
         self._chat.choices.set(**dict.fromkeys(NAMES))
         undo = _undo(lambda: self._set_default(self._model, before), lambda: self._chat.choices.set(**own))
@@ -187,7 +184,7 @@ class AnswerSetup(QObject):
         self.changed.emit()
 
     def save_preset(self, name: str) -> None:
-        """Keep what is in force in the open chat as a preset, and have the chat use that."""
+        """Save the open chat's sampling as a preset and use it in the chat."""
         chosen = self.chosen
         values = {**chosen.preset.values, **chosen.sampling}
         try:
@@ -200,7 +197,7 @@ class AnswerSetup(QObject):
         self.said.emit(tr("Saved as {name}", name=preset.name), None)
 
     def store_changed(self, store: PresetStore[Any]) -> None:
-        """Personas or presets were changed: keep them."""
+        """Save personas or presets after a change."""
         written = store.to_json()
         self._save(f"save the {store.kind}", lambda: store.save(written))
         self.changed.emit()
@@ -209,7 +206,7 @@ class AnswerSetup(QObject):
 
     @property
     def cannot_compare(self) -> str:
-        """Why the two ways cannot be compared now; empty where they can."""
+        """Why modes cannot be compared now; empty if they can."""
         if self._chat.place is not None:
             return tr("This chat is sent to a server: only what this PC answers can be compared.")
         if self._info is None:
@@ -220,7 +217,7 @@ class AnswerSetup(QObject):
 
     @property
     def last_question(self) -> Message | None:
-        """What was asked last in the open chat."""
+        """The last question of the open chat."""
         shown = self._shown
         return next((message for message in reversed(shown) if message.role is Role.USER), None)
 
@@ -230,12 +227,12 @@ class AnswerSetup(QObject):
         return (self._memory.branch_of(chat) if chat else None) or []
 
     def compare(self, prompt: str, question: Message | None = None) -> Comparison:
-        """Answer this both ways, as it would be answered in the open chat: in place of that question, or at its end.
-        Nothing of it is kept in the chat."""
+        """Answer a prompt in two modes, as the open chat would: in place of `question`, or at the end. Nothing is kept
+        in the chat."""
         self.stop_comparing()
         assert self._info is not None, "cannot_compare says so"
         request = self._request(prompt, question)
-        if request.mode == "dense":  # that is the other side
+        if request.mode == "dense":  # dense is the other side
             request = replace(request, mode=None)
         self.comparison = Comparison(self._engine, request, self._info.mode, self)
         self.comparison.start()
@@ -251,7 +248,7 @@ class AnswerSetup(QObject):
         return request_for([*before, asked], asked.id, settings)
 
     def stop_comparing(self) -> None:
-        """End the comparison that runs, if one does."""
+        """Stop the running comparison, if any."""
         comparison, self.comparison = self.comparison, None
         if comparison is not None:
             comparison.stop()

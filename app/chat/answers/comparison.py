@@ -1,7 +1,6 @@
-"""The same prompt answered twice on this machine, one way after the other: as the chat is answered, and dense.
+"""Answers the same prompt twice on this PC: in the chat's mode, then dense.
 
-Both begin without a KV cache and with the same seed, so that what differs comes from the neurons that were left out. It
-asks the engine and tells what comes; nothing is stored, and nothing shown.
+Both start without a KV cache and with the same seed, so that differences come from skipped neurons. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from app.translation import figure, noted, tr, tr_n
 from app.user_messages import describe
 from engine.service import protocol
 
-LONGEST = 256  # tokens of an answer, where nothing shorter is set: enough to see and to measure
-MOST_WORDS = 3_000  # of each text that is looked at for differences
-ABOUT_AS_FAST = 0.05  # rates that differ by less are called alike
+LONGEST = 256  # maximum tokens, unless the settings say fewer: enough to see and to measure
+MOST_WORDS = 3_000  # of each text; the rest is not compared
+ABOUT_AS_FAST = 0.05  # rates that differ by less count as equal
 _WORDS = re.compile(r"\S+")
 
 
 class SideState(StrEnum):
-    WAITING = "waiting"  # for the engine, or for the other side
+    WAITING = "waiting"  # for the engine or the other side
     RUNNING = "running"
     DONE = "done"
-    STOPPED = "stopped"  # the person wanted no more of it; the text so far stays
+    STOPPED = "stopped"  # by the user; the text so far stays
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two answers. mode: what was asked for; None: as the model was loaded."""
+    """One of the two answers. mode: as requested; None: the loaded model's."""
 
     mode: str | None
     title: str
@@ -54,7 +53,7 @@ class Side:
 
 
 class Comparison(QObject):
-    """Runs once. `changed` comes with every word and state."""
+    """Runs once. `changed` follows every token and state."""
 
     changed = Signal()
     ended = Signal()
@@ -66,7 +65,7 @@ class Comparison(QObject):
         loaded_mode: str = "",
         parent: QObject | None = None,
     ) -> None:
-        """request: as for an answer of the chat. loaded_mode: what no mode in it stands for."""
+        """request: as for an answer in the chat. loaded_mode: what mode None stands for."""
         super().__init__(parent)
         self._engine = engine
         longest = min(request.sampling.get("max_tokens") or LONGEST, LONGEST)
@@ -78,9 +77,9 @@ class Comparison(QObject):
             Side(mode, tr(MODE_WORDS.get(mode or loaded_mode, noted("As set")))),
             Side("dense", tr(MODE_WORDS["dense"])),
         ]
-        self.problem = ""  # why it ended before its time, in a sentence
+        self.problem = ""  # why it ended early, in a sentence
         self.is_running = False
-        self._now: int | None = None  # the side that is being answered
+        self._now: int | None = None  # index of the running side
         engine.ready.connect(self._advance)
         engine.text.connect(self._text)
         engine.answered.connect(self._answered)
@@ -90,13 +89,13 @@ class Comparison(QObject):
         engine.unloaded.connect(self._other_model)
 
     def start(self) -> None:
-        """Begin, as soon as the engine is free."""
+        """Start as soon as the engine is free."""
         self.is_running = True
         self._advance()
         self.changed.emit()
 
     def stop(self) -> None:
-        """End it; what is written stays."""
+        """Stop; the text so far stays."""
         if not self.is_running:
             return
         running = self._now is not None
@@ -151,7 +150,7 @@ class Comparison(QObject):
         if self._now is None or result is None:
             return
         now, self._now = self._now, None
-        # Somebody else may have stopped it: Esc in the chat, another model.
+        # Esc in the chat or another model can stop it too.
         state = SideState.STOPPED if result.finish_reason == "cancelled" else SideState.DONE
         self._set(now, state=state, result=result, title=MODE_WORDS.get(result.mode, self.sides[now].title))
         if state is SideState.STOPPED:
@@ -193,12 +192,12 @@ class Comparison(QObject):
 
 @dataclass(frozen=True)
 class Differences:
-    """Where two texts differ, as (start, end) in characters of each, and how many words they begin with alike."""
+    """Where two texts differ, as (start, end) in characters of each, and the number of equal words at the beginning."""
 
     left: tuple[tuple[int, int], ...]
     right: tuple[tuple[int, int], ...]
     same_words: int
-    words: int  # of the longer text
+    words: int  # in the longer text
 
     @property
     def are_none(self) -> bool:
@@ -206,7 +205,7 @@ class Differences:
 
 
 def differences(left: str, right: str) -> Differences:
-    """Which words of two texts differ. Of very long texts, only the first MOST_WORDS words are looked at."""
+    """Compare two texts by words, up to the first MOST_WORDS words of each."""
     ours, theirs = list(_WORDS.finditer(left))[:MOST_WORDS], list(_WORDS.finditer(right))[:MOST_WORDS]
     a, b = [word.group() for word in ours], [word.group() for word in theirs]
     same = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
@@ -222,7 +221,7 @@ def differences(left: str, right: str) -> Differences:
 
 
 def verdict(first: Side, second: Side) -> list[str]:
-    """What two finished sides come to, a sentence each: the words, then the speed."""
+    """Return the result of two finished sides, one sentence each: the texts, then the speed."""
     said = []
     if first.text and second.text:
         found = differences(first.text, second.text)

@@ -1,6 +1,6 @@
-"""How fast each mode was on this PC: the last answers' rates by model, device and mode, in a small JSON file.
+"""Measured rates of each mode on this PC: of the last answers, by model, device and mode, in a small JSON file.
 
-It holds numbers and the names of models, no word of any chat. Knows no Qt.
+It contains numbers and model names, nothing from chats. No Qt.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from app.translation import noted, tr, tr_n
 from engine.service.protocol import GenerationResult
 
 SCHEMA_VERSION = 1
-KEPT = 16  # rates of each kind; older ones go, the PC may be another by now
+KEPT = 16  # rates of each kind; older ones may be of another PC
 MAX_MODELS, MAX_FILE_BYTES = 500, 1 << 20
 MODE_WORDS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
-MODES_TOLD = ("sparse", "exact", "dense")  # what auto can become
+MODES_TOLD = ("sparse", "exact", "dense")  # what auto can stand for
 
 
 @dataclass(frozen=True)
 class ModeRate:
-    """What a mode reached here: the middle one of its last answers, in tokens/s."""
+    """The median rate of a mode's last answers here, in tokens/s."""
 
     tok_s: float
     answers: int
 
 
 class ModeRates:
-    """One a person; what was measured is remembered beyond the end of the program."""
+    """One for the user; kept across restarts."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Nothing is read here. path: None keeps everything in memory."""
+        """Read nothing. path: None keeps everything in memory."""
         self._path = path
-        self._rates: dict[str, dict[str, dict[str, list[float]]]] = {}  # model, device, mode: newest last
+        self._rates: dict[str, dict[str, dict[str, list[float]]]] = {}  # by model, device, mode; newest last
         self._newer = False
 
     def take(self, result: GenerationResult) -> bool:
-        """An answer has ended; whether it was long enough to tell something."""
+        """Record an answer's rate. Returns False if the answer was too short."""
         value = result.decode_tok_s
         if result.tokens < FEWEST_TOKENS or not value or not math.isfinite(value) or result.mode not in MODES_TOLD:
             return False
         devices = self._rates.pop(result.model, {})
-        self._rates[result.model] = devices  # the one used last stands last, and the oldest go first
+        self._rates[result.model] = devices  # the last used model is last; the first ones are dropped
         while len(self._rates) > MAX_MODELS:
             del self._rates[next(iter(self._rates))]
         kept = devices.setdefault(result.device, {}).setdefault(result.mode, [])
@@ -56,12 +56,12 @@ class ModeRates:
         return True
 
     def of(self, model: str, device: str) -> dict[str, ModeRate]:
-        """What is known of a model where it runs now ("cpu" or "cuda"), by mode."""
+        """Return the rates of a model on a device ("cpu" or "cuda"), by mode."""
         modes = self._rates.get(model, {}).get(device, {})
         return {mode: ModeRate(median(modes[mode]), len(modes[mode])) for mode in MODES_TOLD if modes.get(mode)}
 
     def read(self) -> None:
-        """Take those of the file; a missing or damaged one gives none, and single bad ones are left out."""
+        """Read the file; a missing or damaged one gives nothing, and bad values are skipped."""
         if self._path is None:
             return
         try:
@@ -91,7 +91,7 @@ class ModeRates:
         return {"schema_version": SCHEMA_VERSION, "models": models}
 
     def save(self, values: dict[str, Any]) -> None:
-        """Write what `to_json` gave; callable from any thread. Raises OSError."""
+        """Write the values of `to_json`. Thread-safe. Raises OSError."""
         if self._path is not None and not self._newer:
             write_json(self._path, values)
 
@@ -101,7 +101,7 @@ def _is_rate(value: object) -> bool:
 
 
 def in_words(rates: Mapping[str, ModeRate]) -> str:
-    """What the modes cost here, in one line: "Exact 38.2 tok/s, dense 21.0 tok/s, in 12 answers on this PC"."""
+    """Return the rates in one line: "Exact 38.2 tok/s, dense 21.0 tok/s, in 12 answers on this PC"."""
     if not rates:
         return tr("Not measured yet: it shows here what each costs, once there were answers.")
     words = costs(rates)
@@ -109,7 +109,7 @@ def in_words(rates: Mapping[str, ModeRate]) -> str:
 
 
 def costs(rates: Mapping[str, ModeRate]) -> str:
-    """The same within a sentence; there is at least one rate."""
+    """Return the rates as part of a sentence. At least one is needed."""
     parts = [f"{tr(MODE_WORDS[mode]).lower()} {rate(one.tok_s)}" for mode, one in rates.items()]
     answers = sum(one.answers for one in rates.values())
     return tr_n(

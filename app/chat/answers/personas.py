@@ -1,4 +1,4 @@
-"""Personas: instructions under a name, said to the model before a chat. Knows no Qt and no engine."""
+"""Personas: named instructions that the model gets before a chat. No Qt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from app.chat.preset_store import PresetStore, checked_name
 from app.translation import noted, tr
 
 MAX_INSTRUCTIONS = 20_000  # characters
-NO_PERSONA = ""  # its id: the instructions of the settings count
+NO_PERSONA = ""  # its id: the settings' instructions apply
 
 
 @dataclass(frozen=True)
 class Persona:
-    """instructions: the system message, as the model reads it."""
+    """instructions: the system message."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ BUILT_IN = (
 
 
 class Personas(PresetStore[Persona]):
-    """Those that come with Hearth, and a person's own."""
+    """The built-in personas and the user's own."""
 
     kind: ClassVar[str] = "personas"
     holds_none: ClassVar[str] = noted("{name} holds no personas.")

@@ -1,7 +1,7 @@
-"""Presets: how words are chosen, under a name. Also the one table of what can be chosen there, with bounds and words.
+"""Presets: named sampling settings. Also the table of what a preset can set, with limits and labels. No Qt.
 
-Values are fields of engine.config.SamplingConfig; what a preset does not say is left to the settings, and what these do
-not say to the model. Knows no Qt.
+Values are fields of engine.config.SamplingConfig. What a preset leaves open comes from the settings, else from the
+model.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from app.chat.preset_store import PresetStore, checked_name
 from app.settings import Setting, described
 from app.translation import noted, tr
 
-BALANCED = "balanced"  # the preset that is in force where none was chosen
+BALANCED = "balanced"  # the preset of chats that chose none
 MAX_STOPS, STOP_LENGTH = 8, 100
 
-# The same fields as in the settings, in the order in which they are shown.
+# The same fields as in the settings, in display order.
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "max_tokens", "seed")
 
 
 @dataclass(frozen=True)
 class Preset:
-    """values: those fields of SamplingConfig that it decides; stop is a list of texts. about: one line for people."""
+    """values: the fields of SamplingConfig that it sets; stop is a list of texts. about: one line for users."""
 
     id: str
     name: str
@@ -45,7 +45,7 @@ BUILT_IN = (
 
 
 class Presets(PresetStore[Preset]):
-    """Those that come with Hearth, and a person's own."""
+    """The built-in presets and the user's own."""
 
     kind: ClassVar[str] = "presets"
     holds_none: ClassVar[str] = noted("{name} holds no presets.")
@@ -67,13 +67,13 @@ class Presets(PresetStore[Preset]):
 
 
 def fields_of_sampling() -> tuple[Setting, ...]:
-    """What a preset can decide, stop texts apart, as the settings describe it; None is: the preset says nothing."""
+    """Return what a preset can set, without stop texts, as the settings describe it. None: left open."""
     by_name = {setting.name: setting for setting in described()}
     return tuple(replace(by_name[name], default=None, none=noted("As is")) for name in SAMPLING)
 
 
 def checked_sampling(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the values that a preset or a chat may have; whatever makes no sense is left out."""
+    """Return the values that a preset or a chat may have; invalid ones are dropped."""
     by_name = {setting.name: setting for setting in fields_of_sampling()}
     good: dict[str, Any] = {}
     for name, value in values.items():
@@ -86,7 +86,7 @@ def checked_sampling(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_stops(value: object) -> list[str] | None:
-    """Texts at which an answer ends; None where that is no such list."""
+    """Return a list of stop texts; None if it is not valid."""
     if not isinstance(value, list | tuple) or len(value) > MAX_STOPS:
         return None
     if not all(isinstance(text, str) and 0 < len(text) <= STOP_LENGTH for text in value):

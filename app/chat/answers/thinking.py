@@ -1,7 +1,4 @@
-"""What a model thought aloud before its answer, told apart from the answer while both are still being written.
-
-Models mark their thoughts in different ways; MARKS is the table of them. It shows nothing and sends nothing.
-"""
+"""Separates a model's thoughts from its answer while both are being written. MARKS lists how models mark thoughts."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-# How a thought begins and how it ends, in small letters.
+# Start and end marks of thoughts, in lower case.
 MARKS: tuple[tuple[str, str], ...] = (
     ("<think>", "</think>"),
     ("<thinking>", "</thinking>"),
@@ -24,20 +21,20 @@ MARKS: tuple[tuple[str, str], ...] = (
     ("<|channel|>commentary<|message|>", "<|end|>"),
     ("<|channel>thought", "<channel|>"),
 )
-# Says who speaks or that the answer follows; belongs to neither.
+# Marks for the role or the start of the answer; dropped.
 _PASSED_OVER = ("<|start|>assistant", "<|channel|>final<|message|>", "<|begin_of_solution|>")
 _OPENINGS = tuple(opening for opening, _ in MARKS)
 _FIRST = {mark[0] for mark in (*_OPENINGS, *_PASSED_OVER)}
 _LONG = 1_000_000  # characters of a reply
 _LONGEST = max(map(len, (*_OPENINGS, *_PASSED_OVER)))
-# A chat template may have opened the thought itself: then only its end is in the text, on a line of its own. The
-# pattern begins with what it must find: texts have 16 MB, and others are searched 20 times as slowly.
+# A chat template may have opened the thought itself; then the text holds only the end mark, on a line of its own. The
+# pattern starts with its literal: texts can have 16 MB, and other patterns search them 20 times as slowly.
 _LONE_END = re.compile(r"</[tT][hH][iI][nN][kK](?:[iI][nN][gG])?>[ \t]*(?=\n|$)")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The two parts of what a model wrote. `is_thinking`: the thought has not ended."""
+    """The two parts of a reply. `is_thinking`: the thought has not ended."""
 
     thought: str
     answer: str
@@ -45,15 +42,15 @@ class Reply:
 
 
 class ReplySplitter:
-    """Takes a reply piece by piece. A thought counts only before the answer: later marks are words like others.
+    """Splits a reply as it grows. A thought counts only before the answer; later marks are plain text.
 
-    Cost: linear in what is appended.
+    Cost: linear in the appended text.
     """
 
     def __init__(self) -> None:
         self.has_thought = False
-        self._held = ""  # what may become a mark
-        self._end = ""  # of the thought that is open
+        self._held = ""  # may be the beginning of a mark
+        self._end = ""  # end mark of the open thought
         self._answering = False
 
     @property
@@ -62,7 +59,7 @@ class ReplySplitter:
         return bool(self._end)
 
     def append(self, text: str) -> tuple[str, str]:
-        """What the piece adds to the thought, and what to the answer."""
+        """Return what the text adds to the thought, and to the answer."""
         if self._answering:
             return "", text
         self._held += text
@@ -79,12 +76,12 @@ class ReplySplitter:
         return "".join(thought), answer
 
     def finish(self) -> tuple[str, str]:
-        """No more will come: what was held back is what it looks like."""
+        """Return what was held back: no more text follows."""
         held, self._held = self._held, ""
         return (held, "") if self._end else ("", held)
 
     def _read_thought(self, thought: list[str]) -> bool:
-        """Move what surely belongs to the thought. True when it has ended."""
+        """Move what certainly belongs to the thought. Returns True when it has ended."""
         place = self._held.lower().find(self._end)
         if place >= 0:
             thought.append(self._held[:place])
@@ -98,7 +95,7 @@ class ReplySplitter:
         return False
 
     def _read_mark(self) -> bool:
-        """Decide what begins here. False: more text has to tell."""
+        """Decide whether a mark begins here. Returns False if more text is needed."""
         start = self._held.lstrip()
         low = start[: _LONGEST + 1].lower()
         for opening, end in MARKS:
@@ -119,7 +116,7 @@ class ReplySplitter:
 
 
 def split(text: str) -> Reply:
-    """The parts of a whole reply."""
+    """Return the parts of a whole reply."""
     if text.lstrip()[:1] not in _FIRST and "</" not in text:
         return Reply("", text)
     return _split_long(text) if len(text) > _LONG else _split(text)
@@ -135,11 +132,11 @@ def _split(text: str) -> Reply:
     return Reply(thought.strip(), answer, splitter.is_thinking)
 
 
-_split_long = lru_cache(maxsize=2)(_split)  # whoever shows a reply asks several times
+_split_long = lru_cache(maxsize=2)(_split)  # a reply is split several times to show it
 
 
 def _lone_end(text: str) -> re.Match[str] | None:
-    """The first end of a thought that has a line to itself."""
+    """Return the first end mark on a line of its own."""
     for end in _LONE_END.finditer(text):
         if not text[text.rfind("\n", 0, end.start()) + 1 : end.start()].strip(" \t"):
             return end
@@ -147,28 +144,28 @@ def _lone_end(text: str) -> re.Match[str] | None:
 
 
 def spoken(text: str) -> str:
-    """What of a reply is the answer: that much is sent back to the model in later turns."""
+    """Return the answer without thoughts: what later requests send back to the model."""
     return split(text).answer
 
 
 def _overlap(text: str, mark: str) -> int:
-    """How many characters at the text's end may be the beginning of the mark."""
+    """Return how many characters at the end of the text may be the beginning of the mark."""
     longest = min(len(text), len(mark) - 1)
     return next((n for n in range(longest, 0, -1) if mark.startswith(text[-n:])), 0)
 
 
 class ThoughtClock:
-    """How long the thoughts of one reply took, and how many tokens, as its text comes in."""
+    """Measures the time and tokens of a reply's thoughts as its text arrives."""
 
     def __init__(self, text: str = "", seconds: float = 0.0, tokens: int = 0) -> None:
-        """text: what was written before, in as many seconds and tokens."""
+        """text: written before, in `seconds` and `tokens`."""
         self.seconds, self.tokens = seconds, tokens
         self._splitter = ReplySplitter()
         self._splitter.append(text)
         self._began: tuple[float, int] | None = None  # now, tokens
 
     def hear(self, text: str, now: float, tokens: int) -> None:
-        """A piece of the reply. now: of a steady clock, s; tokens: of the reply so far."""
+        """Take new text. now: of a monotonic clock, in s. tokens: of the reply so far."""
         was_thinking = self._splitter.is_thinking
         thought, _ = self._splitter.append(text)
         if self._began is None and (was_thinking or self._splitter.is_thinking or thought):
@@ -177,7 +174,7 @@ class ThoughtClock:
             self.stop(now, tokens)
 
     def stop(self, now: float, tokens: int) -> None:
-        """The thought, or the reply, has ended."""
+        """End the thought or the reply."""
         if self._began is not None:
             began, before = self._began
             self.seconds += now - began
@@ -185,7 +182,7 @@ class ThoughtClock:
             self._began = None
 
     def figures(self) -> dict[str, float | int]:
-        """For the statistics of the message; empty where it had no thought."""
+        """Return the message's statistics; empty if it had no thought."""
         if not self._splitter.has_thought:
             return {}
         return {"thought_s": round(self.seconds, 3), "thought_tokens": self.tokens}

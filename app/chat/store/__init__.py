@@ -1,1 +1,1 @@
-"""Chats in SQLite and in files: saving, searching, rescue and import."""
+"""Chats in SQLite and in files: storage, search, rescue, import and export."""

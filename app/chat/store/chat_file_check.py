@@ -1,7 +1,4 @@
-"""A file of chats, checked value by value: anyone's JSON becomes chats, or a sentence that says what is wrong with it.
-
-Knows nothing of files and of the database.
-"""
+"""Checks a file of chats value by value: turns any JSON into chats, or raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -21,26 +18,26 @@ from engine.service.protocol import GenerationResult
 FORMAT = "hearth-chats"
 VERSION = 1
 
-# Far above what a person writes and far below what would hurt.
+# Far above what users write, far below what would do harm.
 MOST_CHATS = 100_000
 MOST_MESSAGES = 200_000  # of one chat
-MOST_CONTAINERS = 1_000_000  # lists and objects in a file: each takes 64 bytes or more
+MOST_CONTAINERS = 1_000_000  # lists and objects in a file; each takes at least 64 bytes
 LONGEST_TEXT = 16 << 20  # characters of a message or an attachment
 LONGEST_TITLE = 40_000
 MOST_ATTACHMENTS = 200
 MOST_PAGES = 1_000_000
-LONGEST_PLAIN = 1 << 20  # characters of what is chosen for a chat, or of an answer's statistics, as JSON
+LONGEST_PLAIN = 1 << 20  # characters of a chat's choices or an answer's statistics, as JSON
 DEEPEST_PLAIN = 16
-LAST_TIME = 253_402_214_400.0  # the last day of the year 9999, behind which dates cannot be shown
+LAST_TIME = 253_402_214_400.0  # the end of year 9999; later dates cannot be shown
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _NUMBER = {"int", "float", "int | None", "float | None"}
-NOT_IN_FILES = (CHOICE,)  # that a chat is sent elsewhere is chosen in the window, never by a file
+NOT_IN_FILES = (CHOICE,)  # only the window may send a chat to a server, never a file
 _STATS: dict[str, str] = {field.name: str(field.type) for field in fields(GenerationResult)}
 
 
 class ChatFileError(Exception):
-    """A file of chats that cannot be read. The message is a sentence for a person."""
+    """A file of chats that cannot be read. The message is a sentence for users."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -48,7 +45,7 @@ class ChatFileError(Exception):
 
 
 def parsed(data: bytes) -> list[WholeChat]:
-    """The chats of a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
+    """Return the chats in a file's bytes. Raises ChatFileError. Cost: about ten times the bytes in memory."""
     try:
         file = decoded(text_of(data), MOST_CONTAINERS)
     except UnicodeDecodeError:
@@ -76,7 +73,7 @@ def _chat(values: Any, where: str) -> WholeChat:
     known = {""}
     for number, one in enumerate(_list(values, "messages", MOST_MESSAGES, where), 1):
         message = _message(one, tr("{where}, message {number}", where=where, number=number))
-        # A parent stands before its children, so that no way leads round in a circle.
+        # A parent comes before its children, so there are no cycles.
         _check(
             message.parent in known and message.id not in known,
             tr("{where}, message {number}", where=where, number=number),
@@ -111,7 +108,7 @@ def _message(values: Any, where: str) -> Message:
         stats = _plain(values["stats"], where, tr("the statistics"))
         for name, value in stats.items():
             _check(_is_statistic(name, value), where, tr("the statistic {name}", name=name[:40]))
-        stats.pop("server_here", None)  # true on the PC that wrote the file; unknown on this one
+        stats.pop("server_here", None)  # true on the PC that wrote the file, unknown on this one
     return Message(
         Role(role), _text(values, "text", LONGEST_TEXT, where), _id(values, where), _time(values, "created_at", where),
         MessageState.INTERRUPTED if state is MessageState.WRITING else state, stats,
@@ -135,10 +132,10 @@ def _attachment(values: Any, where: str) -> Attachment:
 
 
 def _is_statistic(name: str, value: Any) -> bool:
-    """What shows an answer's statistics trusts their types."""
+    """Whether a statistic has the type that the window expects."""
     match _STATS.get(name):
         case None:
-            return True  # of a later version, or measured by the window
+            return True  # from a later version, or measured by the window
         case "str":
             return isinstance(value, str)
         case "bool":
@@ -176,7 +173,7 @@ def _text(values: dict[str, Any], name: str, longest: int, where: str, default: 
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether no half of a character stands in it, which no file and no database can hold."""
+    """Return whether a text has no lone surrogates, which neither files nor the database can hold."""
     if text.isascii():
         return True
     try:
@@ -200,14 +197,14 @@ def _time(values: dict[str, Any], name: str, where: str) -> float:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether it is a number that a database and a line of text can hold."""
+    """Return whether a value is a number that the database and a line of text can hold."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
 def _plain(values: Any, where: str, what: str) -> dict[str, Any]:
-    """A dictionary of plain values, neither deep nor large."""
+    """Return a dictionary of plain values, neither deep nor large."""
     _check(isinstance(values, dict) and _depth_is_fine(values, DEEPEST_PLAIN), where, what)
     _check(all(_is_utf8(text) for text in _texts(values)), where, what)
     _check(len(json.dumps(values, ensure_ascii=False)) <= LONGEST_PLAIN, where, what)

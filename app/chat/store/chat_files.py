@@ -1,7 +1,6 @@
-"""Chats as files that leave Hearth and come back: JSON with everything, Markdown to read.
+"""Chats as files: JSON with everything, and Markdown to read.
 
-What was written as JSON and read again is written with the same bytes. What is read is checked in
-app/chat/store/chat_file_check.py. Knows no Qt and no database.
+JSON that is read and written again has the same bytes. app/chat/store/chat_file_check.py checks what is read. No Qt.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from app.translation import noted, tr, tr_n
 __all__ = ["ChatFileError", "file_name", "plain", "read_json", "write_json", "write_markdown", "write_markdown_folder"]
 
 MOST_FILE_BYTES = 128 << 20
-_LONGEST_NAME = 80  # characters of a file's name: at most 240 bytes, and every file system takes 255
-_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names that Windows keeps for itself
+_LONGEST_NAME = 80  # characters of a file name: at most 240 bytes; file systems allow 255
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])")  # names reserved by Windows
 _STATES = {
     MessageState.CANCELLED: noted("Stopped"), MessageState.LENGTH: noted("Cut off at the limit"),
     MessageState.FAILED: noted("Not finished"), MessageState.INTERRUPTED: noted("Interrupted"),
@@ -38,7 +37,7 @@ _STATES = {
 
 
 def read_json(path: Path) -> list[WholeChat]:
-    """The chats of a file. Raises ChatFileError, and OSError where the file cannot be read."""
+    """Return the chats in a file. Raises ChatFileError, and OSError if it cannot be read."""
     with path.open("rb") as file:
         data = file.read(MOST_FILE_BYTES + 1)
     if len(data) > MOST_FILE_BYTES:
@@ -52,7 +51,7 @@ def read_json(path: Path) -> list[WholeChat]:
 
 
 def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
-    """Writes chats into one file, complete or not at all; returns how many. Raises OSError."""
+    """Write chats to one file atomically. Returns their number. Raises OSError."""
     written = 0
     with _replacing(path) as file:
         file.write(f'{{"format": "{FORMAT}", "version": {VERSION}, "chats": [')
@@ -65,7 +64,7 @@ def write_json(path: Path, chats: Iterable[WholeChat]) -> int:
 
 
 def plain(chat: WholeChat) -> dict[str, Any]:
-    """A chat as JSON values. The draft is not among them: it was not sent."""
+    """Return a chat as JSON values, without its draft."""
     c = chat.conversation
     choices = {name: value for name, value in c.choices.items() if name not in NOT_IN_FILES}
     leaf = c.leaf if any(message.id == c.leaf for message in chat.messages) else ""
@@ -91,7 +90,7 @@ def _plain_message(m: Message) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """The value with a replacement for what neither UTF-8 nor JSON can hold: halves of characters, endless numbers."""
+    """Return a value with replacements for what UTF-8 and JSON cannot hold: lone surrogates, infinite numbers."""
     match value:
         case dict():
             return {_storable(str(name)): _storable(one) for name, one in value.items()}
@@ -108,16 +107,16 @@ def _storable(value: Any) -> Any:
 
 
 def write_markdown(path: Path, chat: WholeChat) -> None:
-    """Writes the branch of a chat that is shown, to be read. Raises OSError."""
+    """Write the shown branch of a chat as Markdown. Raises OSError."""
     with _replacing(path) as file:
         for part in _markdown(chat):
             file.write(_storable(part))
 
 
 def write_markdown_folder(folder: Path, chats: Iterable[WholeChat]) -> int:
-    """Writes every chat into a file of its own, those in a folder into one of that name; returns how many.
+    """Write each chat to a file of its own, in a subfolder named after its folder. Returns their number.
 
-    Nothing that is there is written over: a name that is taken gets a number. Raises OSError.
+    Existing files are not overwritten: a number is added to the name. Raises OSError.
     """
     written = 0
     for chat in chats:
@@ -135,7 +134,7 @@ def write_markdown_folder(folder: Path, chats: Iterable[WholeChat]) -> int:
 
 
 def file_name(title: str) -> str:
-    """A name for a file, without its ending, that every system takes: after a chat's title."""
+    """Return a file name without extension, made from a chat's title, that every system accepts."""
     title = unicodedata.normalize("NFC", _storable(title))
     kept = "".join(
         " " if letter in '<>:"/\\|?*' or unicodedata.category(letter)[0] == "C" else letter for letter in title
@@ -182,7 +181,7 @@ def _attached(attachment: Attachment) -> Iterator[str]:
 def _day(seconds: float) -> str:
     try:
         day = datetime.fromtimestamp(seconds).astimezone()
-    except (OverflowError, OSError, ValueError):  # a clock far off; Windows refuses more than others
+    except (OverflowError, OSError, ValueError):  # a wrong clock; Windows rejects more than others
         return "–"
     return f"{day:%Y-%m-%d}"
 
@@ -192,7 +191,7 @@ def _day(seconds: float) -> str:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[TextIO]:
-    """A text file that takes its name when it is complete; what had the name before stays until then."""
+    """Open a text file that replaces the existing one only when it is complete."""
     unfinished = path.with_name(f".{path.name[:40]}.{os.getpid()}.part")
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as file:

@@ -1,7 +1,7 @@
-"""JSON decoded in short steps, so that a thread that reads a large file never holds up the window.
+"""Decodes JSON in short steps, so that a thread that reads a large file does not block the window.
 
-Python's own decoder is C and keeps the interpreter to itself until it is done: 0.4 s for a file of 50 MB, in which no
-other thread runs. Here containers are read in Python and long strings in parts.
+Python's own decoder is C and holds the GIL until it is done: 0.4 s for 50 MB. Here containers are decoded in Python and
+long strings in chunks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # which no stub names
 from typing import Any
 
-DEEPEST = 200  # containers within each other
+DEEPEST = 200  # levels of nesting
 STEP_BYTES = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]{0,65536}")
-_SHORT = re.compile(r'"([^"\\\x00-\x1f]{0,8192})"')  # a string without marks
-# At most 4 MB of a string. The two halves of one character stay together.
+_SHORT = re.compile(r'"([^"\\\x00-\x1f]{0,8192})"')  # a string without escapes
+# At most 4 MB of a string, without splitting surrogate pairs.
 _PART = re.compile(
     r'(?:[^"\\\x00-\x1f]{1,8192}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}'
     r"|\\u[0-9a-fA-F]{4}|\\[^u]){0,512}+"
@@ -24,23 +24,23 @@ _PART = re.compile(
 
 
 def text_of(data: bytes) -> str:
-    """Decode UTF-8, with or without a mark at the beginning. Raises: UnicodeDecodeError."""
+    """Decode UTF-8 with or without a BOM. Raises UnicodeDecodeError."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     parts = [decoder.decode(data[at : at + STEP_BYTES]) for at in range(0, len(data), STEP_BYTES)]
     return "".join([*parts, decoder.decode(b"", final=True)])
 
 
 class TooManyContainersError(ValueError):
-    """The JSON holds more lists and objects than the caller allows."""
+    """The JSON has more lists and objects than the caller allows."""
 
 
 def decoded(text: str, most_containers: int) -> Any:
-    """Return what json.loads returns; NaN and Infinity, which are no JSON, are refused.
+    """Return what json.loads returns. Rejects NaN and Infinity, which JSON does not have.
 
-    Raises: ValueError for what is no JSON or nested deeper than DEEPEST; TooManyContainersError.
+    Raises ValueError if it is not JSON or nested deeper than DEEPEST; TooManyContainersError.
     """
     collects = gc.isenabled()
-    gc.disable()  # nothing here refers to itself, and each full collection takes the longer the more there is
+    gc.disable()  # there are no cycles here, and each full collection takes longer the more objects there are
     try:
         return _Reader(text, most_containers).value()
     finally:
@@ -57,10 +57,10 @@ class _Reader:
         self._text, self._at = text, 0
         self._left = most_containers
         self._scan = JSONDecoder(parse_constant=_refuse).scan_once  # type: ignore[attr-defined]  # of C
-        self._names: dict[str, str] = {}  # one object for a name that stands in many objects
+        self._names: dict[str, str] = {}  # one string object for equal names
 
     def value(self) -> Any:
-        open_ones: list[tuple[list[Any] | dict[str, Any], str]] = []  # with the name under which the next value goes
+        open_ones: list[tuple[list[Any] | dict[str, Any], str]] = []  # with the name of the next value
         while True:
             first = self._peek()
             if first and first in "[{":
@@ -78,7 +78,7 @@ class _Reader:
                 value: Any = new
             else:
                 value = self._string() if first == '"' else self._plain()
-            while open_ones:  # the value is complete: so may be what it stands in
+            while open_ones:  # the value is complete, and so may be its container
                 container, name = open_ones[-1]
                 if isinstance(container, dict):
                     container[name] = value
@@ -100,7 +100,7 @@ class _Reader:
                 return value
 
     def _peek(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """Return the next character that is not whitespace; empty at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             start, self._at = self._at, found.end() if found else self._at

@@ -1,7 +1,6 @@
-"""Background work for the window: one thread, first in first out, results back on the main thread.
+"""Background work for the window: one thread, first in first out, results on the main thread.
 
-Every act has a name and an ending on the main thread. Knows nothing of what the work is, except that a StoreError may
-pass by itself, so that a save can be tried again until it is through.
+A StoreError may be temporary: a save can be retried until it succeeds.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.chat.store.store import StoreError
 T = TypeVar("T")
 
 RETRY_S = 2.0
-_PASSING = {"full", "read-only", "locked"}  # a person or another program can end these; damage stays
+_PASSING = {"full", "read-only", "locked"}  # the user or another program can resolve these; damage stays
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,22 @@ class _Operation:
 
 
 class Operations(QObject):
-    """Runs work in one thread of its own. Make it, and call its methods, on the main thread.
+    """Runs work in a thread of its own. Create it and call its methods on the main thread.
 
-    A failure without on_failure, and an exception in a callback, is a mistake of ours: it reaches sys.excepthook on
-    the main thread.
+    A failure without on_failure, or an exception in a callback, is a bug: it reaches sys.excepthook on the main thread.
     """
 
-    stalled = Signal(object)  # StoreError: saves cannot get through; everything behind them waits
-    resumed = Signal()  # they are through
-    _finished = Signal(object)  # carries a callable from the thread to the main thread
+    stalled = Signal(object)  # StoreError: saves fail, and everything behind them waits
+    resumed = Signal()  # saves work again
+    _finished = Signal(object)  # a callable for the main thread
 
     def __init__(self, parent: QObject | None = None, retry_s: float = RETRY_S) -> None:
         super().__init__(parent)
         self._retry_s = retry_s
-        self._queue: deque[_Operation] = deque()  # the running one stays at the front until it has ended
+        self._queue: deque[_Operation] = deque()  # the running one stays first until it ends
         self._changed = threading.Condition()
         self._retry_wanted = False
-        self._closing_at: float | None = None  # time.monotonic() until which close() waits
+        self._closing_at: float | None = None  # time.monotonic() at which close() gives up
         self._finished.connect(self._call, Qt.ConnectionType.QueuedConnection)
         self._thread = threading.Thread(target=self._work, name="operations", daemon=True)
         self._thread.start()
@@ -63,7 +61,7 @@ class Operations(QObject):
         on_success: Callable[[T], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Do the work once, after everything that was asked for before."""
+        """Run the work once, after all earlier work."""
         self._enqueue(_Operation(name, work, on_success, on_failure, persistent=False))
 
     def keep_trying(
@@ -73,28 +71,27 @@ class Operations(QObject):
         on_success: Callable[[T], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """Like `run`, for what must not be lost: a full disk, a read-only folder or a locked file is waited out.
+        """Run work that must not be lost: wait while the disk is full, the folder read-only or the file locked.
 
-        Meanwhile nothing behind it runs, so that nothing is reordered. Work that is tried again is called again: it
-        must do no harm when done twice.
+        Later work waits meanwhile, so the order is kept. The work may be called again: it must be idempotent.
         """
         self._enqueue(_Operation(name, work, on_success, on_failure, persistent=True))
 
     def retry_now(self) -> None:
-        """Try a stalled save at once instead of at the next turn."""
+        """Retry a stalled save now."""
         with self._changed:
             self._retry_wanted = True
             self._changed.notify_all()
 
     def waiting(self) -> list[str]:
-        """Names of what is running or waits, in order."""
+        """Return the names of running and waiting work, in order."""
         with self._changed:
             return [operation.name for operation in self._queue]
 
     def close(self, timeout: float = 5.0) -> list[str]:
-        """Ends the thread after everything is done; returns the names of what was not done when the time was up.
+        """Finish all work and end the thread. Returns the names of what was not done within `timeout`.
 
-        A stalled save is tried until then. Endings of what was done are delivered before this returns.
+        A stalled save is retried until then. Callbacks of finished work are called before this returns.
         """
         with self._changed:
             if self._closing_at is None:
@@ -122,7 +119,7 @@ class Operations(QObject):
         while (operation := self._next()) is not None:
             ending = self._ending(operation)
             with self._changed:
-                if ending is None:  # given up at close: it stays in the queue and is named there
+                if ending is None:  # given up at close: it stays in the queue, to be named
                     return
                 self._finished.emit(ending)
                 self._queue.popleft()
@@ -136,8 +133,8 @@ class Operations(QObject):
         return self._closing_at is not None and time.monotonic() >= self._closing_at
 
     def _ending(self, operation: _Operation) -> Callable[[], None] | None:
-        """Runs an operation to its end; what is then to be done on the main thread, or None for one given up."""
-        kind: str | None = None  # of the failure that holds it
+        """Run an operation to its end. Returns what to call on the main thread; None: given up."""
+        kind: str | None = None  # of the temporary failure
         while True:
             try:
                 result = operation.work()
@@ -162,7 +159,7 @@ class Operations(QObject):
         return ending
 
     def _wait_for_retry(self) -> bool:
-        """Waits for the next turn; False when the time of close() is up."""
+        """Wait until the next try. Returns False when close() gives up."""
         with self._changed:
             wait_s = self._retry_s
             if self._closing_at is not None:

@@ -1,8 +1,7 @@
-"""The chats in their SQLite file: every call is one transaction, and every failure of the world is a StoreError.
+"""The chats in their SQLite file. Each call is one transaction; failures are StoreErrors.
 
-Synchronous and without Qt; operations.py runs it in the background. The file itself is store_file.py, its
-rescue store_rescue.py, what finds text in it store_search.py. A killed program loses nothing that a call had
-returned from.
+Synchronous, without Qt; operations.py runs it in the background. See also store_file.py (the file itself),
+store_rescue.py and store_search.py. If the program is killed, no call that had returned is lost.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _MESSAGE = "id, role, text, created_at, state, stats, parent, attachments"
 
 
 class Store:
-    """Conversations and messages on disk (or in memory, when `in_memory` says so). May be called from any thread."""
+    """Conversations and messages on disk, or in memory if `in_memory` is True. Thread-safe."""
 
     def __init__(self, db: sqlite3.Connection, path: Path, in_memory: bool = False) -> None:
         self._lock = threading.RLock()
@@ -58,15 +57,15 @@ class Store:
 
     @classmethod
     def open(cls, path: Path) -> Store:
-        """The store of that file, made where there is none. Raises StoreError."""
+        """Open or create the store in a file. Raises StoreError."""
         return cls(open_file(path), path)
 
     @classmethod
     def rescue(cls, path: Path) -> tuple[Store, RescueReport | None]:
-        """A usable store, whatever the file is like, and what was wrong with it.
+        """Return a usable store, whatever the state of the file, and what was wrong with it.
 
-        A damaged file is kept aside and what can be read of it copied over. Where nothing can be written, the store
-        lives in memory and holds what can be read. Cost: reads the whole file once.
+        A damaged file is renamed and its readable contents are copied. If nothing can be written, the store is in
+        memory. Cost: reads the whole file once.
         """
         try:
             db, report = open_or_restore(path)
@@ -76,10 +75,10 @@ class Store:
             return cls(db, path, in_memory=True), memory_report
 
     def repair(self) -> RescueReport | None:
-        """After a StoreError of kind damaged: puts what can be read into a new file and keeps the old one aside.
+        """After a "damaged" StoreError: copy what can be read to a new file and keep the old one under another name.
 
-        A store in memory is brought back onto the disk instead, with all that it holds; raises StoreError when that
-        is not possible yet, and the store then stays as it was.
+        A store in memory is written back to disk instead. Raises StoreError if that is not possible yet; nothing
+        changes then.
         """
         with self._lock:
             report: RescueReport | None
@@ -87,7 +86,7 @@ class Store:
                 db, report = open_or_restore(self.path)
                 try:
                     with failures(self.path):
-                        SearchIndex(db).drop()  # it is made for the texts that are written over now
+                        SearchIndex(db).drop()  # its texts are about to be overwritten
                         copy_rows(self._db, db)
                 except BaseException:
                     db.close()
@@ -103,14 +102,14 @@ class Store:
             return report
 
     def close(self) -> None:
-        """Closes the file. May be called twice."""
+        """Close the file. May be called twice."""
         with self._lock, failures(self.path):
             self._db.close()
 
     # -------------------------------------------------------------- conversations
 
     def conversations(self) -> list[Conversation]:
-        """All that are not deleted, the newest first."""
+        """Return all conversations that are not deleted, newest first."""
         with self._reading() as db:
             rows = db.execute(
                 f"SELECT {_HEAD} FROM conversation WHERE deleted_at IS NULL ORDER BY updated_at DESC, rowid DESC"
@@ -118,7 +117,7 @@ class Store:
         return [_conversation(row) for row in rows]
 
     def conversation(self, conversation_id: str) -> Conversation | None:
-        """One that is not deleted, or None."""
+        """Return a conversation that is not deleted, or None."""
         with self._reading() as db:
             row = db.execute(
                 f"SELECT {_HEAD} FROM conversation WHERE id = ? AND deleted_at IS NULL", (conversation_id,)
@@ -126,7 +125,7 @@ class Store:
         return _conversation(row) if row else None
 
     def save_conversation(self, conversation: Conversation) -> None:
-        """Adds the conversation, or writes all of its head anew."""
+        """Add a conversation, or overwrite all its fields."""
         with self._transaction() as db:
             db.execute(
                 f"{_PUT_HEAD} ON CONFLICT (id) DO UPDATE SET "
@@ -137,10 +136,10 @@ class Store:
             )
 
     def add_chats(self, chats: Sequence[WholeChat]) -> list[Conversation]:
-        """Takes in chats that came from a file, all or none; returns those that were not there already.
+        """Import chats, all or none. Returns those that did not exist.
 
-        Where one of the same id is here with other content, or one of its messages is in another chat, the one from
-        the file comes in as a copy under new ids.
+        A chat whose id exists with other content, or one of whose messages is in another chat, is imported as a copy
+        with new ids.
         """
         added: list[Conversation] = []
         with self._transaction() as db:
@@ -165,7 +164,7 @@ class Store:
         return self._db.execute(f"SELECT 1 FROM {table} WHERE id = ?", (id_,)).fetchone() is not None
 
     def whole_chat(self, conversation_id: str) -> WholeChat | None:
-        """A chat with all its messages, or None where it is deleted."""
+        """Return a chat with all its messages; None if it is deleted."""
         with self._reading():
             return self._whole_chat(conversation_id)
 
@@ -174,12 +173,12 @@ class Store:
         return None if conversation is None else WholeChat(conversation, tuple(self.messages(conversation_id)))
 
     def delete(self, conversation_id: str) -> None:
-        """Puts a conversation into the bin, until it is restored, erased or purged."""
+        """Move a conversation to the bin, until it is restored, erased or purged."""
         with self._transaction() as db:
             db.execute("UPDATE conversation SET deleted_at = ? WHERE id = ?", (time.time(), conversation_id))
 
     def binned(self) -> list[BinnedChat]:
-        """The conversations in the bin, those deleted last first."""
+        """Return the conversations in the bin, last deleted first."""
         with self._reading() as db:
             rows = db.execute(
                 f"SELECT deleted_at, {_HEAD} FROM conversation WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC"
@@ -187,12 +186,12 @@ class Store:
         return [BinnedChat(_conversation(head), deleted_at) for deleted_at, *head in rows]
 
     def restore(self, conversation_id: str) -> None:
-        """Undoes `delete`."""
+        """Undo `delete`."""
         with self._transaction() as db:
             db.execute("UPDATE conversation SET deleted_at = NULL WHERE id = ?", (conversation_id,))
 
     def erase(self, conversation_ids: Sequence[str]) -> None:
-        """Removes conversations in the bin for good."""
+        """Delete conversations in the bin for good."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE conversation SET deleted_at = 0 WHERE id = ? AND deleted_at IS NOT NULL",
@@ -201,12 +200,13 @@ class Store:
         self.purge_deleted(0.0, 1.0)
 
     def purge_deleted(self, messages_before: float, chats_before: float) -> int:
-        """Removes for good what was deleted before these times, chats with all their messages; returns how many chats.
+        """Delete for good what was deleted before these times, chats with all their messages. Returns the number of
+        chats.
 
-        A message that was deleted at a time that is yet to come goes too: nobody can put it back. A chat stays,
-        because a clock that was set back must not empty the bin. Units: seconds since the epoch.
+        Messages deleted in the future go too, as they cannot be restored; chats stay, so that a wrong clock does not
+        empty the bin. Units: seconds since the epoch.
         """
-        old = "deleted_at IS NOT NULL AND (deleted_at < ? OR deleted_at > ?)"  # so that the indexes are used
+        old = "deleted_at IS NOT NULL AND (deleted_at < ? OR deleted_at > ?)"  # lets SQLite use the indexes
         gone = "deleted_at IS NOT NULL AND deleted_at < ?"
         messages, chats = (messages_before, time.time()), (chats_before,)
         words = (
@@ -218,23 +218,23 @@ class Store:
                 if not self._index.forget(words, messages + chats):
                     db.execute(f"DELETE FROM message WHERE {old}", messages)
                     return db.execute(f"DELETE FROM conversation WHERE {gone}", chats).rowcount
-            time.sleep(0.01)  # let others to the file between the steps
+            time.sleep(0.01)  # let others use the file between steps
 
     def draft(self) -> str:
-        """What was typed for a chat that is not begun."""
+        """Return the draft of the new chat."""
         with self._reading() as db:
             row = db.execute("SELECT text FROM note WHERE name = 'draft'").fetchone()
         return str(row[0]) if row else ""
 
     def save_draft(self, text: str) -> None:
-        """Keeps what is typed for a chat that is not begun."""
+        """Save the draft of the new chat."""
         with self._transaction() as db:
             db.execute("INSERT OR REPLACE INTO note (name, text) VALUES ('draft', ?)", (_storable(text),))
 
     # -------------------------------------------------------------- messages
 
     def messages(self, conversation_id: str) -> list[Message]:
-        """All messages of a conversation, of every branch, in the order in which they came."""
+        """Return all messages of a conversation, of every branch, in the order in which they were added."""
         with self._reading() as db:
             rows = db.execute(
                 f"SELECT {_MESSAGE} FROM message WHERE conversation_id = ? AND deleted_at IS NULL ORDER BY position",
@@ -246,9 +246,9 @@ class Store:
         return found
 
     def append(self, conversation_id: str, message: Message) -> None:
-        """Adds a message at the end, makes its branch the shown one and its conversation the newest.
+        """Append a message, show its branch, and make its conversation the newest.
 
-        The same message again is written over its first self, so that a failed act can be repeated as a whole.
+        A message that exists is overwritten, so that a failed call can be repeated.
         """
         with self._transaction() as db:
             self._index.forget("message.id = ?", (message.id,))
@@ -266,7 +266,7 @@ class Store:
             )
 
     def update_message(self, message: Message) -> bool:
-        """Writes text, state and statistics of a stored message; False where it is no longer there."""
+        """Update text, state and statistics of a message. Returns False if it does not exist."""
         with self._transaction() as db:
             self._index.forget("message.id = ?", (message.id,))
             changed = db.execute(
@@ -276,7 +276,7 @@ class Store:
         return changed > 0
 
     def remove_message(self, message_id: str) -> None:
-        """Hides a message until it is put back or purged. What followed it follows the one before it then."""
+        """Hide a message until it is put back or purged. Its followers attach to the message before it."""
         with self._transaction() as db:
             gone = db.execute(
                 "SELECT conversation_id, coalesce(parent, (SELECT id FROM message AS one WHERE one.conversation_id = "
@@ -293,13 +293,13 @@ class Store:
             db.execute("UPDATE message SET deleted_at = ? WHERE id = ?", (time.time(), message_id))
 
     def put_back(self, message_id: str, parent: str, followers: Sequence[str]) -> None:
-        """Undoes `remove_message`: the message stands behind its parent and before its followers again."""
+        """Undo `remove_message`: restore the message after its parent and before its followers."""
         with self._transaction() as db:
             db.execute("UPDATE message SET deleted_at = NULL, parent = ? WHERE id = ?", (parent, message_id))
             db.executemany("UPDATE message SET parent = ? WHERE id = ?", [(message_id, one) for one in followers])
 
     def mark_interrupted(self) -> int:
-        """Marks what was being written when the program ended; for the start of the program. Returns how many."""
+        """Mark messages that were being written when the program ended. Call it at the start. Returns their number."""
         with self._transaction() as db:
             return db.execute(
                 "UPDATE message SET state = ? WHERE state = ?", (MessageState.INTERRUPTED, MessageState.WRITING)
@@ -308,11 +308,11 @@ class Store:
     # -------------------------------------------------------------- search
 
     def search(self, text: str, limit: int = 100) -> list[SearchHit]:
-        """Conversations that hold the text in their title or in a message, upper or lower case, the newest first.
+        """Return conversations with the text in their title or a message, ignoring case, newest first.
 
-        One hit a conversation; its snippet is from the newest message that holds the text, and empty where only the
-        title does. Attachments count as said in their message. Cost: 30 ms where the index knows all of 60,000
-        messages; what it does not know is read, and one or two letters are looked for in everything: 0.12 s at most.
+        One hit for each conversation. The snippet is from its newest matching message; empty if only the title matches.
+        Attachments count as part of their message. Cost: 30 ms for 60,000 indexed messages; others are read. One or two
+        letters are searched everywhere: at most 0.12 s.
         """
         needle = fold(text.strip())
         if not needle:
@@ -322,12 +322,12 @@ class Store:
         return [_hit(row, needle) for row in rows]
 
     def grow_index(self) -> bool:
-        """Takes some more messages into the search's index; True when there may be more. Cost: about 25 ms."""
+        """Index some more messages. Returns whether there may be more. Cost: about 25 ms."""
         try:
             with self._transaction():
                 return self._index.grow()
         except BaseException:
-            self._index = SearchIndex(self._db)  # what it believes to have made is taken back
+            self._index = SearchIndex(self._db)  # its steps were rolled back
             raise
 
     # -------------------------------------------------------------- inside
@@ -364,7 +364,7 @@ def _conversation(row: Sequence[Any]) -> Conversation:
     id_, title, created_at, updated_at, pinned, folder, leaf, draft, choices, queued = row
     try:
         chosen = json.loads(choices) if choices else {}
-    except (ValueError, RecursionError):  # what was chosen can be chosen again; the chat is not lost for it
+    except (ValueError, RecursionError):  # choices can be made again; the chat is not lost for them
         chosen = {}
     return Conversation(
         id_,
@@ -384,7 +384,12 @@ def _unsent(queued: str | None) -> Unsent | None:
     try:
         found = json.loads(queued) if queued else None
         return Unsent(found["text"], tuple(Attachment(**one) for one in found["attachments"])) if found else None
-    except (ValueError, TypeError, KeyError, RecursionError):  # damage; the chat itself is not lost for it
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        RecursionError,
+    ):  # damaged statistics; the chat itself is not lost for them
         return None
 
 
@@ -407,7 +412,7 @@ def _row(m: Message) -> dict[str, Any]:
 
 
 def _storable(text: str) -> str:
-    """Text that UTF-8 can hold: halves of surrogate pairs, which Qt lets through, are joined or replaced."""
+    """Return text that UTF-8 can hold: surrogate pairs, which Qt lets through, are joined or replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,6 +1,6 @@
-"""The chats' file: its tables, its versions, how it is opened, and what its failures mean.
+"""The file of the chats: tables, versions, how it is opened, and what its failures mean.
 
-Knows nothing of conversations as objects (store.py) nor of saving a damaged file (store_rescue.py).
+store.py knows conversations, store_rescue.py saves damaged files.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from typing import Literal
 
 StoreErrorKind = Literal["full", "read-only", "locked", "damaged", "newer", "missing"]
 
-BUSY_TIMEOUT_S = 0.5  # another program rarely holds the file for longer than one of its own transactions
+BUSY_TIMEOUT_S = 0.5  # other programs rarely lock the file for longer than a transaction
 
 
 class StoreError(Exception):
-    """The chats could not be read or written. The message holds the system's own words.
+    """The chats could not be read or written. The message is the system's own.
 
-    kinds: full (no room on the disk), read-only (the file or its folder cannot be written), locked (another program
-    holds it), damaged, newer (written by a later version), missing (a link that leads nowhere). For `full`, free_bytes
-    is what the disk had left.
+    kinds: full (no free disk space), read-only (the file or its folder), locked (by another program), damaged, newer
+    (written by a later version), missing (a dangling link). For `full`, free_bytes is the free disk space.
     """
 
     def __init__(
@@ -37,10 +36,10 @@ class StoreError(Exception):
         self.free_bytes = free_bytes
 
 
-# One list of statements for each step: step n leads from user_version n to n + 1, in one transaction.
-# The order of a conversation's messages is `position`, never a clock. `deleted_at` is a delete that can be undone.
-# A message's `parent` is the id of the one before it on its branch, '' where it begins the chat. NULL, as in files from
-# before there were branches and where a rescue lost the parent, is the message before it in position.
+# Statements for each step: step n leads from user_version n to n + 1 in one transaction.
+# `position` orders a conversation's messages, never a clock. `deleted_at`: can be undone.
+# `parent`: id of the message before it on its branch; '' if it is the first. NULL (files from before branches, or lost
+# in a rescue): the message before it in position.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE conversation (
@@ -53,7 +52,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX conversation_newest ON conversation (updated_at)",
         "CREATE INDEX message_writing ON message (state) WHERE state = 'writing'",
     ),
-    (  # no row is touched, so that a large file is brought up in no time
+    (  # changes no row, so a large file is upgraded at once
         "ALTER TABLE conversation ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE conversation ADD COLUMN folder TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE conversation ADD COLUMN leaf TEXT NOT NULL DEFAULT ''",
@@ -64,7 +63,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE message ADD COLUMN deleted_at REAL",
         "CREATE TABLE note (name TEXT PRIMARY KEY, text TEXT NOT NULL)",  # what belongs to no chat
     ),
-    (  # emptying the bin finds its rows by these; without them every start would read the whole file
+    (  # used to empty the bin; otherwise each start would read the whole file
         "CREATE INDEX conversation_deleted ON conversation (deleted_at) WHERE deleted_at IS NOT NULL",
         "CREATE INDEX message_deleted ON message (deleted_at) WHERE deleted_at IS NOT NULL",
         "ALTER TABLE conversation ADD COLUMN queued TEXT",
@@ -73,12 +72,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 CONVERSATION_COLUMNS = "id, title, created_at, updated_at, deleted_at, pinned, folder, leaf, draft, choices, queued"
 MESSAGE_COLUMNS = "id, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at"
-LATER_COLUMNS = {  # those that a file of the first version does not have
+LATER_COLUMNS = {  # missing in files of the first version
     "pinned", "folder", "leaf", "draft", "choices", "queued", "parent", "attachments", "deleted_at",
 }  # fmt: skip
 
 _HEADER_BYTES = 100  # of an SQLite file; user_version is the big-endian number at 60
-_LAST_CREDIBLE_VERSION = 9999  # a number above it is not a later Hearth but a damaged header
+_LAST_CREDIBLE_VERSION = 9999  # a larger number is a damaged header, not a later version
 _KINDS: dict[int, StoreErrorKind] = {
     sqlite3.SQLITE_FULL: "full",
     sqlite3.SQLITE_READONLY: "read-only",
@@ -91,14 +90,14 @@ _KINDS: dict[int, StoreErrorKind] = {
     sqlite3.SQLITE_CORRUPT: "damaged",
     sqlite3.SQLITE_NOTADB: "damaged",
     sqlite3.SQLITE_FORMAT: "damaged",
-    sqlite3.SQLITE_TOOBIG: "damaged",  # a length beyond 1 GB is a broken one
+    sqlite3.SQLITE_TOOBIG: "damaged",  # a length above 1 GB is a damaged one
 }
-_NO_ROOM_BYTES = 1 << 20  # below this an input/output error is a full disk: SQLite's shared memory file fails that way
+_NO_ROOM_BYTES = 1 << 20  # with less free space an I/O error means a full disk: SQLite's shared memory file fails so
 
 
 @contextlib.contextmanager
 def failures(path: Path | None) -> Iterator[None]:
-    """Turns the world's failures of SQLite and of the file system into StoreError; mistakes of ours pass through."""
+    """Convert failures of SQLite and the file system to StoreError. Bugs pass through."""
     try:
         yield
     except sqlite3.Error as error:
@@ -112,7 +111,7 @@ def failures(path: Path | None) -> Iterator[None]:
         if code & 0xFF == sqlite3.SQLITE_IOERR and free is not None and free < _NO_ROOM_BYTES:
             kind = "full"
         raise StoreError(kind, f"{error}.", path, free if kind == "full" else None) from error
-    except UnicodeDecodeError as error:  # sqlite3 met a broken name while it worded an error
+    except UnicodeDecodeError as error:  # sqlite3 found a broken name while it formatted an error
         raise StoreError("damaged", f"A name in the file is no text: {error}.", path) from error
     except OSError as error:
         full = error.errno in {28, 122}  # ENOSPC, EDQUOT
@@ -130,15 +129,14 @@ def _free_bytes(path: Path | None) -> int | None:
 
 
 def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
-    """The file, made where there is none, brought to the present version and ready to be written.
+    """Open or create the file, upgraded to the current version and writable.
 
-    checked: look for damage in all of it before anything is written; reads the whole file. Raises StoreError; a newer
-    version's file is not touched.
+    checked: look for damage first; reads the whole file. Raises StoreError. A newer version's file is not touched.
     """
     with failures(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        finish_rescue(path)  # one that was cut off in its last steps
-        if path.is_symlink() and not path.exists():  # the disk that it leads to may only be away
+        finish_rescue(path)  # finish a rescue that was interrupted in its last steps
+        if path.is_symlink() and not path.exists():  # the link's disk may only be away
             raise StoreError("missing", f"It is a link to {os.readlink(path)}, which is not there.", path)
         if not path.exists():
             create(path)
@@ -159,9 +157,9 @@ def open_file(path: Path, checked: bool = False) -> sqlite3.Connection:
 
 
 def create(path: Path) -> None:
-    """A new file without chats.
+    """Create a file without chats.
 
-    It appears under its name only when it is complete, so that an empty file is always a damaged one.
+    It gets its name only when complete, so an empty file is always a damaged one.
     """
     unfinished = path.with_name(path.name + ".new")
     unfinished.unlink(missing_ok=True)
@@ -178,21 +176,21 @@ def make_private(path: Path) -> None:
     if os.name == "nt":
         return
     for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(OSError):  # another user's, or not there: opening it says more
+        with contextlib.suppress(OSError):  # another user's file, or missing: opening it reports that
             path.with_name(path.name + suffix).chmod(0o600)
 
 
 def connect_private(path: Path) -> sqlite3.Connection:
-    """A connection to a new file that nobody else may read: SQLite gives its journals the same rights."""
+    """Connect to a new file that only this user can read. SQLite gives its journals the same permissions."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     return connect(str(path))
 
 
 def finish_rescue(path: Path) -> Path | None:
-    """Puts a completely written rescue in the place of the damaged file, which is kept beside it; returns its new name.
+    """Replace the damaged file by a complete rescue and keep it under a new name. Returns that name.
 
-    Every step may be the last one before a power cut: the next start goes on from there. The journals go first,
-    because SQLite would replay one that it finds beside another file of that name.
+    A power cut may come after any step: the next start continues from there. The journals are moved first, because
+    SQLite would replay one that it finds beside another file of that name.
     """
     rescued = path.with_name(path.name + ".rescued")
     if not rescued.exists():
@@ -208,17 +206,17 @@ def finish_rescue(path: Path) -> Path | None:
 
 
 def connect(database: str) -> sqlite3.Connection:
-    """A connection in which every transaction is begun by hand. It may be used from any one thread at a time."""
+    """Connect with transactions begun by hand. Any thread may use the connection, one at a time."""
     db = sqlite3.connect(database, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA secure_delete = ON")  # what a person deleted is not left behind in free pages
+    db.execute("PRAGMA secure_delete = ON")  # deleted texts are not left in free pages
     db.text_factory = lambda data: data.decode("utf-8", "replace")  # a flipped bit costs a character, not a chat
     return db
 
 
 def prepare(db: sqlite3.Connection, path: Path | None, checked: bool = False) -> None:
-    """Journal, keys and version of an open connection; proves that it is readable and can be written.
+    """Set journal, keys and version of a connection, and prove that the file can be read and written.
 
-    checked: the whole file is read first, so that nothing is ever written into a damaged one.
+    checked: read the whole file first, so that nothing is written to a damaged one.
     """
     with _damage_if_not_understood(path):
         db.execute("PRAGMA journal_mode = WAL")
@@ -227,20 +225,20 @@ def prepare(db: sqlite3.Connection, path: Path | None, checked: bool = False) ->
             raise StoreError("damaged", f"{problem}.", path)
     migrate(db, path)
     db.execute("PRAGMA foreign_keys = ON")
-    with _damage_if_not_understood(path):  # explained, not run: tables, columns and keys are all looked up for that
+    with _damage_if_not_understood(path):  # EXPLAIN runs nothing but looks up all tables, columns and keys
         for table, columns in (("conversation", CONVERSATION_COLUMNS), ("message", MESSAGE_COLUMNS)):
             nothing = ", ".join("NULL" for _ in columns.split(","))
             db.execute(
                 f"EXPLAIN INSERT INTO {table} ({columns}) VALUES ({nothing}) "
                 "ON CONFLICT (id) DO UPDATE SET id = excluded.id"
             )
-    # Says nothing new, but is a write: on a read-only disk everything before it succeeds.
+    # A write without effect: on a read-only disk everything before it succeeds.
     db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
 
 @contextlib.contextmanager
 def _damage_if_not_understood(path: Path | None) -> Iterator[None]:
-    """SQLite says no more than "error" of an unknown file format or a table that is not there."""
+    """Convert SQLite's plain "error" for an unknown file format or a missing table."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -250,7 +248,7 @@ def _damage_if_not_understood(path: Path | None) -> Iterator[None]:
 
 
 def migrate(db: sqlite3.Connection, path: Path | None) -> None:
-    """Takes every step from the file's version to the present one, all in one transaction."""
+    """Run all steps from the file's version to the current one in one transaction."""
     db.execute("BEGIN IMMEDIATE")
     try:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]

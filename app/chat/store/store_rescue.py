@@ -1,7 +1,6 @@
-"""Saving what can be saved when the chats' file is damaged or cannot be written.
+"""Saves what can be saved if the chats' file is damaged or cannot be written.
 
-Never deletes and never changes the file that it was called for: it reads from a copy. How a sound file is opened is
-app/chat/store/store_file.py.
+It reads a copy and never deletes or changes the file itself.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ _MAX_TEXT_BYTES = 64 << 20  # no message of ours is longer
 
 @dataclass(frozen=True)
 class RescueReport:
-    """What was met when the chats were opened, and what came of it."""
+    """What was wrong when the chats were opened, and the result."""
 
-    error: StoreError  # its kind says which trouble it was
-    conversations: int  # copied over
+    error: StoreError  # its kind says what was wrong
+    conversations: int  # copied
     messages: int
-    kept_aside: Path | None = None  # where the damaged file lies now
-    in_memory: bool = False  # nothing can be written: what is said from now on is lost at the end
+    kept_aside: Path | None = None  # the damaged file's new name
+    in_memory: bool = False  # nothing can be written: new messages are lost at the end
 
 
 def open_or_restore(path: Path) -> tuple[sqlite3.Connection, RescueReport | None]:
-    """The file, checked; a damaged one is replaced by what could be read of it and kept aside. Raises StoreError."""
+    """Open and check the file. A damaged one is renamed and replaced by what could be read. Raises StoreError."""
     try:
         return open_file(path, checked=True), None
     except StoreError as error:
@@ -58,18 +57,18 @@ def open_or_restore(path: Path) -> tuple[sqlite3.Connection, RescueReport | None
 
 
 def open_in_memory(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueReport]:
-    """A store without a file, holding what can be read of the one that cannot be used."""
+    """Return a store in memory with what can be read of an unusable file."""
     db = connect(":memory:")
     prepare(db, None)
     counts = (0, 0)
-    if error.kind in {"full", "read-only", "damaged"}:  # a newer file is not understood, a locked one is in motion
-        with contextlib.suppress(StoreError):  # no room for the copy: `error` already tells of the trouble
+    if error.kind in {"full", "read-only", "damaged"}:  # a newer file is not understood, a locked one is changing
+        with contextlib.suppress(StoreError):  # no space for the copy: `error` already reports it
             counts = _salvage(path, db)
     return db, RescueReport(error, *counts, in_memory=True)
 
 
 def restore(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueReport]:
-    """Puts what can be read of a file into a new one in its place, and keeps the file aside. Raises StoreError."""
+    """Copy what can be read to a new file in its place, and rename the old one. Raises StoreError."""
     with failures(path):
         unfinished = path.with_name(path.name + ".new")
         unfinished.unlink(missing_ok=True)
@@ -85,7 +84,7 @@ def restore(path: Path, error: StoreError) -> tuple[sqlite3.Connection, RescueRe
 
 
 def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
-    """Copies every readable chat of a file into `target`; returns how many conversations and messages."""
+    """Copy every readable chat of a file to `target`. Returns the numbers of conversations and messages."""
     with failures(path), tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         copy = Path(folder) / "copy.db"
         for suffix in ("", "-wal"):
@@ -95,7 +94,7 @@ def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
         if not copy.exists():
             return 0, 0
         counts = _copied(copy, target)
-        if 0 in counts or not _lists_tables(copy):  # of the first page: all files of ours share what is needed of it
+        if 0 in counts or not _lists_tables(copy):  # the first page; the needed part is the same in all our files
             _replace_first_page(copy)
             counts = _copied(copy, target)
         return counts
@@ -104,8 +103,8 @@ def _salvage(path: Path, target: sqlite3.Connection) -> tuple[int, int]:
 def _copied(copy: Path, target: sqlite3.Connection) -> tuple[int, int]:
     source = connect(str(copy))
     try:
-        source.execute("PRAGMA writable_schema = ON")  # else a truncated file is refused as a whole
-        source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT_BYTES)  # a broken length would fill the memory
+        source.execute("PRAGMA writable_schema = ON")  # otherwise a truncated file is rejected as a whole
+        source.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_TEXT_BYTES)  # a damaged length would fill the memory
         return copy_rows(source, target)
     finally:
         source.close()
@@ -136,10 +135,10 @@ def _replace_first_page(copy: Path) -> None:
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> tuple[int, int]:
-    """Copies every readable row, over what `target` already has of it, in one transaction; returns what it then holds.
+    """Copy every readable row over those of `target` in one transaction. Returns what `target` then holds.
 
-    Messages whose conversation is lost get a new one, titled after their first words; one whose parent is lost follows
-    the one before it in the file.
+    Messages of a lost conversation get a new one, titled by their first words. A message with a lost parent follows the
+    one before it in the file.
     """
     target.execute("BEGIN IMMEDIATE")
     try:
@@ -191,7 +190,7 @@ _PUT_MESSAGE = _upsert("message", MESSAGE_COLUMNS, "conversation_id", "position"
 def _put_message(target: sqlite3.Connection, row: tuple[Any, ...]) -> None:
     try:
         target.execute(_PUT_MESSAGE, row)
-    except sqlite3.IntegrityError:  # the place is taken, as a damaged file may have it: then the next free one
+    except sqlite3.IntegrityError:  # the position is taken, as in a damaged file: use the next free one
         last = target.execute("SELECT max(position) FROM message WHERE conversation_id = ?", (row[1],)).fetchone()[0]
         target.execute(_PUT_MESSAGE, (*row[:2], last + 1, *row[3:]))
 
@@ -224,14 +223,14 @@ def _is_conversation(row: tuple[Any, ...]) -> bool:
 
 
 def _mended_head(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The conversation with what is broken beside its title and times made usable."""
+    """Return a conversation with damaged fields other than title and times repaired."""
     *first, pinned, folder, leaf, draft, choices, queued = row
     texts = (text if isinstance(text, str) else "" for text in (folder, leaf, draft))
     return (*first, pinned == 1, *texts, *(one if _is_json(one, dict) else None for one in (choices, queued)))
 
 
 def _mended_message(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The message with what is broken beside its text made usable; None when text or place is lost."""
+    """Return a message with damaged fields other than its text repaired; None if text or position is lost."""
     id_, conversation_id, position, role, text, created_at, state, stats, parent, attachments, deleted_at = row
     if not (isinstance(conversation_id, str) and isinstance(position, int) and isinstance(text, str)):
         return None
@@ -260,13 +259,13 @@ def _is_json(text: object, kind: type) -> bool:
 # ------------------------------------------------------------------ reading around damage
 
 
-# Beside SQLite's own words: a broken name inside an error's words, and a length that no memory holds.
+# SQLite's own errors, and: a broken name in an error's text, a length beyond all memory.
 _DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError)
 _FARTHEST = 1 << 40  # rows; no file of ours has more
 
 
 def _there(db: sqlite3.Connection, table: str, columns: str) -> str:
-    """The columns, with NULL for those that a file of an earlier version does not have."""
+    """Return the columns, with NULL for those that files of earlier versions lack."""
     try:
         found = {name for _, name, *_ in db.execute(f"PRAGMA table_info ({table})")}
     except _DAMAGE:
@@ -275,9 +274,9 @@ def _there(db: sqlite3.Connection, table: str, columns: str) -> str:
 
 
 def _readable_rows(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
-    """Every row of a table that can be read, one query a row, so that damage behind a row cannot take it along.
+    """Yield every readable row of a table, one query for each, so that a damaged row does not affect others.
 
-    Where rows cannot be read, the first readable one behind them is looked for by doubling and halving the distance.
+    Where rows cannot be read, the next readable one is found by doubling and halving the distance.
     """
     query = f"SELECT rowid, {_there(db, table, columns)} FROM {table} WHERE rowid > ? ORDER BY rowid LIMIT 1"
 

@@ -1,7 +1,7 @@
-"""Finding text in the chats' file: by an index of three-letter pieces where SQLite has FTS5, else by reading them all.
+"""Full-text search in the chats' file: with a trigram index if SQLite has FTS5, else by reading all messages.
 
-The index only says where the text may be; what is found was read and compared, so that an index that is behind, broken
-or missing costs time and never a hit. It grows in small steps that store.py is asked for, and holds no text.
+The index only says where a text may be; each candidate is read and compared. So an outdated, damaged or missing index
+costs time, never a hit. It is updated in small steps and stores no text.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from app.text.block_parser import parse
 from app.text.plain_text import Mark, block_text, fold, marks_in, places
 
 SNIPPET_LENGTH = 80
-PIECE = 3  # letters: what the index knows
-MOST_PIECES = 24  # of a long text that is looked for; the rest is left to the comparison
-AROUND = 300  # characters before and behind a place that are read as Markdown for a snippet
-MOST_TRIED = 5  # places that are Markdown alone, before the snippet goes without a mark
-STEP_CHARACTERS = 40_000  # taken in, or out, in one step: about 25 ms
-LONGEST_INDEXED = 300_000  # characters of a message with its attachments; a longer one is read at every search
+PIECE = 3  # letters in an index entry
+MOST_PIECES = 24  # of a long search text; the comparison does the rest
+AROUND = 300  # characters read as Markdown before and after a match for a snippet
+MOST_TRIED = 5  # matches in Markdown syntax alone, before the snippet goes without a mark
+STEP_CHARACTERS = 40_000  # added or removed in a step: about 25 ms
+LONGEST_INDEXED = 300_000  # characters of a message with attachments; longer ones are read at every search
 
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _MARKUP = re.compile(r"[*_`#|\[\]<>~\\$&]|^\s*(?:[-+]|\d+[.)])\s|^-{3,}|^={3,}", re.MULTILINE)
 
-# What the index was made by: another Unicode table folds letters differently.
+# Identifies the index's version: another Unicode table folds letters differently.
 _MAKING = f"1, Unicode {unicodedata.unidata_version}"
 
 
 class SearchIndex:
-    """The index inside one open file. Whoever calls it holds the file's lock; what writes is inside a transaction."""
+    """The index inside an open file. Callers hold the file's lock; writes are inside a transaction."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         db.create_function("said_in", 2, _said, deterministic=True)
         db.create_function("holds", 3, _holds, deterministic=True)
         self._usable = False
-        with contextlib.suppress(sqlite3.Error):  # not made yet, made by another Unicode table, broken, or no FTS5 here
+        with contextlib.suppress(sqlite3.Error):  # not created yet, another Unicode table, damaged, or no FTS5
             db.execute("SELECT rowid FROM search LIMIT 0")
             self._usable = db.execute("SELECT making FROM search_making").fetchone() == (_MAKING,)
 
     # -------------------------------------------------------------- keeping it
 
     def grow(self) -> bool:
-        """Takes in some of what it does not know; False when it knows all, or when this SQLite has no such index."""
+        """Index some more messages. Returns False if all are indexed or this SQLite has no such index."""
         if not self._usable:
             try:
                 self._make()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                     raise
-                return False  # no FTS5 in it, or one without trigrams
+                return False  # no FTS5, or one without trigrams
             self._usable = True
         rows = self._db.execute(
             "SELECT rowid, said_in(CAST(text AS BLOB), CAST(attachments AS BLOB)) FROM message "
@@ -68,13 +68,13 @@ class SearchIndex:
         return not is_all
 
     def forget(self, condition: str, values: tuple[object, ...]) -> bool:
-        """Takes those messages out, to be called before their text changes or goes; True when a step was not enough."""
+        """Remove messages from the index before their text changes. Returns True if one step was not enough."""
         if self._usable:
             try:
                 return self._take_out(condition, values)
             except sqlite3.DatabaseError as error:
                 self._give_up(error)
-        self._db.execute("DROP TABLE IF EXISTS search_making")  # else another Hearth would believe what is left of it
+        self._db.execute("DROP TABLE IF EXISTS search_making")  # otherwise another Hearth would trust the rest of it
         return False
 
     def _take_out(self, condition: str, values: tuple[object, ...]) -> bool:
@@ -89,13 +89,13 @@ class SearchIndex:
         return not is_all
 
     def _give_up(self, error: sqlite3.DatabaseError) -> None:
-        """A broken index is not used any more, and `grow` makes it anew. Damage to the chats shows without it."""
+        """Stop using a damaged index; `grow` rebuilds it. Damage to the chats shows up without it."""
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
             raise error
         self._usable = False
 
     def drop(self) -> None:
-        """Throws the index away; `grow` makes it anew."""
+        """Delete the index; `grow` rebuilds it."""
         self._usable = False
         for table in ("search", "search_entry", "search_making"):
             self._db.execute(f"DROP TABLE IF EXISTS {table}")
@@ -106,15 +106,15 @@ class SearchIndex:
             "CREATE VIRTUAL TABLE search USING fts5 "
             "(said, content='', columnsize=0, detail=none, tokenize='trigram case_sensitive 1')"
         )
-        self._db.execute("CREATE TABLE search_entry (message INTEGER PRIMARY KEY)")  # rows of it that are taken in
+        self._db.execute("CREATE TABLE search_entry (message INTEGER PRIMARY KEY)")  # indexed rows
         self._db.execute("CREATE TABLE search_making (making TEXT NOT NULL)")
         self._db.execute("INSERT INTO search_making VALUES (?)", (_MAKING,))
 
     # -------------------------------------------------------------- asking it
 
     def find(self, needle: str, limit: int, head: str) -> list[tuple[Any, ...]]:
-        """The columns `head` of the conversations that hold the folded text, newest first, and of each the newest
-        message that does: its id and what is said in it, or None twice where only the title does."""
+        """Return the columns `head` of conversations with the folded text, newest first, and of each its newest
+        matching message: id and text, or None twice if only the title matches."""
         if self._usable and len(needle) >= PIECE:
             try:
                 return self._found(needle, limit, head, indexed=True)
@@ -142,7 +142,7 @@ class SearchIndex:
 
 
 def _step(rows: sqlite3.Cursor) -> tuple[list[tuple[int, str]], bool]:
-    """Rows with their text as it is indexed, as many as make a step, and whether these are all."""
+    """Return rows with their indexed text, as many as fit a step, and whether these are all."""
     step: list[tuple[int, str]] = []
     taken = 0
     for rowid, said in rows:
@@ -155,7 +155,7 @@ def _step(rows: sqlite3.Cursor) -> tuple[list[tuple[int, str]], bool]:
 
 
 def _pieces(needle: str) -> str:
-    """What a text that holds the needle must have, in FTS5's words."""
+    """Return the FTS5 query that a text with the needle must match."""
     needle = _indexed(needle)
     last = len(needle) - PIECE
     places = range(last + 1) if last < MOST_PIECES else (last * n // MOST_PIECES for n in range(MOST_PIECES + 1))
@@ -164,10 +164,10 @@ def _pieces(needle: str) -> str:
 
 
 def _indexed(text: str) -> str:
-    return fold(text).replace("\0", "\ufffd")  # FTS5 takes a zero for the end
+    return fold(text).replace("\0", "\ufffd")  # FTS5 takes a zero as the end
 
 
-# SQLite hands these functions bytes, as it refuses to hand over broken text.
+# SQLite passes bytes, as it refuses to pass broken text.
 
 
 def _said(text: bytes, attachments: bytes | None) -> str:
@@ -186,9 +186,8 @@ def _holds(text: bytes, attachments: bytes | None, needle: str) -> bool:
 
 
 def snippet(text: str, needle: str, is_answer: bool = False) -> tuple[str, tuple[Mark, ...]]:
-    """Return about SNIPPET_LENGTH characters around the first place that holds the needle, in one line, with … where
-    it was cut, and the marks in it. Of an answer they are its plain words; no mark: only its Markdown holds the needle.
-    """
+    """Return about SNIPPET_LENGTH characters around the first match in one line, with … where it was cut, and the marks
+    in it. For an answer: its plain text; no mark if only its Markdown matches."""
     text = unicodedata.normalize("NFC", _passage(text, needle) if is_answer else text)
     start, behind = next(places(text, needle), (0, 0))
     begin = max(0, start - (SNIPPET_LENGTH - len(needle)) // 2)
@@ -202,9 +201,9 @@ def snippet(text: str, needle: str, is_answer: bool = False) -> tuple[str, tuple
 
 
 def _passage(text: str, needle: str) -> str:
-    """The plain words around the first place of an answer that still holds the needle without its Markdown.
+    """Return the plain text around the first match of an answer that still matches without Markdown.
 
-    The answer comes before the thought. Where every place is Markdown: the words around the first of them.
+    The answer comes before the thought. If only Markdown matches: the text around the first match.
     """
     reply = split(text)
     around = ""
@@ -224,7 +223,7 @@ def _passage(text: str, needle: str) -> str:
 
 
 def _bounds(text: str, start: int, end: int) -> Mark:
-    """A passage around a place: its paragraph, or as much of it as AROUND takes in."""
+    """Return the passage around a match: its paragraph, at most AROUND characters on each side."""
     first, last = max(start - AROUND, 0), min(end + AROUND, len(text))
     if (gap := text.rfind("\n\n", first, start)) >= 0:
         first = gap + 2
@@ -235,7 +234,7 @@ def _bounds(text: str, start: int, end: int) -> Mark:
 
 
 def _words(text: str, begin: int, end: int) -> str:
-    """The plain words of a part of a Markdown text; code stays as it is."""
+    """Return the plain text of part of a Markdown text; code stays as it is."""
     passage = text[begin:end]
     if not _MARKUP.search(passage) or len(_FENCE.findall(text, 0, begin)) % 2:
         return passage
