@@ -15,6 +15,7 @@ from pathlib import Path
 from app.chat.conversation import Attachment
 from app.text.markdown_blocks import displayable
 from app.translation import figure, tr
+from engine.service.protocol import CountResult
 
 PASTE_FROM_CHARS = 2_000  # a longer paste becomes an attachment
 MOST_FILES = 8  # per message
@@ -167,6 +168,14 @@ def cut(attachment: Attachment, chars: int, kept_tokens: int, tokens: int) -> At
         return attachment
     rest = f"\n[The rest is left out: {kept_tokens:,} of {tokens:,} tokens were taken.]"
     return replace(attachment, text=attachment.text[:chars].rstrip() + rest)
+
+
+def cut_to(attached: Sequence[Attachment], count: CountResult | None) -> tuple[Attachment, ...]:
+    """Their beginnings that a context has room for, by what the engine counted; whole ones where it could not."""
+    if count is None or len(count.text_tokens) != len(attached):
+        return tuple(attached)
+    figures = zip(attached, count.text_kept_chars, count.text_kept_tokens, count.text_tokens, strict=True)
+    return tuple(cut(one, chars, kept, tokens) for one, chars, kept, tokens in figures)
 
 
 def kept_of(attachment: Attachment) -> tuple[int, int] | None:

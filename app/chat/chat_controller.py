@@ -5,7 +5,7 @@ It connects chat_memory, chat_turns and engine_client, and tells the window what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings, request_for
+from app.chat.attachments import cut_to
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_memory import ChatMemory
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
@@ -81,7 +82,7 @@ class ChatController(QObject):
         self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers, self.settings_for)
-        self.next = NextMessage(memory, self._answers)
+        self.next = NextMessage(memory, self._answers, self._cut_attachments)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
         self._wanted_message = ("", "")  # to show in that chat, and the text to mark
@@ -203,6 +204,20 @@ class ChatController(QObject):
     def _restart_engine(self) -> None:
         self._gave_up = False
         self._engine.restart()
+
+    def _cut_attachments(self, chat: str, unsent: Unsent, then: Callable[[tuple[Attachment, ...]], None]) -> None:
+        """Call back with what of a message's attachments its chat's context has room for."""
+        conversation = self._memory.conversation(chat)
+        settings, shown = self.settings_for(conversation), self._memory.branch_of(chat)
+        if settings.place is not None or shown is None or not self._engine.has_model:
+            then(unsent.attachments)  # a server cuts by its own rules
+            return
+        names = tuple(replace(one, text="") for one in unsent.attachments)
+        question = Message(Role.USER, unsent.text, attachments=names)
+        request = request_for([*shown, question], question.id, settings)
+        self._engine.count_aside(
+            request, [one.text for one in unsent.attachments], lambda count: then(cut_to(unsent.attachments, count))
+        )
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """Return the request that sending this message now would make."""

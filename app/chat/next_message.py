@@ -6,6 +6,7 @@ it was written in expectation of that answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -15,6 +16,8 @@ from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, MessageState, Unsent
 from app.translation import tr
 
+# Calls back with what of a message's attachments the context of its chat has room for.
+Cut = Callable[[str, Unsent, Callable[[tuple[Attachment, ...]], None]], None]
 _ENDED_BY_ITSELF = {MessageState.COMPLETE, MessageState.LENGTH}
 
 
@@ -23,11 +26,13 @@ class NextMessage(QObject):
 
     shown = Signal(object)  # the Unsent that waits, or None
     returned = Signal(object, bool)  # Unsent for the composer; whether to send it once its attachments are counted
-    due = Signal(str, str)  # chat, text: to send now
+    due = Signal(str, str, object)  # chat, text, attachments: to send now
     said = Signal(str, object)  # text for a toast, and what undoes the action
 
-    def __init__(self, memory: ChatMemory, answers: AnswerQueue) -> None:
+    def __init__(self, memory: ChatMemory, answers: AnswerQueue, cut: Cut) -> None:
+        """cut: measures the attachments of a message in a chat that is not open."""
         super().__init__()
+        self._cut = cut
         self._memory, self._answers = memory, answers
         self._open = ""
         self._ending = False
@@ -97,7 +102,14 @@ class NextMessage(QObject):
             return
         if not queued.attachments:
             self._take(chat)
-            self.due.emit(chat, queued.text)
-        elif chat == self._open:  # only the open chat's attachments are counted
+            self.due.emit(chat, queued.text, ())
+        elif chat == self._open:  # the composer shows how much of them fits into the context
             self._take(chat)
             self.returned.emit(queued, True)
+        else:
+            self._cut(chat, queued, partial(self._send_cut, chat, queued))
+
+    def _send_cut(self, chat: str, queued: Unsent, attachments: tuple[Attachment, ...]) -> None:
+        if not self._ending and self.of(chat) == queued and self._answers.of(chat) is None:
+            self._take(chat)
+            self.due.emit(chat, queued.text, attachments)

@@ -56,6 +56,7 @@ class EngineClient(QObject):
         self._answer_id = ""  # of the running answer
         self._asked_at = 0.0  # time.monotonic() of its start
         self._count_id = ""  # of the last count
+        self._counts_aside: dict[str, Callable[[protocol.CountResult | None], None]] = {}
         self._aside: tuple[str, Callable[[str], None]] = ("", lambda said: None)  # a request beside the answers
         # A load that waits for the answer to end; "unload": unload instead.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
@@ -166,6 +167,17 @@ class EngineClient(QObject):
         count or an answer comes first."""
         self._count_id = f"count-{next(self._numbers)}"
         self._worker.submit(protocol.Count(self._count_id, messages, sampling, overflow, texts))
+
+    def count_aside(
+        self, request: AnswerRequest, texts: list[str], then: Callable[[protocol.CountResult | None], None]
+    ) -> None:
+        """Have a prompt counted that the composer does not show, behind what is under way; only with a model.
+
+        `then` gets the count, or None where it failed. It is not called where the engine ended before.
+        """
+        count_id = f"count-aside-{next(self._numbers)}"
+        self._counts_aside[count_id] = then
+        self._worker.submit(protocol.Count(count_id, request.messages, dict(request.sampling), request.overflow, texts))
 
     def ask_aside(self, request: AnswerRequest, then: Callable[[str], None]) -> None:
         """Request a short text that is not an answer in a chat; only if `is_ready`. The status does not show it.
@@ -280,6 +292,11 @@ class EngineClient(QObject):
                 self.served.emit(protocol.ServerState.from_dict(event.values))
             case protocol.Live() if self._watching:
                 self.lived.emit(event)
+            case protocol.Finished() if event.id in self._counts_aside:
+                self._counts_aside.pop(event.id)(protocol.CountResult.from_dict(event.result))
+            case protocol.Failed() if event.id in self._counts_aside:
+                log.info("the prompt could not be counted: %s", event.message)
+                self._counts_aside.pop(event.id)(None)
             case protocol.Finished() if event.id == self._count_id:
                 self._count_id = ""
                 self.counted.emit(protocol.CountResult.from_dict(event.result))

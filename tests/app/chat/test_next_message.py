@@ -13,8 +13,10 @@ from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
+from app.chat.attachments import cut_to, kept_of
 from app.chat.conversation import Attachment, MessageState, Unsent
 from app.ui.widgets.floating import Toast
+from engine.service.protocol import CountResult
 
 pytestmark = pytest.mark.gui
 
@@ -65,6 +67,30 @@ def test_it_is_sent_into_a_chat_that_was_left(make_desk: MakeDesk, tmp_path: Pat
     desk.wait(lambda: len(desk.memory.messages(chat) or []) == 4 and running == [chat, None, chat, None])
     assert said(desk, chat)[-1] == "and then"
     assert desk.order == [], "the new chat shows nothing of it"
+
+
+def test_its_attachments_go_along_into_a_chat_that_was_left(make_desk: MakeDesk, tmp_path: Path) -> None:
+    desk = make_desk()
+    running: list[str | None] = []
+    desk.controller.running_changed.connect(running.append)
+    chat = answered(desk, tmp_path)
+    desk.controller.next.add(chat, "and then", (NOTES,))
+    desk.controller.new_chat()
+    (tmp_path / "go_on").touch()
+    desk.wait(lambda: len(desk.memory.messages(chat) or []) == 4 and running == [chat, None, chat, None])
+    question = [m for m in desk.memory.branch_of(chat) or [] if m.role == "user"][-1]
+    assert (question.text, question.attachments) == ("and then", (NOTES,))
+    assert desk.drafts == []
+    assert desk.controller.next.of(chat) is None
+
+
+def test_of_attachments_only_what_the_context_has_room_for_is_sent() -> None:
+    long = Attachment("long.txt", "word " * 100, "text")
+    counted = CountResult(102, 200, 150, text_tokens=[2, 100], text_kept_tokens=[2, 10], text_kept_chars=[10, 50])
+    whole, beginning = cut_to((NOTES, long), counted)
+    assert whole == NOTES
+    assert kept_of(beginning) == (10, 100)
+    assert cut_to((NOTES, long), None) == (NOTES, long)
 
 
 @pytest.mark.parametrize("how", ["stopped", "failed", "killed"])
