@@ -159,8 +159,7 @@ class ChatModel(QStringListModel):
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         self._conversations = list(conversations)
-        if not self.searching:
-            self._show()
+        self._show()
 
     def set_hits(self, hits: Sequence[SearchHit] | None) -> None:
         self._hits = None if hits is None else list(hits)
@@ -184,7 +183,8 @@ class ChatModel(QStringListModel):
         if self._hits is None:
             rows = grouped(self._conversations, self._day, self.closed)
         else:
-            rows = [_hit_row(hit) for hit in self._hits]
+            known = {one.id: one for one in self._conversations}  # a chat that is deleted meanwhile is no hit
+            rows = [_hit_row(hit, known[hit.conversation.id]) for hit in self._hits if hit.conversation.id in known]
         if not _moved(self.rows, rows):
             # No reset, so scroll position and cursor stay.
             self.rows = rows
@@ -258,9 +258,11 @@ class ChatModel(QStringListModel):
         return True
 
 
-def _hit_row(hit: SearchHit) -> ChatRow:
+def _hit_row(hit: SearchHit, now: Conversation) -> ChatRow:
+    """now: the chat as it is by now."""
     line = re.sub(r"\s", " ", hit.snippet)  # one for one: the marks stay where they are
-    return ChatRow(hit.conversation, line, hit.marks, hit.title_marks, hit.message_id)
+    title_marks = hit.title_marks if now.title == hit.conversation.title else ()
+    return ChatRow(now, line, hit.marks, title_marks, hit.message_id)
 
 
 def _folder_data(row: FolderRow, role: int) -> str | None:

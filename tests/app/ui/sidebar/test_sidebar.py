@@ -299,6 +299,19 @@ def test_a_search_without_hits_says_so(sidebar: Sidebar) -> None:
     assert sidebar.panel.note.title.text() == "No chat mentions “thermostat”"
 
 
+def test_a_chat_that_is_deleted_leaves_the_hits_and_comes_back_with_undo(sidebar: Sidebar, qtbot: QtBot) -> None:
+    sidebar.open_search()
+    with qtbot.waitSignal(sidebar.search_changed):
+        sidebar.panel.field.setText("d")
+    sidebar.set_search_hits("d", [SearchHit(CHATS[1]), SearchHit(CHATS[0])])
+    rows = sidebar.panel.list.chats
+    sidebar.set_conversations([chat for chat in CHATS if chat.id != CHATS[1].id])
+    assert [row.conversation.id for row in rows.rows] == [CHATS[0].id]
+    assert rows.searching
+    sidebar.set_conversations(CHATS)
+    assert [row.conversation.id for row in rows.rows] == [CHATS[1].id, CHATS[0].id]
+
+
 def test_hits_that_come_too_late_are_passed_over(sidebar: Sidebar) -> None:
     sidebar.open_search()
     sidebar.panel.field.setText("dinner")
