@@ -1,1 +1,1 @@
-"""The desktop around the window: one instance, notifications, sleep, crash notes and diagnostics."""
+"""Integration with the desktop: one instance, notifications, sleep, crash notes and reports."""

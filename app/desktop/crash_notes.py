@@ -1,7 +1,7 @@
-"""Where Hearth writes what it did and how it fell: the log, crash notes, and the stacks of a hard crash.
+"""Records what Hearth did and how it crashed: the log, crash notes, and stacks of native crashes.
 
-A mark lies in the log's folder while Hearth runs; one that is found at the start tells that the last run did not end
-in order. It shows nothing. Handlers are set here and nowhere else in the window's process.
+A marker file exists while Hearth runs. If the next start finds it, the last run crashed. All handlers of the window's
+process are set here.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SHAREABLE_BYTES = 1 << 18
 SHAREABLE = "shareable.log"
 STACKS, STACKS_BEFORE = "crash-native.txt", "crash-native-before.txt"
 FAULTS, FAULTS_BEFORE = "crash.txt", "crash-before.txt"
-FAULT_BYTES = 1 << 18  # of the newer file; the older one has twice that at most
+FAULT_BYTES = 1 << 18  # of the newer file; the older one has at most twice as much
 _MARK = "running.json"
-# What Qt says before it ends the program because its display has gone: the person left the desktop.
+# What Qt prints before it ends the program because its display has gone: the user logged out.
 _DISPLAY_GONE = ("The X11 connection broke", "The Wayland connection broke", "The Wayland connection experienced")
-_marked: Path | None = None  # where this run's mark lies
+_marked: Path | None = None  # this run's marker file
 _stacks: TextIO | None = None  # the file for the stacks of a crash
 _QT_LEVELS = {
     QtMsgType.QtDebugMsg: logging.DEBUG,
@@ -50,13 +50,14 @@ _QT_LEVELS = {
 
 @dataclass(frozen=True)
 class LastRun:
-    """A run that did not end in order. stacks: whether native code crashed and left the stacks of all threads."""
+    """A run that crashed. stacks: whether native code crashed and left the stacks of all threads."""
 
     stacks: bool
 
 
 def look_back(folder: Path) -> LastRun | None:
-    """How the last run ended, if not in order and not with the whole PC; before `open_log`, which begins anew."""
+    """Return how the last run crashed; None if it ended normally or the PC went down. Call it before `open_log`, which
+    clears the notes."""
     stacks = False
     with contextlib.suppress(OSError):
         stacks = (folder / STACKS).stat().st_size > 0
@@ -71,7 +72,7 @@ def look_back(folder: Path) -> LastRun | None:
 
 
 def mark_running(folder: Path) -> None:
-    """From now on, until `mark_ended`, an end is not in order."""
+    """Mark the program as running until `mark_ended`."""
     global _marked
     mark = folder / _MARK
     try:
@@ -83,7 +84,7 @@ def mark_running(folder: Path) -> None:
 
 
 def mark_ended() -> None:
-    """This run ends in order."""
+    """Mark the end of this run as normal."""
     global _marked
     mark, _marked = _marked, None
     if mark is not None:
@@ -92,17 +93,17 @@ def mark_ended() -> None:
 
 
 def _boot() -> str:
-    """Which start of the PC this is."""
+    """Return an id of the PC's current boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         import psutil
 
-        return str(round(psutil.boot_time() / 60))  # clocks are set, and seconds are rounded, between two readings
+        return str(round(psutil.boot_time() / 60))  # clocks are set, and seconds rounded, between two readings
 
 
 def _is_running(pid: int) -> bool:
-    """Whether a Hearth with this number runs: the number alone may be another program's by now."""
+    """Return whether Hearth runs with this pid. The pid alone may be another program's by now."""
     import psutil
 
     try:
@@ -112,13 +113,13 @@ def _is_running(pid: int) -> bool:
 
 
 def open_log(file: Path) -> str | None:
-    """Send the log of the whole process to a file of at most LOG_BYTES and one older one; else say why not."""
+    """Log to a file of at most LOG_BYTES, and one older file. Returns why not, or None."""
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
-        # The stacks of all threads when native code crashes. The file stays open as long as the process lives.
+        # Stacks of all threads when native code crashes. The file stays open as long as the process lives.
         global _stacks
         _stacks = (file.parent / STACKS).open("w", encoding="utf-8")
         faulthandler.enable(_stacks)
@@ -137,7 +138,7 @@ def open_log(file: Path) -> str | None:
 
 
 def close_log() -> None:
-    """End the log of this run, so that its files can be deleted. Later words are lost."""
+    """Close the log, so that its files can be deleted. Later messages are lost."""
     qInstallMessageHandler(None)
     root = logging.getLogger()
     for handler in list(root.handlers):
@@ -159,7 +160,7 @@ def _hear_qt(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
 
 
 def catch_faults(folder: Path, tell: Callable[[BaseException], None]) -> None:
-    """Have every exception that nobody caught logged, noted in a file, and told; the program goes on."""
+    """Log every uncaught exception, note it in a file, and pass it to `tell`. The program continues."""
 
     def note(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if issubclass(kind, KeyboardInterrupt):

@@ -1,7 +1,7 @@
-"""What Hearth asks of a Linux desktop over D-Bus, without ever waiting for an answer.
+"""D-Bus calls to a Linux desktop that never wait for an answer.
 
-QtDBus is not used: PySide6 6.11 sends every Python number as int32, and what is asked here (to end an inhibition, to
-show a notification) takes uint32. It speaks over a local socket only; an address on another machine is refused.
+QtDBus is not used: PySide6 6.11 sends every Python number as int32, but ending an inhibition and showing a notification
+take uint32. Only local sockets: an address on another machine is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Reply = Callable[[tuple[Any, ...]], None]
 
 
 class Place(NamedTuple):
-    """Whom to ask: the owner of a name, one of its objects, one of that object's interfaces."""
+    """The target of a call: bus name, object path, interface."""
 
     name: str
     path: str
@@ -30,9 +30,9 @@ class Place(NamedTuple):
 
 
 class DesktopBus(QObject):
-    """One connection, made when it is first needed. Where there is no bus, every call fails, and quietly."""
+    """One connection, made when first needed. Without a bus all calls fail silently."""
 
-    signalled = Signal(str, str, tuple)  # interface, member, what it says
+    signalled = Signal(str, str, tuple)  # interface, member, arguments
 
     def __init__(self, which: Literal["SESSION", "SYSTEM"] = "SESSION") -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class DesktopBus(QObject):
         then: Reply | None = None,
         otherwise: Callable[[], None] | None = None,
     ) -> None:
-        """Ask for something. `then` gets what is answered, `otherwise` is called where nobody does as asked."""
+        """Call a method. `then` gets the answer; `otherwise` is called if it fails."""
         bus = self._connected()
         if bus is None:
             if otherwise is not None:
@@ -68,13 +68,13 @@ class DesktopBus(QObject):
             self._lose(error)
 
     def hear(self, place: Place) -> None:
-        """Have the signals of an interface told by `signalled`."""
+        """Emit the signals of an interface by `signalled`."""
         rule = f"type='signal',interface='{place.interface}',path='{place.path}'"
         daemon = Place("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
         self.call(daemon, "AddMatch", "s", (rule,))
 
     def close(self) -> None:
-        """Let go of the bus; whatever was held over it is released by that."""
+        """Close the connection, which releases whatever it held."""
         if self._notifier is not None:
             self._notifier.setEnabled(False)
             self._notifier.deleteLater()
@@ -99,7 +99,7 @@ class DesktopBus(QObject):
         return self._bus
 
     def _lose(self, error: Exception) -> None:
-        """The bus went away; it is not asked again."""
+        """The connection was lost; no more calls."""
         log.info("the %s bus of the desktop is gone: %s", self._which.lower(), type(error).__name__)
         waiting = list(self._waiting.values())
         self.close()

@@ -1,6 +1,4 @@
-"""What Hearth owes the desktop around it, wired: awake while it works, a word when an answer is there, a tray, one
-window, a report after a crash. Each part by itself is a file of its own.
-"""
+"""Connects Hearth to the desktop: awake while it works, notifications, tray, one window, crash reports."""
 
 from __future__ import annotations
 
@@ -33,12 +31,12 @@ from app.ui.tray import Tray
 
 log = logging.getLogger(__name__)
 
-_AT_WORK = frozenset({"queued", "downloading", "checking"})  # states of a download that goes on by itself
+_AT_WORK = frozenset({"queued", "downloading", "checking"})  # states of a download that continues by itself
 _MODEL_FILES = frozenset({".gguf", ".safetensors"})
 
 
 class DesktopIntegration(QObject):
-    """Made once the window is painted."""
+    """Created after the first paint."""
 
     def __init__(
         self,
@@ -52,7 +50,7 @@ class DesktopIntegration(QObject):
         places: AppPaths,
     ) -> None:
         super().__init__()
-        self._crash: crash_notes.LastRun | None = None  # to be told once the chats are open
+        self._crash: crash_notes.LastRun | None = None  # to report once the chats are open
         self._window, self._engine, self._controller = window, engine, controller
         self._memory, self._models, self._folders = memory, models, folders
         self._reads, self._places = reads, places
@@ -89,7 +87,7 @@ class DesktopIntegration(QObject):
         self.tray.quit.connect(self._window.quit)
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Do as the person wants it from now on."""
+        """Apply settings."""
         self.sleep.set_allowed(settings.stay_awake)
         self.notices.allowed = settings.notify
         self.tray.set_there(settings.tray)
@@ -103,7 +101,7 @@ class DesktopIntegration(QObject):
             self.motion.ask(theme.set_still)
 
     def close(self) -> None:
-        """Let the PC sleep and leave nothing of Hearth on the desktop."""
+        """Let the PC sleep, and remove tray icon and notifications."""
         QApplication.setQuitOnLastWindowClosed(True)
         app = QApplication.instance()
         assert isinstance(app, QApplication)
@@ -124,7 +122,7 @@ class DesktopIntegration(QObject):
         self.tray.set_status(status)
 
     def take_elsewhere(self, status: EngineStatus) -> None:
-        """What a server elsewhere does that a chat is sent to."""
+        """Take the status of the server that answers a chat."""
         self.sleep.set_reason(noted("hearing an answer"), status.answering)
         self.notices.set_status(status)
 
@@ -134,13 +132,13 @@ class DesktopIntegration(QObject):
         self.sleep.set_reason(noted("preparing a model"), known.preparing is not None)
 
     def _leave_session(self, *_: object) -> None:
-        """The person logs out: closing the window must end Hearth now, or it would hold up the desktop."""
+        """The user logs out: closing the window must end Hearth, or it would block the logout."""
         self._window.stays_in_tray = False
 
     # -------------------------------------------------------------- other starts
 
     def take_request(self, request: LaunchRequest) -> None:
-        """Another start of Hearth was asked for: this window comes forward with what that one was given."""
+        """Handle the request of another start: bring the window to the front and open what it was given."""
         take_activation(request)
         self._window.come_forward()
         if request.model:
@@ -148,13 +146,12 @@ class DesktopIntegration(QObject):
         self.open_files(list(request.files))
 
     def listen(self, instance: SingleInstance) -> None:
-        """Hear of other starts from now on."""
+        """Accept requests of later starts from now on."""
         instance.requested.connect(self.take_request)
         instance.listen()
 
     def open_files(self, files: list[str]) -> None:
-        """Each as what it is: a model is taken in where it lies, chats are taken in, and the text of anything else goes
-        along with the message that is being written."""
+        """Open files by type: import models in place, import chats, attach the text of all others to the draft."""
         texts: list[str] = []
         for file in files:
             path = Path(file)
@@ -177,7 +174,7 @@ class DesktopIntegration(QObject):
     # -------------------------------------------------------------- help
 
     def tell_crash(self, last: crash_notes.LastRun) -> None:
-        """Show what is known of how the last run ended, once it is known whether the chats are whole."""
+        """Report how the last run crashed, once it is known whether the chats are intact."""
         self._crash = last
         if self._memory.is_sound is not None:
             self._tell_crash_now()
@@ -201,7 +198,7 @@ class DesktopIntegration(QObject):
         dialog.open()
 
     def save_report(self) -> None:
-        """Ask where, and write the report there in the background."""
+        """Ask for a file name and write the report in the background."""
         documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
         suggested = Path(documents) / diagnostics.suggested_name(datetime.now().astimezone())
         parent = QApplication.activeModalWidget() or self._window
@@ -210,7 +207,7 @@ class DesktopIntegration(QObject):
             self.write_report(Path(chosen))
 
     def write_report(self, target: Path) -> None:
-        """Write the report in the background, and say so."""
+        """Write the report in the background and show a toast."""
         screens = tuple(
             (screen.size().width(), screen.size().height(), screen.devicePixelRatio())
             for screen in QGuiApplication.screens()
@@ -227,7 +224,7 @@ class DesktopIntegration(QObject):
         )  # fmt: skip
 
     def show_log(self) -> None:
-        """Open the folder of the whole log, which is for this person's eyes."""
+        """Open the folder of the full log, which is for the user only."""
         QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._places.log)))
 
 
@@ -241,7 +238,7 @@ def _log_failure(error: BaseException) -> None:
 
 
 def say_that_it_is_open() -> None:
-    """Another Hearth has the lock and does not answer: said in a window of its own, or nobody would know."""
+    """Show a message box: another Hearth has the lock and does not answer."""
     from PySide6.QtWidgets import QMessageBox
 
     sentence = tr("It does not answer right now. Wait a moment and start it again, or end it first.")

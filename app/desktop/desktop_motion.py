@@ -1,4 +1,4 @@
-"""Whether the desktop asks programs to keep still. Qt 6.11 does not tell of it."""
+"""Whether the desktop asks for reduced motion. Qt 6.11 does not tell."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from app.desktop.desktop_bus import DesktopBus, Place
 _SETTINGS = Place(
     "org.freedesktop.portal.Desktop", "/org/freedesktop/portal/desktop", "org.freedesktop.portal.Settings"
 )
-# Namespace, key, and the value that asks for stillness.
+# Namespace, key, and the value for reduced motion.
 _ASKED = (
     ("org.gnome.desktop.interface", "enable-animations", False),
     ("org.kde.kdeglobals.KDE", "AnimationDurationFactor", "0"),
 )
-_GET_CLIENT_AREA_ANIMATION = 0x1042  # of Windows' SystemParametersInfo
+_GET_CLIENT_AREA_ANIMATION = 0x1042  # for SystemParametersInfo of Windows
 
 
 class DesktopMotion(QObject):
-    """Asked when the window is there; who changes it meanwhile has it from the next start on."""
+    """Asked once the window is shown; later changes take effect at the next start."""
 
     def __init__(self, bus: DesktopBus | None = None) -> None:
         super().__init__()
         self._bus = bus or DesktopBus("SESSION")
 
     def ask(self, tell: Callable[[bool], None]) -> None:
-        """Call back with True where the desktop asks for stillness; else not at all."""
+        """Call back with True if the desktop asks for reduced motion; else not at all."""
         if sys.platform == "win32":
             tell(not _windows_moves())
         elif sys.platform.startswith("linux"):

@@ -1,7 +1,7 @@
-"""A report on this PC and what Hearth did on it, as one file that can be shown to anybody.
+"""A report on this PC and what Hearth did on it, in one file that can be shown to anybody.
 
-It holds no text of a chat, no instructions, no token, no name of a file, a model or a person: every line is made from
-numbers, from words of Hearth's own, or from what app/desktop/shareable_log.py let through. Nothing is sent anywhere.
+It contains no chat text, instructions or tokens, and no names of files, models or users: only numbers, Hearth's own
+texts, and what app/desktop/shareable_log.py lets through. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from engine.machine.hardware import HardwareProfile, probe
 
 log = logging.getLogger(__name__)
 
-MAX_READ_BYTES = 4 << 20  # of any one log
+MAX_READ_BYTES = 4 << 20  # of each log
 SHOWN_LINES = 60
-SHOWN_CHARS = 400  # of a line: laying out one of a megabyte stops the window
+SHOWN_CHARS = 400  # of a line: laying out a line of a megabyte blocks the window
 _PARTS = ("pyside6-essentials", "torch", "numpy", "numba", "tokenizers", "huggingface_hub", "psutil", "nvidia-ml-py")
-_PLAIN = re.compile(r"[A-Za-z0-9 .,:()/@®™_+-]{1,120}")  # what makers call processors and cards
+_PLAIN = re.compile(r"[A-Za-z0-9 .,:()/@®™_+-]{1,120}")  # characters in makers' names of CPUs and GPUs
 ABOUT = (
     "A report of Hearth. It holds figures of this PC, Hearth's own words and places in its source.",
     "It holds no text of a chat, no instructions, no token, no name of a file, of a model or of a person.",
@@ -54,12 +54,12 @@ class Moment:
 
 
 def suggested_name(now: datetime) -> str:
-    """What the file is called, unless the person wants it otherwise."""
+    """Return the suggested file name."""
     return f"hearth-report-{now:%Y-%m-%d-%H%M}.zip"
 
 
 def save(target: Path, places: AppPaths, moment: Moment) -> None:
-    """Write the report. Cost: some 0.2 s. Raises OSError."""
+    """Write the report. Cost: about 0.2 s. Raises OSError."""
     temporary = target.with_name(target.name + ".new")
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as bundle:
@@ -72,7 +72,7 @@ def save(target: Path, places: AppPaths, moment: Moment) -> None:
 
 
 def report(places: AppPaths, moment: Moment, machine: HardwareProfile | None = None) -> list[str]:
-    """The PC, the settings and the state of things, line by line."""
+    """Describe the PC, the settings and the current state, line by line."""
     lines = [*ABOUT, "", f"Hearth {__version__}"]
     lines += [f"Python {platform.python_version()}, Qt {moment.qt}", f"System {_system()}"]
     lines += [f"Desktop {_plain(moment.desktop)}"]
@@ -85,7 +85,7 @@ def report(places: AppPaths, moment: Moment, machine: HardwareProfile | None = N
 
 
 def log_lines(folder: Path) -> list[str]:
-    """The shareable log, oldest first."""
+    """Return the shareable log, oldest first."""
     lines: list[str] = []
     for name in (f"{crash_notes.SHAREABLE}.1", crash_notes.SHAREABLE):
         lines += _read(folder / name).splitlines()
@@ -93,7 +93,7 @@ def log_lines(folder: Path) -> list[str]:
 
 
 def crash_lines(folder: Path) -> list[str]:
-    """The stacks of crashes, of the window and of its processes."""
+    """Return the stacks of crashes of the window and its processes."""
     lines: list[str] = []
     for name, words in (
         (crash_notes.STACKS_BEFORE, "The window, at its last crash"),
@@ -107,14 +107,14 @@ def crash_lines(folder: Path) -> list[str]:
 
 
 def shown_at_a_crash(folder: Path) -> list[str]:
-    """What the next start shows of a crash: where it was, and what was logged last. Nothing that a report lacks."""
+    """Return what the next start shows of a crash: its place and the last log lines. All of it is in a report too."""
     stacks = _crashed_first(stacks_in(_read(folder / crash_notes.STACKS_BEFORE)))[:SHOWN_LINES]
     lines = [*stacks, *([""] if stacks else []), *log_lines(folder)[-SHOWN_LINES:]]
     return [line if len(line) <= SHOWN_CHARS else f"{line[:SHOWN_CHARS]}…" for line in lines]
 
 
 def _crashed_first(stacks: list[str]) -> list[str]:
-    """The thread that crashed before the others, which Python writes in the order in which they began."""
+    """Put the crashed thread first; Python writes the threads in the order in which they started."""
     start = next((i for i, line in enumerate(stacks) if line.startswith("Current thread")), None)
     if start is None:
         return stacks
@@ -123,7 +123,7 @@ def _crashed_first(stacks: list[str]) -> list[str]:
 
 
 def _read(path: Path) -> str:
-    """The end of a text file; empty where there is none."""
+    """Return the end of a text file; empty if it does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -134,7 +134,7 @@ def _read(path: Path) -> str:
 
 
 def _plain(words: str | None) -> str:
-    """A name that a maker gave, if it looks like one."""
+    """Return a maker's name if it looks like one."""
     return words if words and _PLAIN.fullmatch(words) else "–"
 
 
@@ -172,7 +172,7 @@ def _machine(machine: HardwareProfile) -> list[str]:
 
 
 def _settings(settings: AppSettings) -> list[str]:
-    """Choices, numbers and switches; of a text only whether there is one."""
+    """Describe choices, numbers and switches; of a text only whether there is one."""
     lines = []
     for one in described():
         value = getattr(settings, one.name)

@@ -1,6 +1,6 @@
-"""A word from the desktop when a long answer ends while Hearth is in the background. It holds no text of a chat.
+"""Notifies the user when a long answer ends in the background. Contains no chat text.
 
-Linux shows it over D-Bus, other systems through the tray. It decides when; what a click does is whoever wires it.
+By D-Bus on Linux, through the tray elsewhere.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from app.desktop.desktop_bus import DesktopBus, Place
 from app.desktop.single_instance import LaunchRequest, take_activation
 from app.translation import figure, tr, tr_n
 
-LONG_S = 10.0  # who waits longer than this does something else meanwhile
+LONG_S = 10.0  # users do something else during longer answers
 
 _NOTES = Place("org.freedesktop.Notifications", "/org/freedesktop/Notifications", "org.freedesktop.Notifications")
 
 
 class Poster(Protocol):
-    """A way of showing a notification."""
+    """A way to show a notification."""
 
     clicked: Any  # Signal()
 
@@ -34,17 +34,17 @@ class Poster(Protocol):
 
 
 class AnswerNotices(QObject):
-    """Hears when answers begin and end."""
+    """Follows the start and end of answers."""
 
-    wanted = Signal(str)  # a chat: its notification was clicked
+    wanted = Signal(str)  # id of the chat whose notification was clicked
 
     def __init__(self, poster: Poster, in_front: Callable[[], bool] | None = None) -> None:
-        """in_front: whether the person has the window before them."""
+        """in_front: whether the user has the window in front."""
         super().__init__()
         self._poster = poster
         self._in_front = in_front or is_in_front
         self.allowed = True
-        self._chat = ""  # that is being answered
+        self._chat = ""  # the chat that is being answered
         self._began = 0.0
         self._failed = False
         self._status = EngineStatus()
@@ -52,13 +52,13 @@ class AnswerNotices(QObject):
         poster.clicked.connect(self._clicked)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine does now; after an answer it knows its tokens."""
+        """Take the engine's status; it holds the tokens of an answer."""
         self._status = status
 
     def set_running(self, chat: str | None) -> None:
-        """This chat is being answered now, or none is."""
+        """Set the chat that is being answered; None: none."""
         if self._chat and chat != self._chat:
-            # What failed, and how many tokens it came to, is told in the same turn of the event loop.
+            # Failure and token count follow in the same turn of the event loop.
             QTimer.singleShot(0, partial(self._ended, self._chat, time.monotonic() - self._began))
         if chat:
             self._failed = False
@@ -66,11 +66,11 @@ class AnswerNotices(QObject):
         self._chat = chat or ""
 
     def set_failed(self, *_: object) -> None:
-        """The answer that has just ended was cut short by a failure."""
+        """Note that the answer that has just ended failed."""
         self._failed = True
 
     def come_to_front(self, state: Qt.ApplicationState) -> None:
-        """The person is back: what was shown for them has served."""
+        """Withdraw the notification: the user is back."""
         if state is Qt.ApplicationState.ApplicationActive and self._shown_for:
             self._shown_for = ""
             self._poster.withdraw()
@@ -102,7 +102,7 @@ class AnswerNotices(QObject):
 
 
 def is_in_front() -> bool:
-    """Whether a window of Hearth has the keyboard, which is the best that a desktop tells."""
+    """Return whether a window of Hearth has the keyboard focus, the best a desktop tells."""
     return QGuiApplication.applicationState() is Qt.ApplicationState.ApplicationActive
 
 
@@ -114,7 +114,7 @@ class DesktopPoster(QObject):
     def __init__(self, bus: DesktopBus | None = None) -> None:
         super().__init__()
         self._bus = bus or DesktopBus("SESSION")
-        self._number = 0  # of the one that is shown, as the desktop counts
+        self._number = 0  # id of the shown one, given by the desktop
         self._heard = False
         self._bus.signalled.connect(self._hear)
 
@@ -142,7 +142,7 @@ class DesktopPoster(QObject):
 
     def _hear(self, interface: str, member: str, body: tuple[Any, ...]) -> None:
         if interface != _NOTES.interface or not self._number or body[:1] != (self._number,):
-            return  # every program's notifications are told
+            return  # the signal covers all programs' notifications
         if member == "ActivationToken":
             take_activation(LaunchRequest(activation=str(body[1])))
         elif member == "ActionInvoked":
@@ -153,5 +153,5 @@ class DesktopPoster(QObject):
 
 
 def poster_of_this_system(tray: Poster) -> Poster:
-    """tray: what shows a notification where the desktop has no other way."""
+    """Return this system's poster. tray: the fallback."""
     return DesktopPoster() if sys.platform.startswith("linux") else tray

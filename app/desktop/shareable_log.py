@@ -1,8 +1,8 @@
-"""The log again, without anything that could be a person's: it is what a report holds, so that it can be shown around.
+"""A log without personal data, for reports.
 
-Nothing is searched for and struck out, which would miss something. Only what the program itself brings is written:
-the texts that stand in its source, numbers, names of exceptions and the lines of its own files. Every other text that
-a message holds (a name, a path, a question, what another library says) is left out where it stands.
+Nothing is searched and removed, which would miss something. Instead only the program's own content is written: texts
+from its source, numbers, exception names and lines of its own files. Any other text in a message (a name, a path, a
+question, another library's text) is left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FAULT = re.compile(r"^(?:[a-z_.]{1,60}\.)?([A-Z][A-Za-z]{2,60})(?::|$)")
 
 
 class ShareableFormatter(logging.Formatter):
-    """What of a record may be read by anybody."""
+    """Formats the parts of a record that anybody may read."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -52,7 +52,7 @@ class ShareableFormatter(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message's own text, which stands in the source, with numbers in it and nothing else."""
+    """Return the message's format string, which is in the source, with numbers filled in."""
     if not isinstance(record.msg, str):
         return LEFT_OUT
     args: Any = record.args
@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 
 
 class _LeftOut:
-    """Stands for a text in whatever way a message writes it."""
+    """Replaces a text, however a message formats it."""
 
     def __str__(self) -> str:
         return LEFT_OUT
@@ -86,7 +86,7 @@ class _LeftOut:
 
 
 def fault_name(error: BaseException) -> str:
-    """An exception by its class, and a failure of the system by its number; never by what it says."""
+    """Return an exception's class, and the number of a system error; never its message."""
     name = type(error).__name__
     known = type(error).__module__.partition(".")[0] in (*_OURS, "builtins")
     if isinstance(error, OSError) and error.errno is not None:
@@ -95,7 +95,7 @@ def fault_name(error: BaseException) -> str:
 
 
 def told(error: BaseException, trace: TracebackType | None) -> list[str]:
-    """An exception and those that led to it, line by line: classes and places in the source, no values."""
+    """Describe an exception and its causes, line by line: classes and places in the source, no values."""
     lines: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -109,14 +109,14 @@ def told(error: BaseException, trace: TracebackType | None) -> list[str]:
 
 
 def place(path: str) -> str:
-    """A file of the program or of its parts from its package on; of any other file not even the name."""
+    """Return the path of one of our files or libraries from its package on; nothing of any other path."""
     if path in _FROZEN:
         return path
     parts = Path(path.replace("\\", "/")).parts
     for mark in ("site-packages", "dist-packages"):
         if mark in parts:
             return "/".join(parts[parts.index(mark) + 1 :])
-    if parts and parts[0] in _OURS and ".." not in parts:  # so the built program names its files
+    if parts and parts[0] in _OURS and ".." not in parts:  # how the built program names its files
         return "/".join(parts)
     roots = {name: Path(app.__path__[0]).resolve().parent / name for name in _OURS}
     for root in roots.values():
@@ -132,7 +132,7 @@ def _standard() -> Path:
 
 
 def stacks_in(text: str) -> list[str]:
-    """What of a crash note or another process's log is a stack: kinds of faults and places, nothing else of it."""
+    """Return the stacks in a crash note or another process's log: kinds of faults and places, nothing else."""
     return list(_stacks(text.splitlines()))
 
 

@@ -1,7 +1,7 @@
-"""One Hearth for a person and a data folder: a second start hands over what it was given, and ends.
+"""One Hearth for each user and data folder: a second start hands over its request and ends.
 
-A lock file says who is first; a local socket beside it takes what others hand over. Both lie in the folder that the
-system keeps for this person's running programs, never in one that other people can write. It opens no window.
+A lock file decides which start is first; a local socket beside it accepts the requests of others. Both are in the
+user's runtime folder, never in one that other users can write. Opens no window.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 1 << 16  # of what is handed over
+MAX_BYTES = 1 << 16  # of a request
 MAX_FILES = 100
-ANSWER_WITHIN_S = 5.0  # the first one may be painting, or waiting for a slow disk
+ANSWER_WITHIN_S = 5.0  # the first one may be painting or waiting for a slow disk
 _TAKEN = b"taken\n"
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a start was given. files: absolute paths to be opened. model: an id or a path, empty: none was named.
+    """What a start was given. files: absolute paths to open. model: an id or a path; empty: none.
 
-    activation: what the desktop gives a program that was just started, so that it may come to the front.
+    activation: the desktop's token that lets a program that was just started come to the front.
     """
 
     files: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class LaunchRequest:
 
     @staticmethod
     def from_bytes(line: bytes) -> LaunchRequest:
-        """Raises ValueError for what no Hearth says."""
+        """Parse a request. Raises ValueError."""
         values: Any = json.loads(line)
         if not isinstance(values, dict):
             raise ValueError("no object")
@@ -62,7 +62,7 @@ class LaunchRequest:
 
 
 def request_of_this_start(files: list[str], model: str) -> LaunchRequest:
-    """What this start was given, with the desktop's leave to come to the front."""
+    """Return this start's request, with the desktop's activation token."""
     leave = os.environ.get("XDG_ACTIVATION_TOKEN", "")
     return LaunchRequest(
         tuple(str(Path(file).expanduser().absolute()) for file in files[:MAX_FILES]), model, leave[:1000]
@@ -70,24 +70,24 @@ def request_of_this_start(files: list[str], model: str) -> LaunchRequest:
 
 
 class SingleInstance(QObject):
-    """`claim` first; whoever gets it calls `listen` once its window is there, anybody else `hand_over`."""
+    """Call `claim` first; then `listen` once the window is shown, or `hand_over` if another Hearth runs."""
 
-    requested = Signal(object)  # LaunchRequest, of a later start
+    requested = Signal(object)  # LaunchRequest of a later start
 
     def __init__(self, data_folder: Path, runtime_folder: Path | None = None) -> None:
-        """runtime_folder: where lock and socket lie, instead of the system's place for them."""
+        """runtime_folder: for lock and socket, instead of the system's."""
         super().__init__()
         self._folder = runtime_folder or _runtime_folder()
         key = f"{getpass.getuser() if os.name == 'nt' else os.getuid()}\0{os.path.normcase(data_folder.resolve())}"
         name = f"hearth-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
-        # A named pipe of Windows lies in no folder.
+        # Named pipes of Windows are in no folder.
         self._socket = name if os.name == "nt" else str(self._folder / f"{name}.socket")
         self._lock = QLockFile(str(self._folder / f"{name}.lock"))
-        self._lock.setStaleLockTime(0)  # however old: it is stale when its process has ended
+        self._lock.setStaleLockTime(0)  # age does not matter: it is stale when its process has ended
         self._server: QLocalServer | None = None
 
     def claim(self) -> bool:
-        """Whether this is the first. Where the lock cannot be made at all, everybody is."""
+        """Return whether this is the first start. True if the lock cannot be created at all."""
         if self._lock.tryLock(0):
             return True
         if self._lock.error() == QLockFile.LockError.LockFailedError:
@@ -96,8 +96,8 @@ class SingleInstance(QObject):
         return True
 
     def hand_over(self, request: LaunchRequest, within_s: float = ANSWER_WITHIN_S) -> bool:
-        """Give the first one what this start was given; whether it took it. Waits without an event loop."""
-        from PySide6.QtNetwork import QLocalSocket  # some 10 ms, which the first start has no use for yet
+        """Send a request to the first Hearth. Returns whether it accepted. Blocks, without an event loop."""
+        from PySide6.QtNetwork import QLocalSocket  # about 10 ms, not needed by the first start
 
         _let_it_come_forward()
         ends = time.monotonic() + within_s
@@ -114,10 +114,10 @@ class SingleInstance(QObject):
         return False
 
     def listen(self) -> None:
-        """Take what later starts hand over."""
+        """Accept requests of later starts."""
         from PySide6.QtNetwork import QLocalServer
 
-        QLocalServer.removeServer(self._socket)  # one that a killed Hearth left behind; the lock says that it is dead
+        QLocalServer.removeServer(self._socket)  # left by a killed Hearth; the lock shows that it is dead
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._greet)
@@ -140,7 +140,7 @@ class SingleInstance(QObject):
 
     def _hear(self, caller: QLocalSocket) -> None:
         if not caller.canReadLine() and caller.bytesAvailable() <= MAX_BYTES:
-            return  # the rest is on its way
+            return  # the rest will arrive
         try:
             request = LaunchRequest.from_bytes(bytes(caller.readLine(MAX_BYTES + 1).data()))
         except (ValueError, RecursionError) as error:
@@ -154,29 +154,29 @@ class SingleInstance(QObject):
 
 
 def take_activation(request: LaunchRequest) -> None:
-    """Use a later start's leave to come to the front; Qt's Wayland window takes it from where it looks for its own."""
+    """Set a later start's activation token where Qt's Wayland window looks for its own."""
     if request.activation and sys.platform.startswith("linux"):
         os.environ["XDG_ACTIVATION_TOKEN"] = request.activation
 
 
 def _let_it_come_forward() -> None:
-    """Only the program that a person has just started may let another one come to the front."""
+    """Allow another process to come to the front, which only the program that the user has just started may do."""
     if sys.platform == "win32":
         import ctypes
 
-        ctypes.windll.user32.AllowSetForegroundWindow(-1)  # whichever it is
+        ctypes.windll.user32.AllowSetForegroundWindow(-1)  # any process
 
 
 def _runtime_folder() -> Path:
-    """A folder that is this person's alone and empties itself."""
+    """Return a folder that belongs to this user only and is cleared by the system."""
     if os.name == "nt":
-        return Path(tempfile.gettempdir())  # below the person's own folder
+        return Path(tempfile.gettempdir())  # inside the user's own folder
     wanted = [Path(os.environ["XDG_RUNTIME_DIR"])] if os.environ.get("XDG_RUNTIME_DIR") else []
     for folder in (*wanted, Path(f"/run/user/{os.getuid()}"), Path(f"/tmp/hearth-{os.getuid()}")):
         with contextlib.suppress(OSError):
             if folder.parent == Path("/tmp"):
                 folder.mkdir(mode=0o700, exist_ok=True)
-            about = folder.lstat()  # of the folder itself: somebody else's link leads elsewhere
+            about = folder.lstat()  # of the folder itself, not of what another user's link points to
             if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022:
                 return folder
     return Path(tempfile.mkdtemp(prefix="hearth-"))

@@ -1,7 +1,7 @@
-"""Keeps the PC from falling asleep by itself while there is work, and no longer.
+"""Keeps the PC from falling asleep while there is work.
 
-Only the sleep of an idle PC is held off: whoever closes the lid or chooses Suspend means it. The screen may go dark
-where the desktop can tell the two apart.
+Only automatic sleep is prevented: closing the lid or choosing Suspend still works. The screen may turn off if the
+desktop distinguishes the two.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from app.translation import tr
 
 log = logging.getLogger(__name__)
 
-RELEASE_AFTER_MS = 300  # the next answer of a queue begins sooner
+RELEASE_AFTER_MS = 300  # the next answer of a queue starts sooner
 
-# The first of these that takes it: the one that leaves the screen alone, then the one that every desktop has.
+# The first one that works is used: the one that lets the screen turn off, then the one that every desktop has.
 _SESSION = (
     Place("org.freedesktop.PowerManagement", "/org/freedesktop/PowerManagement/Inhibit",
           "org.freedesktop.PowerManagement.Inhibit"),
@@ -29,21 +29,21 @@ _LOGIN = Place("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedes
 
 
 class Hold(Protocol):
-    """A way of keeping a PC awake."""
+    """A way to keep a PC awake."""
 
     def begin(self, why: str) -> None: ...
     def end(self) -> None: ...
 
 
 class SleepInhibitor(QObject):
-    """Holds as long as at least one reason is given, and nobody forbids it."""
+    """Keeps the PC awake while there is a reason and the user allows it."""
 
     def __init__(self, hold: Hold | None = None) -> None:
         super().__init__()
         self._hold = hold if hold is not None else _hold_of_this_system()
         self._reasons: set[str] = set()
         self._allowed = True
-        self._why = ""  # it holds for; empty: it does not hold
+        self._why = ""  # current reason; empty: not holding
         self._ending = QTimer(self, singleShot=True, interval=RELEASE_AFTER_MS)
         self._ending.timeout.connect(self._end)
 
@@ -52,7 +52,7 @@ class SleepInhibitor(QObject):
         return bool(self._why)
 
     def set_reason(self, reason: str, there: bool) -> None:
-        """A reason has come or gone: "answering", "downloading"."""
+        """Add or remove a reason: "answering", "downloading"."""
         if there:
             self._reasons.add(reason)
         else:
@@ -60,7 +60,7 @@ class SleepInhibitor(QObject):
         self._look()
 
     def set_allowed(self, allowed: bool) -> None:
-        """Whether the person wants the PC kept awake at all."""
+        """Set whether the user allows it at all."""
         self._allowed = allowed
         self._look()
 
@@ -88,11 +88,11 @@ class SleepInhibitor(QObject):
 
 
 class DesktopHold:
-    """Over D-Bus: an inhibition of the session, and one of the system's login manager for PCs without a desktop's."""
+    """By D-Bus: an inhibition of the session, or of the system's login manager for PCs without a desktop session."""
 
     def __init__(self) -> None:
         self._session, self._system = DesktopBus("SESSION"), DesktopBus("SYSTEM")
-        self._turn = 0  # grows with every begin and end: an answer that comes late is for a turn that is over
+        self._turn = 0  # counts begins and ends: late answers to earlier calls are ignored
         self._cookie: tuple[Place, int] | None = None
         self._descriptor: Any = None
 
@@ -140,7 +140,7 @@ class DesktopHold:
 
 
 class WindowsHold:
-    """Windows counts it for the thread that asks, so both are to be called from the same one."""
+    """Windows counts it by thread, so call both from the same thread."""
 
     _CONTINUOUS, _SYSTEM_REQUIRED = 0x80000000, 0x00000001
 
@@ -158,7 +158,7 @@ class WindowsHold:
 
 
 class NoHold:
-    """A system that cannot be asked."""
+    """For systems without such a way."""
 
     def begin(self, why: str) -> None: ...
     def end(self) -> None: ...

@@ -1,1 +1,1 @@
-"""Models as the window knows them: rows, labels, selection and the switch from one to another."""
+"""Models in the window: rows, labels, selection, and switching between models."""

@@ -1,6 +1,6 @@
-"""What a slider asks while it is moved: how a model would lie with another budget of the card's memory.
+"""Previews a model's placement with another VRAM budget while a slider moves.
 
-One question is under way at a time, and of those that come meanwhile only the newest is asked.
+One request at a time; of those made meanwhile only the newest is sent.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 
 
 class BudgetPreview(QObject):
-    """Comes back at once; answers are signals."""
+    """All methods return at once; results are signals."""
 
-    previewed = Signal(str, object)  # model id as it was asked, Estimate
+    previewed = Signal(str, object)  # model id as requested, Estimate
 
     def __init__(self, library: Library, known: KnownModels) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class BudgetPreview(QObject):
         self._next: tuple[str, float | None, int | None] | None = None
 
     def ask(self, model: str, vram_budget_gib: float | None, context: int | None) -> None:
-        """vram_budget_gib, context: None as it would be loaded by itself."""
+        """vram_budget_gib, context: None: automatic."""
         self._next = (model, vram_budget_gib, context)
         if not self._running:
             self._go_on()

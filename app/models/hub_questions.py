@@ -1,6 +1,6 @@
-"""What a person asks the hub: searches of which the newest counts, and looks into repositories.
+"""The user's requests to the hub: searches, of which the newest counts, and looks into repositories.
 
-A failure is an answer too, for it is shown in place of what was asked for.
+A failure is a result too: it is shown in place of the requested list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.service import protocol
 
 
 class HubQuestions(QObject):
-    """Comes back at once from everything; answers are signals."""
+    """All methods return at once; results are signals."""
 
     searched = Signal(str, object)  # query, list[HubModel] | UserMessage
     looked = Signal(str, object, object)  # repo, Listing | UserMessage, dict[str, Estimate] by variant
@@ -25,7 +25,7 @@ class HubQuestions(QObject):
         super().__init__()
         self._library = library
         self._query: tuple[str, str] = ("", "")
-        self._searching = ""  # the request
+        self._searching = ""  # id of the request
         self._looking: dict[str, str] = {}  # requests by repository
 
     def search(self, query: str, sort: str) -> None:

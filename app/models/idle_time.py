@@ -1,4 +1,4 @@
-"""Tells when nobody has waited for an answer for a while, and when somebody does again."""
+"""Tells when the engine has been idle for a while, and when it works again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IDLE_AFTER_S = 120.0
 
 
 class Watched(Protocol):
-    """What of the chat controller is needed."""
+    """The needed part of the chat controller."""
 
     status_changed: Any  # Signal(EngineStatus)
 
@@ -21,7 +21,7 @@ class Watched(Protocol):
 
 
 class IdleTime(QObject):
-    """Idle from `after_s` after the last work of the engine until its next one."""
+    """Idle from `after_s` after the engine's last work until its next."""
 
     changed = Signal(bool)
 

@@ -1,7 +1,6 @@
-"""What is known of models just now: catalogue, library and downloads as they come, told as rows.
+"""Everything known about models: catalogue, library and downloads, as rows. Requests them and takes the library's news.
 
-It asks for them, hears what the library says by itself, and knows which model the chat uses. What a person does with
-models is app/models/models_controller.py's.
+Actions on models are in app/models/models_controller.py.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
-TELL_AFTER_MS = 40  # several changes at once are told once
+TELL_AFTER_MS = 40  # several changes within this time are emitted once
 
 
 class Chat(Protocol):
-    """What of the chat controller is needed here."""
+    """The needed part of the chat controller."""
 
     status_changed: Any  # Signal(EngineStatus)
     model_changed: Any  # Signal(str)
@@ -48,11 +47,11 @@ class Chat(Protocol):
 
 
 class KnownModels(QObject):
-    """rows are made anew after every change, and told once for several changes at a time."""
+    """Rows are rebuilt after every change; several changes at a time are emitted once."""
 
     rows_changed = Signal(list)  # list[ModelRow]
     machine_changed = Signal(object)  # MachineLine
-    loading_changed = Signal(bool)  # whether something is on its way that never came before
+    loading_changed = Signal(bool)  # whether something is loading for the first time
     offer_changed = Signal(object)  # ModelRow | None
     problem = Signal(UserMessage)
 
@@ -64,15 +63,15 @@ class KnownModels(QObject):
         self.rows: list[ModelRow] = []
         self.machine: MachineLine | None = None
         self.installed: list[InstalledModel] = []
-        self.folder = ""  # of Hearth's models; empty: not known yet
+        self.folder = ""  # of Hearth's models; empty: unknown
         self.downloads: list[Download] = []
         self.preparing: Preparing | None = None
         self.offer: ModelRow | None = None
-        self.engine_pid = 0  # of the process that holds the loaded model
+        self.engine_pid = 0  # of the process that has the loaded model
         self._may_offer = offer
         self._catalogue: list[tuple[CatalogueEntry, Estimate | None]] = []
         self._estimates: dict[str, Estimate] = {}  # by installed id
-        self._awaited: set[str] = set()  # of catalogue, library and downloads: those that are still to come
+        self._awaited: set[str] = set()  # of catalogue, library and downloads: those not loaded yet
         self._came_once: set[str] = set()
         self._chat_seen: tuple[str, str] = ("", "")
         self._soon = QTimer(self, singleShot=True, interval=TELL_AFTER_MS)
@@ -84,7 +83,7 @@ class KnownModels(QObject):
     # -------------------------------------------------------------- asking
 
     def refresh(self) -> None:
-        """Ask for catalogue, library and downloads again."""
+        """Request catalogue, library and downloads again."""
         for job, arguments, take in (
             ("library", {}, self._take_library),
             ("downloads", {}, self._take_downloads),
@@ -97,16 +96,16 @@ class KnownModels(QObject):
 
     @property
     def is_loading(self) -> bool:
-        """Whether something is on its way that never came before."""
+        """Whether something is loading for the first time."""
         return bool(self._awaited - self._came_once)
 
     def held(self) -> Values:
-        """What the model that is loaded holds, as estimates take it: the next one is loaded in its place."""
+        """The memory of the loaded model, for estimates: the next model replaces it."""
         values = {"own_vram_bytes": self._chat.status.vram_bytes, "engine_pid": self.engine_pid}
         return {name: value for name, value in values.items() if value}
 
     def row(self, row_id: str) -> ModelRow | None:
-        """The row of that id; an installed model's or a download's id does as well."""
+        """Return the row with this id, or of the installed model or download with it."""
         for row in self.rows:
             if row.id == row_id:
                 return row
@@ -116,13 +115,13 @@ class KnownModels(QObject):
         return None
 
     def in_use(self) -> InstalledModel | None:
-        """The installed model that the chat uses."""
+        """Return the installed model that the chat uses."""
         return next((row.installed for row in self.rows if row.in_use), None)
 
     # -------------------------------------------------------------- changes that are known before they are told
 
     def put(self, model: InstalledModel) -> None:
-        """An installed model that is new, or another than before."""
+        """Add or replace an installed model."""
         self._estimates.pop(model.id, None)
         self.installed = [other for other in self.installed if other.id != model.id] + [model]
         self.tell()
@@ -137,7 +136,7 @@ class KnownModels(QObject):
         self.tell()
 
     def set_preparing(self, preparing: Preparing | None) -> None:
-        """Progress is told with whatever else changes; its beginning and its end at once."""
+        """Set the progress of preparing. Start and end are emitted at once, the rest with other changes."""
         at_once = self.preparing is None or preparing is None
         self.preparing = preparing
         if at_once:
@@ -146,7 +145,7 @@ class KnownModels(QObject):
             self._soon.start()
 
     def forget_estimate(self, model_id: str) -> None:
-        """What was reckoned for a model does not hold any more: ask again."""
+        """Request a model's estimate again."""
         self._estimates.pop(model_id, None)
         self._ask_estimates()
 
@@ -223,7 +222,7 @@ class KnownModels(QObject):
             self.tell()
 
     def _of_the_chat(self) -> tuple[str, str]:
-        """The model in use, and the one on its way; each may be empty."""
+        """Return the loaded model and the loading one; each may be empty."""
         match self._chat.status.phase:
             case Phase.STARTING | Phase.LOADING | Phase.RESTARTING:
                 return "", self._chat.model
@@ -235,7 +234,7 @@ class KnownModels(QObject):
 
     @Slot()
     def tell(self) -> None:
-        """Make the rows now, and say so if they are others than before."""
+        """Rebuild the rows now and emit them if they changed."""
         self._soon.stop()
         self._chat_seen = in_use, loading = self._of_the_chat()
         rows = rows_of(
@@ -264,7 +263,7 @@ def _plain_offer(row: ModelRow | None) -> ModelRow | None:
 
 
 def _lies_the_same(before: InstalledModel | None, after: InstalledModel) -> bool:
-    """Whether what was reckoned for a model still holds."""
+    """Return whether a model's estimate is still valid."""
     return before is not None and (before.path, before.prepared, before.n_bytes, before.state) == (
         after.path, after.prepared, after.n_bytes, after.state,
     )  # fmt: skip

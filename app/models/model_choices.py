@@ -1,7 +1,6 @@
-"""What a person chose for a model on this machine: its share of the card's memory, its context, its predictors.
+"""The user's choices for a model on this PC: VRAM budget, context, predictors. No Qt.
 
-A small JSON file in the config folder. A machine is named by MachineLine.key; before the machine is known, the choices
-of the last one count. Knows no Qt and no engine.
+A small JSON file in the config folder. MachineLine.key names the PC; until it is known, the last PC's choices apply.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ MAX_BUDGET_GIB, MAX_CONTEXT = 1024.0, 1 << 24
 
 @dataclass(frozen=True)
 class Choice:
-    """None, and empty: automatic."""
+    """None and empty: automatic."""
 
     vram_budget_gib: float | None = None
     context: int | None = None
     predictors: str = ""  # "train" or "sign"
 
     def engine(self) -> dict[str, Any]:
-        """Those fields of engine.config.EngineConfig that the person chose."""
+        """Return the fields of engine.config.EngineConfig that the user chose."""
         values = {"vram_budget_gib": self.vram_budget_gib, "context": self.context}
         return {name: value for name, value in values.items() if value is not None}
 
 
 class ModelChoices:
-    """The choices of one person, by machine and model."""
+    """The user's choices, by PC and model."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Nothing is read here. path: None keeps everything in memory."""
+        """Read nothing. path: None keeps everything in memory."""
         self._path = path
-        self._machine = ""  # key of the one that was seen last
+        self._machine = ""  # key of the last one seen
         self._choices: dict[str, dict[str, Choice]] = {}
-        self._newer = False  # the file belongs to a newer Hearth and stays as it is
+        self._newer = False  # the file belongs to a newer version and is not written
 
     def read(self) -> None:
-        """Take those of the file; a missing or damaged one gives none, and single bad values are left out."""
+        """Read the file; a missing or damaged one gives nothing, and bad values are skipped."""
         if self._path is None:
             return
         try:
@@ -67,9 +66,9 @@ class ModelChoices:
                 self._choices[key] = {model: choice for model, choice in found.items() if choice != Choice()}
 
     def set_machine(self, key: str) -> bool:
-        """The machine is known now; whether other choices than before count from here on."""
+        """Set the PC. Returns whether other choices apply from now on."""
         before, self._machine = self._machine, key
-        if before == "" and "" in self._choices:  # chosen before any machine was known: it was this one
+        if before == "" and "" in self._choices:  # chosen before the PC was known: for this one
             self._choices.setdefault(key, {}).update(self._choices.pop(""))
             return False
         return self._choices.get(before, {}) != self._choices.get(key, {})
@@ -78,11 +77,11 @@ class ModelChoices:
         return self._choices.get(self._machine, {}).get(model, Choice())
 
     def engine_options(self, model: str) -> dict[str, Any]:
-        """Return the fields of EngineConfig that the user chose for a model; model: its id, or its path."""
+        """Return the fields of EngineConfig that the user chose for a model, given by id or path."""
         return self.of(listed_id(model)).engine()
 
     def change(self, model: str, **values: Any) -> bool:
-        """Remember something for a model on this machine; whether that differs from before."""
+        """Store choices for a model on this PC. Returns whether they changed."""
         before = self.of(model)
         after = replace(before, **values)
         models = self._choices.setdefault(self._machine, {})
@@ -97,7 +96,7 @@ class ModelChoices:
         return {"schema_version": SCHEMA_VERSION, "machine": self._machine, "machines": machines}
 
     def save(self, values: dict[str, Any]) -> None:
-        """Write what `to_json` gave, in one atomic step; callable from any thread. Raises OSError."""
+        """Write the values of `to_json` atomically. Thread-safe. Raises OSError."""
         if self._path is None or self._newer:
             return
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.new")
@@ -115,7 +114,7 @@ class ModelChoices:
 
 
 def _checked(values: dict[str, Any]) -> Choice:
-    """What of a model's choices makes sense."""
+    """Return a model's valid choices."""
     given = {field.name: values[field.name] for field in fields(Choice) if field.name in values}
     budget, context = given.get("vram_budget_gib"), given.get("context")
     good: dict[str, Any] = {}

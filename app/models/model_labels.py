@@ -1,6 +1,6 @@
-"""What the Models page says about a model, in words and figures: pure functions of records. Knows no Qt.
+"""Texts and figures of the Models page about a model: pure functions of records. No Qt.
 
-Files are counted in GB of 10^9 bytes, as the hub counts them; memory as it is sold, 1 GB of it being 2^30 bytes.
+Files are in GB of 10^9 bytes, as on the hub; memory is in GB of 2^30 bytes, as it is sold.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ STAGES_DOING = {
     "solve": noted("Placing"),
 }
 ESTIMATED = noted("estimated")
-_ROOM_BYTES = 5e7  # memory below this is not worth a word
+_ROOM_BYTES = 5e7  # less memory is not worth mentioning
 
 
 def memory(n_bytes: float) -> str:
-    """An amount of memory: "9.4 GB", "65 MB"."""
+    """Format memory: "9.4 GB", "65 MB"."""
     if n_bytes >= 0.095 * 2**30:
         return f"{figure(n_bytes / 2**30, '.1f')}{NARROW}GB"
     return f"{n_bytes / 2**20:.0f}{NARROW}MB"
 
 
 def whole_memory(n_bytes: float) -> str:
-    """An amount of memory where a decimal says nothing: "21 GB"; below 10 GB it does."""
+    """Format memory without decimals from 10 GB on: "21 GB"."""
     return memory(n_bytes) if n_bytes < 9.95 * 2**30 else f"{n_bytes / 2**30:.0f}{NARROW}GB"
 
 
 def parameters(count: int) -> str:
-    """How many parameters: "7B", "6.7B", "33M"; "" where it is not known."""
+    """Format a number of parameters: "7B", "6.7B", "33M"; "" if unknown."""
     if count <= 0:
         return ""
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
@@ -52,12 +52,12 @@ def parameters(count: int) -> str:
 
 
 def codec(name: str) -> str:
-    """How weights are written down, as people write it: "F16", "Q4_0"."""
+    """Return the usual name of a weight format: "F16", "Q4_0"."""
     return name.upper()
 
 
 def place(estimate: Estimate) -> str:
-    """Where a model's bytes lie: "9.4 GB on the GPU, 6.2 GB in RAM"."""
+    """Return where a model's bytes are: "9.4 GB on the GPU, 6.2 GB in RAM"."""
     parts = []
     if estimate.vram_bytes > 0:
         parts.append(tr("{memory} on the GPU", memory=memory(estimate.vram_bytes)))
@@ -67,7 +67,7 @@ def place(estimate: Estimate) -> str:
 
 
 def bar(estimate: Estimate) -> tuple[float, float]:
-    """The share bar of a placement: GPU's part of what is used, and the part of all there is that stays free."""
+    """Return the bar of a placement: the GPU's fraction of the used memory, and the free fraction of all memory."""
     used = estimate.vram_bytes + estimate.ram_bytes
     room = estimate.vram_budget_bytes + estimate.ram_budget_bytes
     if not used:
@@ -77,15 +77,15 @@ def bar(estimate: Estimate) -> tuple[float, float]:
 
 
 def estimated(tok_s: float) -> str:
-    """A foretold rate without its unit: whole from 10 on."""
+    """Format an estimated rate without its unit: whole from 10 on."""
     return figure(tok_s, ",.0f" if tok_s >= 9.95 else ".1f")
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a model writes on this PC, in tokens/s. low, high: the range of an estimate, where there is one.
+    """A model's decode rate on this PC, in tokens/s. low, high: the range of an estimate, if any.
 
-    once_prepared: an estimate for the model as preparing makes it, not for its files as they are.
+    once_prepared: an estimate for the prepared model, not for its present files.
     """
 
     tok_s: float
@@ -95,9 +95,9 @@ class Rate:
     once_prepared: bool = False
 
     def changed(self, before_tok_s: float | None, after_tok_s: float | None) -> Rate | None:
-        """Return the rate after a change that the solver predicts to lead from one rate to another.
+        """Return the rate after a change for which the solver predicts these rates.
 
-        The solver's gain holds, its absolute rates give way to the one that is known. None where it predicts nothing.
+        The solver's ratio is applied to the known rate. None: no prediction.
         """
         if after_tok_s is None:
             return None
@@ -105,7 +105,7 @@ class Rate:
 
 
 def rate_of(estimate: Estimate | None, measured_tok_s: float | None = None) -> Rate | None:
-    """Return the one rate of a model on this PC, which all of the window shows: measured here, else estimated."""
+    """Return a model's rate on this PC, as shown everywhere in the window: measured here, else estimated."""
     if measured_tok_s is not None:
         return Rate(measured_tok_s, is_measured=True)
     if estimate is None or estimate.fits == "no" or estimate.predicted_tok_s is None:
@@ -115,11 +115,11 @@ def rate_of(estimate: Estimate | None, measured_tok_s: float | None = None) -> R
 
 
 def rate_text(found: Rate) -> tuple[str, str]:
-    """A rate and, below it, how far it can be trusted: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
+    """Return a rate and how reliable it is: ("≈ 24 tok/s", "20 to 27"), ("39.1 tok/s", "measured here")."""
     if found.is_measured:
         return rate(found.tok_s), tr("measured here")
     words = f"≈{NARROW}{estimated(found.tok_s)}{NARROW}tok/s"
-    digits = 0 if found.tok_s >= 9.95 else 1  # as the rate above it has them
+    digits = 0 if found.tok_s >= 9.95 else 1  # like the rate above it
     ends = {figure(end, f",.{digits}f"): None for end in (found.low, found.high) if end is not None}
     if len(ends) < 2:
         return words, tr("once prepared") if found.once_prepared else tr(ESTIMATED)
@@ -130,7 +130,7 @@ def rate_text(found: Rate) -> tuple[str, str]:
 
 
 def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
-    """The words of `rate_of`, also where there is no rate to show."""
+    """Return the texts of `rate_of`, also if there is no rate."""
     if (found := rate_of(estimate, measured_tok_s)) is not None:
         return rate_text(found)
     if estimate is None:
@@ -140,7 +140,7 @@ def speed(estimate: Estimate | None, measured_tok_s: float | None = None) -> tup
 
 @dataclass(frozen=True)
 class Shortfall:
-    """What a model that does not fit needs, what this PC can give it, and what is missing: words that add up."""
+    """Memory that a model needs, that this PC has, and the difference, as texts that add up."""
 
     need: str
     room: str
@@ -150,8 +150,8 @@ class Shortfall:
 def shortfall(estimate: Estimate) -> Shortfall:
     """Return the memory of a model that does not fit, all three figures rounded to one unit.
 
-    What it needs is rounded up and what there is down, and what is missing is their difference: freeing that much is
-    always enough. Tenths of a GB where whole ones would say little, so that no model is 0 GB too big.
+    Need is rounded up and memory down; the difference is computed from those, so freeing it is always enough. Tenths of
+    a GB for small figures, so that no model is 0 GB too big.
     """
     missing = max(int(estimate.short_bytes), 1)
     need = max(int(estimate.vram_bytes + estimate.ram_bytes), missing)
@@ -163,13 +163,13 @@ def shortfall(estimate: Estimate) -> Shortfall:
 
 
 def short_of(estimate: Estimate) -> str:
-    """The sentence of a model that does not fit: what it needs and what there is."""
+    """Return the sentence for a model that does not fit: what it needs and what there is."""
     found = shortfall(estimate)
     return tr("Needs {need}. This PC can give it {room}.", need=found.need, room=found.room)
 
 
 def machine(line: MachineLine) -> str:
-    """This PC, as the page's second line has it."""
+    """Return this PC as the page's second line."""
     free = tr("{memory} RAM free", memory=whole_memory(line.ram_free_bytes))
     if not line.gpu:
         cores = tr_n("{n} core", "{n} cores", line.cores)
@@ -189,13 +189,13 @@ def machine(line: MachineLine) -> str:
 
 
 def time_left(eta_s: float | None) -> str:
-    """A remaining time, rounded: "about 4 min left"; "" where nothing is known."""
+    """Format a remaining time: "about 4 min left"; "" if unknown."""
     words = duration(eta_s)
     return tr("{time} left", time=words) if words else ""
 
 
 def duration(value_s: float | None) -> str:
-    """A time that is only foretold: "about 20 s", "about 4 min", "about 2 h 10 min"; "" where it is not known."""
+    """Format an estimated time: "about 20 s", "about 4 min", "about 2 h 10 min"; "" if unknown."""
     if value_s is None:
         return ""
     if value_s < 55:
@@ -208,7 +208,7 @@ def duration(value_s: float | None) -> str:
 
 
 def fetched(done: int, total: int) -> str:
-    """How much of a download is here, under one unit: "1.9 of 4.3 GB"."""
+    """Format the progress of a download in one unit: "1.9 of 4.3 GB"."""
     if total <= 0:
         return gigabytes(done)
     if total >= 1e8:
@@ -217,7 +217,7 @@ def fetched(done: int, total: int) -> str:
 
 
 def pace(bytes_per_s: float | None) -> str:
-    """The rate of a download: "38 MB/s", "420 kB/s"; "" where it is not known."""
+    """Format the rate of a download: "38 MB/s", "420 kB/s"; "" if unknown."""
     if bytes_per_s is None or bytes_per_s <= 0:
         return ""
     if bytes_per_s >= 9.95e6:
@@ -228,7 +228,7 @@ def pace(bytes_per_s: float | None) -> str:
 
 
 def download_lines(download: Download) -> tuple[str, str]:
-    """What stands below the bar of a download, at its left and its right."""
+    """Return the texts below a download's bar: left and right."""
     here = fetched(download.done_bytes, download.total_bytes)
     match download.state:
         case "downloading":

@@ -1,6 +1,6 @@
-"""What the Models page and the model menu show: one row a model, whatever is known of it. Plain data, no Qt.
+"""Rows of the Models page and the model menu: one for each model, with all that is known of it. Plain data, no Qt.
 
-The catalogue, the library and the downloads each know a part; `rows_of` puts the parts of one model together.
+`rows_of` joins what catalogue, library and downloads know.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from app.models.model_labels import Rate, rate_of, shortfall
 from app.translation import noted, tr
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
 
-SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after whatever the catalogue recommends
+SHIPPED_RANK, OWN_RANK, FETCHED_RANK = 900, 1000, 1100  # after the catalogue's recommendations
 
-SHIPPED_ID = "hearth/starter-chat"  # of the model that comes with Hearth, as in engine/library/owned/installed.py
-STARTER = "starter-chat"  # how the chat asks for it
-SHIPPED_NAMES = (STARTER, "pip")  # what it is also called, as in engine/opening.py
+SHIPPED_ID = "hearth/starter-chat"  # of the shipped model, as in engine/library/owned/installed.py
+STARTER = "starter-chat"  # its name in the chat
+SHIPPED_NAMES = (STARTER, "pip")  # its other names, as in engine/opening.py
 
 _FITS = {
     "gpu": (noted("Fits the GPU"), "ok"),
     "hybrid": (noted("GPU + CPU"), "cold"),
     "cpu": (noted("CPU only"), "warn"),
 }
-SLOW_TOK_S = 5.0  # slower than people read: the chip says so before it says where the model lies
+SLOW_TOK_S = 5.0  # slower than people read: the label says so instead of the placement
 
 
 @dataclass(frozen=True)
 class Preparing:
-    """A model that is being prepared. stage: of PrepareStep, empty until the first one begins."""
+    """A model that is being prepared. stage: of PrepareStep; empty before the first."""
 
     model: str  # its installed id
     stage: str = ""
@@ -41,13 +41,13 @@ class Preparing:
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model, with whatever is known of it. Sizes in bytes; parameters 0 and texts empty where unknown.
+    """A model and all that is known of it. Sizes in bytes; parameters 0 and texts empty if unknown.
 
-    download: that is under way or failed; one that is done shows as `installed`. verdict: the words of its chip, empty
-    while nothing is known; verdict_token: the chip's colour (ok, cold, warn, bad, hot).
+    download: running or failed; a finished one shows as `installed`. verdict: text of its label, empty if unknown;
+    verdict_token: the label's colour (ok, cold, warn, bad, hot).
     """
 
-    id: str  # of the catalogue, else of the library; of a repository that is fetched: as it will be installed
+    id: str  # of the catalogue, else of the library; for a downloading repository: its future id
     name: str
     maker: str
     family: str
@@ -75,7 +75,7 @@ class ModelRow:
 
     @property
     def rate(self) -> Rate | None:
-        """How fast it is here: measured, else estimated."""
+        """Its rate here: measured, else estimated."""
         return rate_of(self.estimate, self.measured_tok_s)
 
     @property
@@ -93,10 +93,11 @@ def rows_of(
     loading: str = "",
     estimates: Mapping[str, Estimate] | None = None,
 ) -> list[ModelRow]:
-    """One row a model: the catalogue's in its order of recommendation, then what else is owned, then what is fetched.
+    """Return one row for each model: the catalogue in order of recommendation, then other installed models, then
+    downloads.
 
-    in_use, loading: id or path of the model that is loaded, or on its way. estimates: by installed id, of models that
-    are owned; they count before the catalogue's, because they know the model's own statistics.
+    in_use, loading: id or path of the loaded or loading model. estimates: of installed models, by id; preferred over
+    the catalogue's, since they use the model's own statistics.
     """
     estimates = estimates or {}
     owned = list(installed)
@@ -123,9 +124,9 @@ def rows_of(
 
 
 def _told_apart(rows: list[ModelRow]) -> list[ModelRow]:
-    """Add the file's name, and its folder where that is not enough, to models of the same name.
+    """Add the file's name, and its folder if needed, to models with equal names.
 
-    A catalogue entry and the model that comes with Hearth keep theirs.
+    Catalogue entries and the shipped model keep theirs.
     """
     for parts in (1, 2, 100):
         counts = Counter(row.name.casefold() for row in rows)
@@ -141,7 +142,7 @@ def _with_file(row: ModelRow, parts: int) -> ModelRow:
 
 
 def _take(downloads: list[Download], catalogue_id: str, model: InstalledModel | None) -> Download | None:
-    """The download that belongs to a row, taken out of the list."""
+    """Remove and return a row's download from the list."""
     for download in downloads:
         if (catalogue_id and download.catalogue_id == catalogue_id) or (model and download.model == model.id):
             downloads.remove(download)
@@ -184,7 +185,7 @@ def _row(
 
 
 def _about(model: InstalledModel, shipped: bool) -> str:
-    """Return why a model is broken, else the file that it is."""
+    """Return why a model is broken, else its file."""
     if model.state == "broken":
         return model.reason
     return "" if shipped else PurePath(model.path).name
@@ -196,14 +197,14 @@ def _owner(name: str) -> str:
 
 
 def listed_id(model: str) -> str:
-    """The id under which the library lists a model that goes by one of its names."""
+    """Return the library's id of a model, given by any of its names."""
     return SHIPPED_ID if model.lower() in SHIPPED_NAMES else model
 
 
 def verdict_of(
     model: InstalledModel | None, estimate: Estimate | None, preparing: bool, in_use: bool, loading: bool
 ) -> tuple[str, str]:
-    """The words of a row's chip, and its colour; what is going on now counts before what could be."""
+    """Return the text and colour of a row's label. What is happening now comes before what is possible."""
     if preparing:
         return tr("Preparing"), "hot"
     if loading:
@@ -220,9 +221,9 @@ def verdict_of(
 
 
 def fit_text(estimate: Estimate | None, measured_tok_s: float | None = None) -> tuple[str, str]:
-    """How a model would run on this PC, in the product's words, and the colour of that; empty while unknown.
+    """Return how a model would run on this PC, and the colour for that; empty if unknown.
 
-    Without a GPU, running on the CPU is what the PC does, and no warning.
+    Running on the CPU is a warning only if there is a GPU.
     """
     if estimate is None:
         return "", ""
@@ -238,17 +239,16 @@ def fit_text(estimate: Estimate | None, measured_tok_s: float | None = None) -> 
 
 
 def too_big(estimate: Estimate) -> str:
-    """ "8 GB too big", as `shortfall` counts it."""
+    """Return "8 GB too big", as `shortfall` counts it."""
     return tr("{size} too big", size=shortfall(estimate).missing)
 
 
 def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, offered: str = "") -> ModelRow | None:
-    """The bigger model that a first launch offers: for chatting, free to fetch, with room on the disk, the best
-    one that answers at a pace to read along; else the fastest.
+    """Return the bigger model to offer at the first launch: a chat model that anyone may download, for which there is
+    disk space; the best one at reading speed, else the fastest.
 
-
-    None as soon as the person has a model beside the shipped one, or fetches one. offered: id of the row that was
-    offered before; it stays the offer while it is fetched and prepared, until it is in use.
+    None once the user has or downloads a model besides the shipped one. offered: id of the row offered before; it stays
+    the offer while it is downloaded and prepared, until it is in use.
     """
     rows = list(rows)
     taken = [row for row in rows if row.download or (row.installed and row.installed.origin != "shipped")]
@@ -261,7 +261,7 @@ def recommended(rows: Iterable[ModelRow], disk_free_bytes: int | None = None, of
     return max(fitting, key=lambda row: (row.estimate and row.estimate.predicted_tok_s) or 0.0, default=None)
 
 
-READING_TOK_S = 8.0  # people read some five words a second; a slower model is no first impression
+READING_TOK_S = 8.0  # people read about five words a second; a slower model makes a poor first impression
 DISK_SPARE_BYTES = 2_000_000_000
 
 

@@ -1,7 +1,4 @@
-"""Which models the page shows and in which order: filters, sorting, search among rows, what a repository is called.
-
-Pure functions of rows. It asks nobody and knows no Qt.
-"""
+"""Filters, sorts and searches the rows of the Models page. Pure functions, no Qt."""
 
 from __future__ import annotations
 
@@ -28,14 +25,14 @@ SIZES: tuple[tuple[str, str, int, int], ...] = (
     ("", noted("any"), 0, 10**18), ("s", noted("up to 5 GB"), 0, 5 * GB), ("m", noted("5 to 15 GB"), 5 * GB, 15 * GB),
     ("l", noted("15 to 40 GB"), 15 * GB, 40 * GB), ("xl", noted("over 40 GB"), 40 * GB, 10**18),
 )  # fmt: skip
-RECOMMENDED = 12  # of the catalogue, beside what is already here
-SLOWEST_TOK_S = 2.0  # slower than this, a model is nothing to recommend for chatting
+RECOMMENDED = 12  # of the catalogue, besides what is already here
+SLOWEST_TOK_S = 2.0  # a slower model is not recommended for chatting
 ALTERNATIVES = 4
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the person wants to see. family and size: empty for any; size is a key of SIZES."""
+    """The page's filters. family, size: empty for any; size is a key of SIZES."""
 
     filter: Filter = "recommended"
     sort: Sort = "best"
@@ -45,22 +42,22 @@ class Choice:
 
 
 def is_here(row: ModelRow) -> bool:
-    """Whether a model is on this PC, or on its way to it."""
+    """Return whether a model is on this PC or being downloaded."""
     return row.installed is not None or row.download is not None
 
 
 def is_research(row: ModelRow) -> bool:
-    """Whether a model is made for measuring, not for chatting."""
+    """Return whether a model is for measuring rather than chatting."""
     return row.entry is not None and row.entry.research
 
 
 def fits(row: ModelRow) -> bool:
-    """Whether a model would run here, as far as is known."""
+    """Return whether a model would run here, as far as is known."""
     return row.estimate is None or row.estimate.fits != "no"
 
 
 def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[ModelRow]:
-    """The rows to show, in order. offered: id of the one that is recommended before all others."""
+    """Return the rows to show, in order. offered: id of the one to recommend first."""
     _, _, least, most = next(size for size in SIZES if size[0] == choice.size)
     found = [
         row
@@ -78,7 +75,7 @@ def select(rows: Iterable[ModelRow], choice: Choice, offered: str = "") -> list[
         found = [row for row in found if _passes(row, choice.filter)]
     found.sort(key=_ORDERS[choice.sort])
     if choice.sort == "best" and offered:
-        found.sort(key=lambda row: (not row.in_use, row.id != offered))  # all others stay as they are
+        found.sort(key=lambda row: (not row.in_use, row.id != offered))  # the others keep their order
     return found
 
 
@@ -120,7 +117,7 @@ def _by_name(row: ModelRow) -> tuple[object, ...]:
 
 
 def _pieces(name: str) -> list[str]:
-    # Figures as numbers, so that 7B stands before 13B; the split gives words and figures by turns, words first.
+    # Numbers are compared as numbers, so 7B comes before 13B. The split alternates text and numbers, text first.
     return re.split(r"(\d+)", name.casefold())
 
 
@@ -133,19 +130,19 @@ def speed_of(row: ModelRow) -> float | None:
 
 
 def matches(row: ModelRow, text: str) -> bool:
-    """Whether every word of a search is in what a row says of itself."""
+    """Return whether every word of a search occurs in a row."""
     repo = row.entry.repo if row.entry else row.installed.repo if row.installed else ""
     said = " ".join((row.name, row.maker, row.family, row.kind, row.licence, row.codec, repo)).casefold()
     return all(word in said for word in text.casefold().split())
 
 
 def families(rows: Iterable[ModelRow]) -> list[str]:
-    """The families there are, in order of their names."""
+    """Return all families, sorted."""
     return sorted({row.family for row in rows if row.family}, key=str.casefold)
 
 
 def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow]:
-    """The nearest models that would run here: of the same family first, then the largest."""
+    """Return similar models that would run here: same family first, then the largest."""
     able = [row for row in rows if row.id != too_big.id and row.estimate is not None and row.estimate.fits != "no"]
 
     def nearness(row: ModelRow) -> tuple[object, ...]:
@@ -156,7 +153,7 @@ def what_would_fit(rows: Iterable[ModelRow], too_big: ModelRow) -> list[ModelRow
 
 
 def work_figure(rows: Iterable[ModelRow]) -> str:
-    """How far downloads are, or else preparing, in percent for one glance; "" while nothing goes on."""
+    """Return the progress of downloads, else of preparing, in percent; "" if nothing is running."""
     rows = list(rows)
     gets = [row.download for row in rows if row.download is not None]
     going = [get for get in gets if get.state in {"queued", "downloading", "waiting", "checking"}]
@@ -169,7 +166,7 @@ def work_figure(rows: Iterable[ModelRow]) -> str:
 
 
 def is_working(rows: Iterable[ModelRow]) -> bool:
-    """Whether something is being done about a model, so that it does not only wait for the network or its turn."""
+    """Return whether work on a model is running, not only waiting for the network or its turn."""
     return any(
         row.preparing is not None or (row.download is not None and row.download.state in {"downloading", "checking"})
         for row in rows
@@ -182,7 +179,7 @@ _REPO = re.compile(rf"{_PART}/{_PART}")
 
 
 def repository(text: str) -> str:
-    """The repository that a pasted text names, "owner/name"; "" if it names none."""
+    """Return the repository in a pasted text, "owner/name"; "" if there is none."""
     text = text.strip().removesuffix(".git")
     if address := _ADDRESS.fullmatch(text):
         owner = address[1].split("/")[0]

@@ -1,7 +1,4 @@
-"""Which model the chats have: switched, unloaded, brought back, and a load that is not wanted any more.
-
-It knows models by id or path and what they are called. It knows no chats; what it has to say is a signal.
-"""
+"""Switches, unloads and reloads the chats' model, and cancels loads. Knows models by id or path, and no chats."""
 
 from __future__ import annotations
 
@@ -20,28 +17,28 @@ from engine.service import protocol
 
 STARTER = "starter-chat"
 STARTER_NAME = noted("the starter model")
-LOAD_LAST = "load-last"  # a remedy: the model that was loaded before this trouble
+LOAD_LAST = "load-last"  # remedy: reload the model that was loaded before
 TYPING_MS = 600
 
 Choices = Callable[[str], Mapping[str, Any]]
 
 
 class ModelSwitch(QObject):
-    """wanted: the model that is loaded, on its way, or chosen to come after the answer that runs."""
+    """wanted: the model that is loaded, loading, or waits for the running answer."""
 
-    changed = Signal(str)  # this model is loaded now
-    said = Signal(str)  # a short word for the person
-    chosen = Signal()  # the person decided about the model: earlier trouble with one no longer counts
+    changed = Signal(str)  # the model that is loaded now
+    said = Signal(str)  # a short text for the user
+    chosen = Signal()  # the user chose a model: earlier problems no longer count
 
     def __init__(self, engine: EngineClient, settings: AppSettings, model: str, choices_for: Choices) -> None:
-        """choices_for: what is remembered for a model on this machine, fields of EngineConfig."""
+        """choices_for: the EngineConfig fields kept for a model on this PC."""
         super().__init__()
         self.settings = settings
         self.wanted = model
         self._engine = engine
         self._choices_for = choices_for
-        self._last = ""  # that was loaded last, should the one that is wanted not come
-        self._names = {STARTER: tr(STARTER_NAME)}  # by model, as far as they are known
+        self._last = ""  # loaded last, in case the wanted one fails
+        self._names = {STARTER: tr(STARTER_NAME)}  # by model, as far as known
         self._soon = QTimer(self, singleShot=True, interval=TYPING_MS)  # a number is typed digit by digit
         self._soon.timeout.connect(self.load)
         engine.loaded.connect(self._is_there)
@@ -49,30 +46,30 @@ class ModelSwitch(QObject):
 
     @property
     def model(self) -> str:
-        """The model that is loaded, else the one on its way or tried last: an id or a path."""
+        """The loaded model, else the one that is loading or was tried last: an id or a path."""
         return self._last if self._engine.has_model else self.wanted
 
     def learn_names(self, names: Mapping[str, str]) -> None:
-        """What models are called, by id or path."""
+        """Set display names, by id or path."""
         self._names |= names
 
     @property
     def name(self) -> str:
-        """What the model that is wanted is called, as a sentence begins with it."""
+        """The wanted model's name, as the start of a sentence."""
         return _upper(self._name_of(self.wanted))
 
     @property
     def name_to_bring_back(self) -> str:
-        """What the model is called that `load_last` loads."""
+        """The name of the model that `load_last` loads."""
         return self._name_of(self._last or self.wanted)
 
     # -------------------------------------------------------------- acts
 
     def use(self, model: str) -> None:
-        """Load this model in place of the one that is there, after the answer that runs."""
+        """Load this model in place of the current one, after the running answer."""
         if self._engine.has_model and model == self._last:
             self.wanted = model
-            self._engine.keep()  # should another one have been on its way
+            self._engine.keep()  # drop another waiting load
             return
         self.chosen.emit()
         self.wanted = model
@@ -81,24 +78,24 @@ class ModelSwitch(QObject):
             self.said.emit(tr("{name} is loaded after this answer", name=self.name))
 
     def load(self) -> None:
-        """Load the model that is wanted, with what is set and remembered for it now."""
+        """Load the wanted model with its current settings and choices."""
         self._soon.stop()
         remembered = {key: value for key, value in self._choices_for(self.wanted).items() if value is not None}
         name = "" if self.wanted == STARTER and not self._last else self._name_of(self.wanted)
         self._engine.load(self.wanted, {**self.settings.engine(), **remembered}, name)
 
     def load_soon(self) -> None:
-        """The same, once nobody types any more."""
+        """Load it once the user has stopped typing."""
         self._soon.start()
 
     def load_last(self) -> None:
-        """Load the model again that was there last; without one, the one that is wanted."""
+        """Reload the last model; without one, load the wanted one."""
         self.chosen.emit()
         self.wanted = self._last or self.wanted
         self.load()
 
     def unload(self) -> None:
-        """Give the model's memory back, after the answer that runs."""
+        """Free the model's memory, after the running answer."""
         self._soon.stop()
         self.chosen.emit()
         name = self._engine.status.model or tr("The model")
@@ -107,20 +104,20 @@ class ModelSwitch(QObject):
             self.said.emit(tr("{name} is unloaded after this answer", name=name))
 
     def cancel_load(self) -> None:
-        """End the load that is under way; no model is loaded then."""
+        """Cancel the load. No model is loaded then."""
         self._soon.stop()
         self._engine.cancel_load()
         if self._engine.has_model:
             self.wanted = self._last
 
     def stop(self) -> None:
-        """Load nothing by itself any more."""
+        """Stop loading automatically."""
         self._soon.stop()
 
     # -------------------------------------------------------------- words
 
     def with_way_back(self, message: UserMessage) -> UserMessage:
-        """A load that failed: the message, offering the model that was there before, which surely works."""
+        """Return the message for a failed load, with a remedy that loads the previous model, which works."""
         if not self._last or self._last == self.wanted:
             return message
         words = tr("Load {model}", model=self._name_of(self._last))
@@ -133,12 +130,12 @@ class ModelSwitch(QObject):
     def _is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._last = self.wanted
         self._names[self.wanted] = info.name
-        self.changed.emit(self.wanted)  # only now: one that does not load is not to be tried at the next start
+        self.changed.emit(self.wanted)  # only now, so that a model that fails is not tried at the next start
 
     def _name_of(self, model: str) -> str:
         return self._names.get(model) or Path(model).name or model
 
 
 def _upper(words: str) -> str:
-    """Words that begin a sentence."""
+    """Capitalize the start of a sentence."""
     return words[:1].upper() + words[1:]

@@ -1,7 +1,6 @@
-"""What a person does with models, turned into jobs of the library: find, fetch, prepare, switch to, take away.
+"""Turns the user's actions on models into jobs of the library: find, download, prepare, use, remove.
 
-What is known of models is known_models.py's, which model answers the chat controller's. Knows no widget and reads
-no file.
+known_models.py knows the models, the chat controller which one answers. Imports no widget and reads no file.
 """
 
 from __future__ import annotations
@@ -36,30 +35,32 @@ from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
-START_AFTER_MS = 1500  # once a model is loaded: the first answer goes first
-MEASURED_TOKENS = FEWEST_TOKENS  # a shorter answer says little of the rate
+START_AFTER_MS = 1500  # after a model is loaded: the first answer comes first
+MEASURED_TOKENS = FEWEST_TOKENS  # a shorter answer says little about the rate
 MEASURED_DIFFERS = 0.05
 
 
 class ModelsController(QObject):
-    """Every slot comes back at once; what comes of it is a signal on the main thread."""
+    """All slots return at once; results are signals on the main thread."""
 
     rows_changed = Signal(list)  # list[ModelRow]
     machine_changed = Signal(object)  # MachineLine
-    loading_changed = Signal(bool)  # whether catalogue and library are still on their way
+    loading_changed = Signal(bool)  # whether catalogue and library are still loading
     searched = Signal(str, object)  # query, list[HubModel] | UserMessage
     looked = Signal(str, object, object)  # repo, Listing | UserMessage, dict[str, Estimate]
-    offer_changed = Signal(object)  # ModelRow | None: the recommended bigger model of a first launch
+    offer_changed = Signal(object)  # ModelRow | None: the bigger model to offer at the first launch
     offer_dismissed = Signal()
     previewed = Signal(str, object)  # model id, Estimate
     planned = Signal(str, object)  # row id, PreparePlan | UserMessage
     imported = Signal(object)  # InstalledModel
-    relocated = Signal(str)  # the folder where models lie now
-    verified = Signal(str, object)  # row id, list of the names of damaged files
-    progressed = Signal(str, str, object)  # job (import, relocate, verify), what of, protocol.Progress | None: ended
+    relocated = Signal(str)  # the new folder of models
+    verified = Signal(str, object)  # row id, names of damaged files
+    progressed = Signal(
+        str, str, object
+    )  # job (import, relocate, verify), its subject, protocol.Progress | None: ended
     token_state = Signal(dict)  # has_token, where, note
     problem = Signal(UserMessage)
-    toast = Signal(str, object)  # words, and a callable that undoes it, or None
+    toast = Signal(str, object)  # text, and a callable that undoes the action, or None
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class ModelsController(QObject):
         save_choices: Callable[[Values], None] | None = None,
         offer: bool = True,
     ) -> None:
-        """save_choices: writes what ModelChoices.to_json gave, in the background. offer: whether one may be made."""
+        """save_choices: writes the values of ModelChoices.to_json in the background. offer: whether a model may be
+        offered."""
         super().__init__()
         self._library = library
         self._chat = chat
@@ -82,15 +84,15 @@ class ModelsController(QObject):
         self.known.offer_changed.connect(self.offer_changed)
         self.known.problem.connect(self.problem)
         self._prepare_id = ""  # of the request
-        self._works: dict[tuple[str, str], str] = {}  # requests by job and what of
+        self._works: dict[tuple[str, str], str] = {}  # requests by job and subject
         self._hub = HubQuestions(library)
         self._hub.searched.connect(self.searched)
         self._hub.looked.connect(self.looked)
         self._preview = BudgetPreview(library, self.known)
         self._preview.previewed.connect(self.previewed)
-        self._again: Callable[[], object] | None = None  # does what failed last once more
-        self._damaged: dict[str, list[str]] = {}  # names of files, by installed id, as they were verified last
-        self._rates: dict[str, float] = {}  # that were measured, by installed id
+        self._again: Callable[[], object] | None = None  # repeats what failed last
+        self._damaged: dict[str, list[str]] = {}  # file names by installed id, from the last check
+        self._rates: dict[str, float] = {}  # measured, by installed id
         library.died.connect(self._died)
         self._opening = QTimer(self, singleShot=True, interval=START_AFTER_MS)
         self._opening.timeout.connect(self.refresh)
@@ -98,13 +100,13 @@ class ModelsController(QObject):
         self.idle.changed.connect(self._idle)
 
     def start(self) -> None:
-        """After the window was painted: what an earlier run left goes on once the engine has come up, and the first
-        launch's offer is looked for."""
+        """Continue interrupted work once the engine is up, and look for a model to offer at the first launch. Call it
+        after the first paint."""
         self._chat.status_changed.connect(self._engine_came)
         self._engine_came()
 
     def close(self) -> None:
-        """No timer acts any more."""
+        """Stop all timers."""
         self._opening.stop()
         self.idle.close()
         self.known.close()
@@ -118,12 +120,12 @@ class ModelsController(QObject):
 
     @Slot()
     def open_page(self) -> None:
-        """The page became visible: asks for what is not known yet, and for what may have changed meanwhile."""
+        """Load what is unknown or may have changed: the page became visible."""
         self.refresh()
 
     @Slot()
     def refresh(self) -> None:
-        """Ask for catalogue, library and downloads again."""
+        """Request catalogue, library and downloads again."""
         self._opening.stop()
         self.known.refresh()
 
@@ -141,11 +143,11 @@ class ModelsController(QObject):
 
     @property
     def is_loading(self) -> bool:
-        """Whether something of the page is on its way that never came before."""
+        """Whether something on the page is loading for the first time."""
         return self.known.is_loading
 
     def row(self, row_id: str) -> ModelRow | None:
-        """The row of that id; an installed model's or a download's id does as well."""
+        """Return the row with this id, or of the installed model or download with it."""
         return self.known.row(row_id)
 
     def installed(self) -> list[InstalledModel]:
@@ -153,13 +155,13 @@ class ModelsController(QObject):
 
     @Slot()
     def dismiss_offer(self) -> None:
-        """The person does not want the offered model; no other one is offered, today and later."""
+        """Stop offering models, now and later."""
         self.known.refuse_offers()
         self.offer_dismissed.emit()
 
     @Slot(str)
     def remedy(self, action: str) -> None:
-        """Do what a banner's button offers, of those that are no window's business."""
+        """Do what a banner's button offers, unless the window handles it."""
         if action == ModelAction.REFRESH_MODELS:
             again, self._again = self._again, None
             self.refresh()
@@ -170,14 +172,14 @@ class ModelsController(QObject):
 
     @Slot(str)
     def download(self, row_id: str) -> None:
-        """Fetch a model of the catalogue."""
+        """Download a model of the catalogue."""
         row = self.row(row_id)
         if row is not None and row.entry is not None:
             self._ask("download", {"catalogue_id": row.entry.id}, self._take_download, row.name)
 
     @Slot(str, str)
     def download_variant(self, repo: str, variant_name: str) -> None:
-        """Fetch one variant of a repository that was looked into."""
+        """Download one variant of a repository."""
         self._ask("download", {"repo": repo, "variant": variant_name}, self._take_download, repo)
 
     @Slot(str)
@@ -186,24 +188,24 @@ class ModelsController(QObject):
 
     @Slot(str)
     def resume(self, download_id: str) -> None:
-        """Go on with a paused download, or try a failed one again."""
+        """Continue a paused download, or retry a failed one."""
         self._ask("resume", {"download": download_id}, None, self._download_name(download_id))
 
     @Slot(str)
     def cancel_download(self, download_id: str) -> None:
-        """End a download and take away what came of it."""
+        """Cancel a download and delete its files."""
         self._ask("cancel_download", {"download": download_id}, None, self._download_name(download_id))
 
     @Slot(str)
     def forget_download(self, download_id: str) -> None:
-        """Take an ended download off the list."""
+        """Remove an ended download from the list."""
         self._ask("forget_download", {"download": download_id}, None, self._download_name(download_id))
 
     # -------------------------------------------------------------- which model answers
 
     @Slot(str)
     def use(self, row_id: str) -> None:
-        """Switch to an installed model; the chat goes on with it."""
+        """Switch the chats to an installed model."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
             self._chat.use_model(STARTER if row.installed.origin == "shipped" else row.installed.id)
@@ -220,7 +222,7 @@ class ModelsController(QObject):
 
     @Slot(str)
     def remove(self, row_id: str) -> None:
-        """Take an owned model away; a toast offers to undo it. The model that is loaded is unloaded first."""
+        """Remove a model; a toast offers undo. A loaded model is unloaded first."""
         row = self.row(row_id)
         if row is None or row.installed is None:
             return
@@ -231,25 +233,24 @@ class ModelsController(QObject):
 
     @Slot(str, bool)
     def import_path(self, path: str, copy: bool) -> None:
-        """Take in a GGUF file or a model folder where it lies, or a copy of it."""
+        """Import a GGUF file or a model folder, in place or as a copy."""
         self._work("import", path, {"path": path, "copy": copy}, partial(self._imported, path))
 
     @Slot(str)
     def relocate(self, folder: str) -> None:
-        """Move all models that are Hearth's to another folder."""
+        """Move all of Hearth's models to another folder."""
         self._work("relocate", folder, {"folder": folder}, self._relocated)
 
     @Slot(str)
     def verify(self, row_id: str) -> None:
-        """Read a model's files again and compare them with what the hub said of them."""
+        """Read a model's files again and compare them with the hub's checksums."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
             self._work("verify", row.installed.id, {"model": row.installed.id}, partial(self._verified, row_id))
 
     @Slot(str)
     def repair(self, row_id: str) -> None:
-        """Fetch the damaged files of a model again, and only those. Where it was not verified before, all are looked
-        at."""
+        """Download a model's damaged files again. If it was not verified before, all files are checked."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
             damaged = self._damaged.pop(row.installed.id, [])
@@ -258,7 +259,7 @@ class ModelsController(QObject):
 
     @Slot(str, str)
     def cancel_work(self, job: str, what: str) -> None:
-        """Stop an import, a move or a check."""
+        """Cancel an import, a move or a check."""
         if request := self._works.get((job, what)):
             self._library.cancel(request)
 
@@ -266,7 +267,7 @@ class ModelsController(QObject):
 
     @Slot(str)
     def plan(self, row_id: str) -> None:
-        """Ask what preparing a model would do and gain."""
+        """Request what preparing a model would do and gain."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
             self._library.ask("prepare_plan", {"model": row.installed.id}, partial(self._planned, row_id),
@@ -274,7 +275,7 @@ class ModelsController(QObject):
 
     @Slot(str, str)
     def prepare(self, row_id: str, predictors: str = "train") -> None:
-        """Prepare a model for this PC; one at a time. predictors: "train", or "sign" and train later."""
+        """Prepare a model for this PC, one at a time. predictors: "train"; or "sign" now and training later."""
         row = self.row(row_id)
         if row is None or row.installed is None:
             return
@@ -291,7 +292,7 @@ class ModelsController(QObject):
 
     @Slot()
     def cancel_prepare(self) -> None:
-        """Stop; what is done of it is kept, and the next try goes on there."""
+        """Stop preparing. Finished steps are kept for the next try."""
         if self._prepare_id:
             self._library.cancel(self._prepare_id)
 
@@ -304,12 +305,12 @@ class ModelsController(QObject):
 
     @Slot(str)
     def look(self, repo: str) -> None:
-        """See what a repository offers; an id or the address of its page."""
+        """List what a repository offers. repo: its id or address."""
         self._hub.look(repo)
 
     @Slot(str)
     def set_token(self, token: str) -> None:
-        """Keep an access token where the system keeps such things; an empty one takes it away."""
+        """Store an access token in the system's keyring; an empty one deletes it."""
         self._ask("token", {"set": token}, self.token_state.emit, "")
 
     @Slot()
@@ -319,11 +320,11 @@ class ModelsController(QObject):
     # -------------------------------------------------------------- the share of the card
 
     def preview(self, model_id: str, vram_budget_gib: float | None, context: int | None = None) -> None:
-        """Ask how a model would lie with another budget. While one is being reckoned only the newest wish waits."""
+        """Estimate a model's placement with another budget. While one is computed only the newest request waits."""
         self._preview.ask(model_id, vram_budget_gib, context)
 
     def set_budget(self, model_id: str, vram_budget_gib: float | None) -> None:
-        """Give a model so much of the card's memory from now on; None: automatic. Loads it again if it is loaded."""
+        """Set a model's VRAM budget; None: automatic. Reloads the model if it is loaded."""
         if self._choose(model_id, vram_budget_gib=vram_budget_gib):
             self._load_again(model_id)
 
@@ -333,18 +334,18 @@ class ModelsController(QObject):
             self._chat.load_model()
 
     def _uses(self, model_id: str) -> bool:
-        """Whether the chat has that model loaded, or is about to."""
+        """Return whether the chats use that model or are loading it."""
         row = self.known.row(listed_id(model_id))
         return row is not None and (row.in_use or row.loading)
 
     @Slot(int)
     def set_engine_pid(self, pid: int) -> None:
-        """The engine's process, whose memory makes room for the next model."""
+        """Set the engine's pid; its memory counts as free for the next model."""
         self.known.engine_pid = pid
 
     @Slot(object)
     def take_rate(self, result: protocol.GenerationResult) -> None:
-        """An answer has ended: how fast it was is remembered, if it was long enough to tell."""
+        """Store the rate of a finished answer if the answer was long enough."""
         model = self.known.in_use()
         if model is None or result.tokens < MEASURED_TOKENS or not result.decode_tok_s:
             return
@@ -355,7 +356,7 @@ class ModelsController(QObject):
 
     @Slot(bool)
     def _idle(self, idle: bool) -> None:
-        """What was put off until nobody waits may be trained, or has to stop. Nothing is asked where nothing was."""
+        """Let postponed training run while idle, if there is any."""
         if any(self.choices.of(model.id).predictors == "sign" for model in self.known.installed):
             self._library.ask("idle", {"on": idle})
 
@@ -368,7 +369,7 @@ class ModelsController(QObject):
     # -------------------------------------------------------------- what comes
 
     def _ask(self, job: str, arguments: Values, done: Done | None, name: str) -> str:
-        """A job whose failure is told as a problem. name: of the model, as the person knows it."""
+        """Request a job whose failure is shown as a problem. name: the model's display name."""
 
         def failed(why: protocol.Failed) -> None:
             self._again = lambda: self._ask(job, arguments, done, name)
@@ -377,7 +378,7 @@ class ModelsController(QObject):
         return self._library.ask(job, arguments, done, failed)
 
     def _work(self, job: str, what: str, arguments: Values, done: Done) -> None:
-        """A longer job with progress, one for each thing it can be done with."""
+        """Start a longer job with progress, one for each subject."""
         if (job, what) in self._works:
             return
 
@@ -400,7 +401,7 @@ class ModelsController(QObject):
         )
 
     def _take_download(self, values: Values) -> None:
-        """One that was just added: it shows before the next news of all of them."""
+        """Show a download that was just added, before the next news of all downloads."""
         if values.get("download"):
             self.known.put_download(from_json(Download, values["download"], "download"))
 
@@ -455,7 +456,7 @@ class ModelsController(QObject):
         self._restored(values)
         self.toast.emit(tr("{name} is prepared for this PC", name=model.name), None)
         if self._uses(model.id):
-            self._chat.load_model()  # so that it answers as it was prepared to
+            self._chat.load_model()  # with its new predictors
 
     def _not_prepared(self, model: InstalledModel, predictors: str, failed: protocol.Failed) -> None:
         self._prepare_id = ""
@@ -465,7 +466,6 @@ class ModelsController(QObject):
 
     @Slot(object)
     def _died(self, died: EngineDied) -> None:
-        """The library's process ended. It starts again by itself, and what can be asked again is; only an end for
-        good is worth a word."""
+        """Report a library process that is not restarted. Otherwise it restarts and its requests are repeated."""
         if not died.restarting:
             self.problem.emit(describe_library_death(died.reason, died.details))

@@ -1,6 +1,6 @@
-"""Tells that there is a newer Hearth, where the person allowed to look for one. It looks once a run, installs nothing.
+"""Tells that there is a newer Hearth, if the user allowed the check. Checks once a run; installs nothing.
 
-The library's process asks, as it does for everything from the network; that nobody answers is no news.
+The library's process makes the request. A failed check is not reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.library.hub import release
 
 
 class UpdateNotice(QObject):
-    """found: the words for a newer version."""
+    """found: the message for a newer version."""
 
     found = Signal(UserMessage)
 
@@ -24,7 +24,7 @@ class UpdateNotice(QObject):
         self._asked = False
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Look if that is allowed now, and was not done before."""
+        """Check if it is allowed and was not done before."""
         if settings.look_for_updates and not self._asked and release.feed():
             self._asked = True
             self._library.ask("newer_release", {}, self._came, lambda failed: None)

@@ -1,1 +1,1 @@
-"""Servers that a chat can be sent to, and the server on this PC."""
+"""Servers that chats can be sent to, and the server on this PC."""

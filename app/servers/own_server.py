@@ -1,7 +1,7 @@
-"""The server on this PC, as the window switches it on and off: what is loaded, for other programs over OpenAI's API.
+"""Switches the local server on this PC on and off: the loaded model for other programs, with OpenAI's API.
 
-The engine's process serves, and forgets port and key when it ends; this says them again to every new one. The key lies
-in the system's keyring; where none can be used it is made anew at every start, and that is said.
+The engine's process runs it and forgets port and key when it ends; they are sent to every new process. The key is in
+the system's keyring; without one a new key is made at every start, and the user is told.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
 
 
 class OwnServer(QObject):
-    """One a window. `changed`: state, key or trouble."""
+    """One for the window. `changed`: state, key or problem."""
 
     changed = Signal()
     toast = Signal(str, object)
@@ -34,9 +34,9 @@ class OwnServer(QObject):
         self._on, self._port = settings.serve, settings.serve_port
         self.key = ""
         self.state = ServerState()
-        self.trouble: UserMessage | None = None  # why it is not on, though it should be
-        self._asked = False  # for the key
-        self._told = False  # this engine's process knows what is wanted
+        self.trouble: UserMessage | None = None  # why it is off although wanted
+        self._asked = False  # the key was requested
+        self._told = False  # this engine process has the current settings
         engine.process_started.connect(self._began_anew)
         engine.status_changed.connect(self._look)
         engine.served.connect(self._take)
@@ -47,7 +47,7 @@ class OwnServer(QObject):
         return self._on
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Do as the person wants it from now on."""
+        """Apply settings."""
         if (settings.serve, settings.serve_port) == (self._on, self._port):
             return
         self._on, self._port = settings.serve, settings.serve_port
@@ -57,13 +57,13 @@ class OwnServer(QObject):
         self.changed.emit()
 
     def need_key(self) -> None:
-        """Somebody looks at the key: have it read, or made, once."""
+        """Read or create the key, once: the user looks at it."""
         if not self.key and not self._asked:
             self._asked = True
             self._library.ask("own_key", {}, self._take_key, lambda failed: self._take_key({}))
 
     def renew_key(self) -> None:
-        """Another key: programs that have the old one are refused from now on."""
+        """Create a new key. Programs with the old one are refused from now on."""
         self._keep_key(_new_key())
 
     # -------------------------------------------------------------- the key
@@ -97,7 +97,7 @@ class OwnServer(QObject):
         self._look()
 
     def _look(self, _: EngineStatus | None = None) -> None:
-        """Say what is wanted, once the engine has come up: the first answer of a start goes first."""
+        """Send the wanted state once the engine is up, so that the first answer comes first."""
         if self._told or (not self._on and not self.state.on):
             return
         if self._on and self._engine.status.phase not in _SETTLED:
@@ -112,7 +112,7 @@ class OwnServer(QObject):
         self.state = state
         if state.on:
             self.trouble = None
-        if state.on and not self._on:  # it was switched off while it was coming up
+        if state.on and not self._on:  # switched off while it was starting
             self._told = False
             self._look()
         self.changed.emit()

@@ -1,7 +1,6 @@
-"""The servers that the user entered, elsewhere or other programs on this PC, in a small JSON file.
+"""The servers that the user entered, on the network or on this PC, in a small JSON file. No Qt.
 
-The file holds names, addresses and models, never a key. A chat is sent to a server only where its own choices name one
-of these. Knows no Qt.
+The file holds names, addresses and models, never a key. A chat is sent to a server only if its own choices name one.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ MAX_SERVERS = 50
 
 
 class ServerBook:
-    """The servers of one person, in the order in which they came."""
+    """The user's servers, in the order in which they were added."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Nothing is read here. path: None keeps them in memory."""
+        """Read nothing. path: None keeps them in memory."""
         self._path = path
         self._servers: dict[str, Server] = {}
-        self.keys: dict[str, str] = {}  # by origin: keys that no keyring has (yet); never written to the file
-        self._newer = False  # the file belongs to a newer Hearth and stays as it is
+        self.keys: dict[str, str] = {}  # by origin: keys not (yet) in a keyring; never written to the file
+        self._newer = False  # the file belongs to a newer version and is not written
 
     @property
     def servers(self) -> list[Server]:
@@ -37,7 +36,7 @@ class ServerBook:
 
     @property
     def places(self) -> list[Place]:
-        """Every model that was picked, of every server."""
+        """All picked models of all servers."""
         return [Place(server, model) for server in self.servers for model in server.models]
 
     @property
@@ -48,7 +47,7 @@ class ServerBook:
         return self._servers.get(server_id)
 
     def put(self, server: Server) -> Server:
-        """Add a server, or put it in place of the one with its id; its name is one that no other has."""
+        """Add a server or replace the one with its id. Returns it with a unique name."""
         others = [other.name for other in self.servers if other.id != server.id]
         name = " ".join(server.name.split())[:NAME_LENGTH] or server.host
         kept = replace(server, name=free_name(name, others), models=server.models[:MAX_MODELS])
@@ -59,7 +58,7 @@ class ServerBook:
         self._servers.pop(server_id, None)
 
     def place(self, choices: Mapping[str, Any]) -> Place | None:
-        """Where a chat with these choices is sent; None: nowhere, it is answered on this PC."""
+        """Return the place of a chat with these choices; None: this PC answers."""
         chosen = choices.get(CHOICE)
         if not isinstance(chosen, dict) or not is_name(chosen.get("model")):
             return None
@@ -67,13 +66,13 @@ class ServerBook:
         return None if server is None else Place(server, chosen["model"])
 
     def key_for(self, place: Place) -> str:
-        """Return the key of a server that no keyring has; empty: none."""
+        """Return a server's key if no keyring has it; else ""."""
         return self.keys.get(origin_of(place.server.address), "")
 
     # -------------------------------------------------------------- the file
 
     def read(self) -> None:
-        """Take those of the file; a missing or damaged one gives none, and single bad ones are left out."""
+        """Read the file; a missing or damaged one gives nothing, and bad entries are skipped."""
         if self._path is None:
             return
         try:
@@ -91,7 +90,7 @@ class ServerBook:
                 self.put(server)
 
     def to_json(self) -> dict[str, Any]:
-        """All of them. No key is among it: there is none here."""
+        """Return all servers, without keys."""
         servers = [
             {"id": s.id, "name": s.name, "address": s.address, "models": list(s.models), "has_key": s.has_key}
             for s in self.servers
@@ -99,7 +98,7 @@ class ServerBook:
         return {"schema_version": SCHEMA_VERSION, "servers": servers}
 
     def save(self, values: dict[str, Any]) -> None:
-        """Write what `to_json` gave; callable from any thread. Raises OSError."""
+        """Write the values of `to_json`. Thread-safe. Raises OSError."""
         if self._path is not None and not self._newer:
             write_json(self._path, values)
 

@@ -1,7 +1,7 @@
-"""What a person does with servers elsewhere: enter one, look which models it has, choose it for a chat, take it away.
+"""Turns the user's actions on servers into requests: add, list models, choose for a chat, remove.
 
-Nothing is asked of a server before a person asks for it here, or sends a message in a chat that chose it. Keys go
-straight to the library's process, which has the keyring; one that no keyring takes is held here until Hearth ends.
+A server is contacted only if the user asks for it here, or sends a message in a chat that chose it. Keys go to the
+library's process, which has the keyring. Without a keyring a key is kept here until Hearth ends.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, origin_of
 from engine.service import protocol
 
-Save = Callable[[str, Callable[[], object]], None]  # what is saved, and how: run in the background
+Save = Callable[[str, Callable[[], object]], None]  # name of the file, and what writes it in the background
 
 
 class ServersController(QObject):
-    """One a window; every method comes back at once."""
+    """One for the window; all methods return at once."""
 
-    changed = Signal()  # which servers there are, or what is known of one
-    looked = Signal(str, object)  # address as it was given, list[str] of models | UserMessage
+    changed = Signal()  # the list of servers or one of them
+    looked = Signal(str, object)  # address as given, list[str] of models | UserMessage
     toast = Signal(str, object)
 
     def __init__(self, library: Library, chat: ChatController, book: ServerBook, save: Save) -> None:
-        """Nothing is read here. save: writes a small file, without being waited for."""
+        """Read nothing. save: writes a small file in the background."""
         super().__init__()
         self._library, self._chat, self.book, self._save = library, chat, book, save
-        self._looking: dict[str, str] = {}  # requests by address
+        self._looking: dict[str, str] = {}  # request ids by address
 
     def read(self) -> None:
-        """Take what was kept: a small file."""
+        """Read the small file."""
         self.book.read()
         self._tell(keep=False)
 
@@ -55,7 +55,7 @@ class ServersController(QObject):
     # -------------------------------------------------------------- entering
 
     def look(self, address: str, key: str = "") -> None:
-        """Ask a server which models it has, because a person asked. `looked` follows."""
+        """Ask a server for its models. `looked` follows."""
         self.stop_looking()
         try:
             found = checked_address(address)
@@ -70,7 +70,7 @@ class ServersController(QObject):
         )
 
     def stop_looking(self) -> None:
-        """Nobody waits for a list any more."""
+        """Cancel all requests for models."""
         for request in self._looking.values():
             self._library.cancel(request)
         self._looking.clear()
@@ -85,7 +85,7 @@ class ServersController(QObject):
             self.looked.emit(address, describe(failed, during="server", model=host))
 
     def add(self, name: str, address: str, key: str, models: list[str]) -> Server:
-        """Enter a server. Raises: InvalidRequestError for an address that is none."""
+        """Add a server. Raises InvalidRequestError for an invalid address."""
         server = self.book.put(Server(new_id(), name, checked_address(address), tuple(models), bool(key.strip())))
         if key.strip():
             self._keep_key(server, key.strip())
@@ -93,8 +93,8 @@ class ServersController(QObject):
         return server
 
     def change(self, server_id: str, name: str, key: str | None, models: list[str]) -> None:
-        """Another name, other models, or another key ("": none; None: as it was). An address stays: chats that were
-        sent to one place are never sent to another one in its name."""
+        """Change a server's name, models or key ("": none; None: as before). The address stays, so that a chat is never
+        sent to another server under the same name."""
         server = self.book.get(server_id)
         if server is None:
             return
@@ -105,7 +105,7 @@ class ServersController(QObject):
         self._tell()
 
     def remove(self, server_id: str) -> None:
-        """Take a server away, and its key. Chats that chose it are answered on this PC from then on."""
+        """Remove a server and its key. This PC answers its chats from then on."""
         server = self.book.get(server_id)
         if server is None:
             return
@@ -136,8 +136,8 @@ class ServersController(QObject):
             self.toast.emit(tr("No keyring can be used here: the key is kept until Hearth is closed"), None)
 
     def delete_keys(self, told: Callable[[Server, str], None]) -> int:
-        """Delete the keys of all servers; how many were asked for. told: server, and why its key is not deleted or "";
-        called once for each."""
+        """Delete the keys of all servers. Returns their number. told: called for each with the server and why its key
+        was not deleted, or ""."""
         self.book.keys.clear()
         by_origin = {origin_of(server.address): server for server in self.book.servers if server.has_key}
         for server in by_origin.values():
@@ -158,5 +158,5 @@ class ServersController(QObject):
     # -------------------------------------------------------------- choosing
 
     def choose(self, place: Place | None) -> None:
-        """Send the open chat there from its next message on; None: have it answered on this PC."""
+        """Send the open chat to a server from its next message on; None: to this PC."""
         self._chat.set_place(place)
