@@ -1,18 +1,18 @@
-"""The hook that every word a person reads goes through, in the window's rooms as in the plain-data ones.
+"""Translates every text that a user reads, in widgets and in plain data alike.
 
-It holds no translations and knows no Qt: language.py reads those and installs what looks them up. Until then,
-and in every test that installs nothing, the words are the English ones of the source.
+It holds no translations and no Qt: language.py reads them and installs the look-up. Until then, and in tests that
+install nothing, texts are the English ones of the source.
 
-    tr("Delete chat")                                   words that are shown at once
-    tr("{title} was deleted", title=title)              with values, which are put in after the words were looked up
-    tr("Open", about="a state: the file is open")       the same English for two things
-    tr_n("{n} chat", "{n} chats", count)                words that depend on a number
-    TITLE = noted("New chat")  ...  tr(TITLE)           words in a table: noted where they stand, looked up when shown
+    tr("Delete chat")                                   a text that is shown at once
+    tr("{title} was deleted", title=title)              with values, which are filled in after the look-up
+    tr("Open", about="a state: the file is open")       the same English for two meanings
+    tr_n("{n} chat", "{n} chats", count)                a text that depends on a number
+    TITLE = noted("New chat")  ...  tr(TITLE)           a text in a table: marked there, translated when shown
 
     figure(39.1, ".1f")                                 a number, with the decimal mark of the language
 
-Nothing is looked up at import: the person's language is not known yet. Values are words, or numbers that `figure` made
-ready; their names stand in braces and are the same in every language.
+Nothing is looked up at import, when the language is not known yet. Values are texts, or numbers formatted by `figure`;
+their names stand in braces and are the same in every language.
 """
 
 from __future__ import annotations

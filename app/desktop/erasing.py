@@ -1,7 +1,7 @@
-"""Deleting what Hearth stores: the user chooses, Hearth ends everything that runs, deletes, and starts again.
+"""Deletes what Hearth stores: the user chooses, Hearth stops everything, deletes, and restarts.
 
-Keys go first, through the library's process, which has the keyring. Files go last, in a thread of their own, when no
-process of Hearth's can write them any more. What the files are: stored_data.py.
+Keys go first, through the library's process, which has the keyring. Files go last, in a thread, when no process of
+Hearth can write them any more. stored_data.py lists the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEYS_WITHIN_MS = 45_000  # a keyring may ask the user to unlock it
 
 
 class Erasing(QObject):
-    """Made once the window is painted. `names`: the groups to delete once Hearth has ended; empty: none."""
+    """Created after the first paint. `names`: the groups to delete once Hearth has ended; empty: none."""
 
     def __init__(
         self, window: MainWindow, library: Library, servers: ServersController, reads: Operations, places: AppPaths
@@ -59,7 +59,7 @@ class Erasing(QObject):
         window.erase_wanted.connect(self.ask)
 
     def ask(self) -> None:
-        """Show what is stored, and have the user choose."""
+        """Show what is stored and let the user choose."""
         sheet = EraseSheet(self._window)
         sheet.chosen.connect(self.begin)
 
@@ -80,7 +80,7 @@ class Erasing(QObject):
         sheet.open()
 
     def begin(self, names: Sequence[str]) -> None:
-        """Delete the keys, if they are among it, and close; `finish` does the rest."""
+        """Delete the keys if they were chosen, and close. `finish` does the rest."""
         self._chosen = list(names)
         if SERVERS not in names:
             self._close()
@@ -102,7 +102,7 @@ class Erasing(QObject):
         self._key(server.name, tr("This system's keyring did not delete it.") if why else "")
 
     def _key(self, whose: str, why: str) -> None:
-        """One of them was answered. why: why it is still there, or ""."""
+        """Count one deleted key. why: why it is still there, or ""."""
         if why:
             self._keys_left.append(Undeleted(tr("Key of {name}", name=whose), why))
         self._awaited -= 1
@@ -119,14 +119,14 @@ class Erasing(QObject):
         self._patience.stop()
         self.names = self._chosen
         self.total = sum(self._sizes.get(name, 0) for name in self.names)
-        if MODELS in self.names:  # the next start must not look for one of them
+        if MODELS in self.names:  # the next start must not look for a deleted model
             self._window.take_settings(replace(self._window.settings, model=""))
         self._window.quit()
 
     # -------------------------------------------------------------- after the end
 
     def finish(self, close: Callable[[], bool]) -> tuple[bool, bool]:
-        """End everything by `close`, and delete; what `close` returned, and whether Hearth is to start again."""
+        """End everything with `close` and delete. Returns the result of `close`, and whether to restart Hearth."""
         dialog = ErasingDialog(self.total)
         dialog.show()
         QApplication.processEvents()
@@ -176,14 +176,14 @@ class _Deleting(QObject):
 
 
 def command_of_a_start(location: str | None, data_folder: Path | None) -> list[str]:
-    """What starts Hearth anew with the same folder, and with nothing to open."""
+    """Return the command that restarts Hearth with the same folder and no files to open."""
     program = [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-P", "-m", "app"]
     engine_flag = ["--engine", location] if location else []
     return [*program, *engine_flag, *(["--data-dir", str(data_folder)] if data_folder else [])]
 
 
 def start_again(command: list[str]) -> None:
-    """Start Hearth anew, in place of this process where the system can."""
+    """Restart Hearth, in place of this process if the system can."""
     environment = dict(os.environ)
     if not getattr(sys, "frozen", False):
         root = str(Path(engine.__file__).resolve().parents[1])

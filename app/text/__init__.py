@@ -1,1 +1,1 @@
-"""Markdown and formulas as data, read in bounded steps; it draws nothing."""
+"""Markdown and formulas as data, read in bounded steps. Draws nothing."""

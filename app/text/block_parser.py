@@ -1,7 +1,7 @@
-"""Reads Markdown into blocks in bounded steps, so that no text, however made, holds the window's thread.
+"""Parses Markdown into blocks in bounded steps, so that no text blocks the window's thread. No Qt.
 
-A step parses one piece of the text, of at most STEP characters. A piece ends where a top-level block begins; a block
-longer than a piece is cut at a line, or within a line that has no end. It knows nothing of Qt.
+A step parses one chunk of at most STEP characters. A chunk ends where a top-level block begins; a block longer than a
+chunk is cut at a line end, or within a line that has none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from markdown_it.token import Token
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, blocks_of, displayable, is_closed, read
 from app.text.math_rules import GROWING
 
-# One piece. Parsing and layout take 15 ms for ordinary prose of this length and 60 ms for the worst texts known.
+# One chunk. Parsing and layout take 15 ms for ordinary prose of this length, 60 ms for the worst known texts.
 STEP, STEP_LINES = 4000, 150
 OPEN_STEP = 60_000  # characters of an open fence or table per step: their lines need no parser
-MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions that a long text may have below their use
+MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions in a long text that may come after their use
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:.*", re.MULTILINE)
 _TABLE_END = re.compile(
     r"\s*$| {4}|\t| {0,3}(?:>|#{1,6}\s|[-+*](?:\s|$)|\d{1,9}[.)]\s|```|~~~|([-*_])(?:\s*\1){2,}\s*$)"
@@ -37,28 +37,28 @@ def parse(text: str) -> list[Block]:
 
 
 class BlockParser:
-    """Blocks of a text that is complete, or that grows.
+    """Blocks of a text that is complete or grows.
 
-    `blocks` is always what can be shown now. A block is settled when complete lines have opened another one after it,
-    or when it fills a piece; settled text is not parsed again until `finish`.
+    `blocks` can be shown at any time. A block is settled when complete lines have started another one after it, or when
+    it fills a chunk. Settled text is not parsed again until `finish`.
 
-    Cost of a step: STEP characters. Of an append: the last open block (at most STEP) and what was appended; in an open
-    fence or table what was appended.
+    Cost of a step: STEP characters. Of an append: the last open block (at most STEP) and the new text; in an open fence
+    or table only the new text.
     """
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
-        self.spans: list[tuple[int, int]] = []  # for each settled block, where in `text` its source begins and ends
-        self.changed = 0  # index of the first block that steps since the last `take_changed` may have changed
-        self.weight = 0  # of the settled blocks: about their characters, as far as they are shown at once
+        self.spans: list[tuple[int, int]] = []  # for each settled block: start and end of its source in `text`
+        self.changed = 0  # index of the first block that may have changed since `take_changed`
+        self.weight = 0  # of the settled blocks: about the number of characters shown at once
         self._env: dict[str, Any] = {GROWING: True}
-        self._raw = ""  # taken and not looked at
+        self._raw = ""  # not processed yet
         self._text = ""  # displayable
-        self._from = 0  # where the text that is not settled begins
-        self._tried = 0  # up to where complete lines were looked at
+        self._from = 0  # start of the text that is not settled
+        self._tried = 0  # end of the lines that were tried
         self._settled = 0  # number of settled blocks
         self._open: _OpenFence | _OpenTable | None = None  # while the text from there on is one of them
-        self._opened_at = 0  # where that one begins
+        self._opened_at = 0  # where it begins
         self._ended = False
 
     @property
@@ -67,7 +67,7 @@ class BlockParser:
         return self._text + displayable(self._raw)
 
     def sources(self) -> list[tuple[str, int]]:
-        """Return the Markdown of every top-level block, and how many of the blocks show it."""
+        """Return the Markdown of each top-level block, and the number of blocks that show it."""
         text = self.text
         out = [(text[start:end].strip("\n"), len(list(same))) for (start, end), same in groupby(self.spans)]
         tail = len(self.blocks) - len(self.spans)
@@ -75,21 +75,21 @@ class BlockParser:
 
     @property
     def tail_length(self) -> int:
-        """Characters that the next append parses again."""
+        """Number of characters that the next append parses again."""
         return 0 if self._open else len(self._text) - self._from
 
     @property
     def unread(self) -> str:
-        """The text behind what is settled."""
+        """The text after the settled part."""
         return self._text[self._from :] + displayable(self._raw)
 
     @property
     def share_read(self) -> float:
-        """How much of the text is read, 0 to 1."""
+        """The fraction of the text that is read, 0 to 1."""
         return self._from / max(len(self._text) + len(self._raw), 1)
 
     def append(self, text: str) -> int:
-        """Take more text and read it; return the index of the first block that may have changed (len: none did)."""
+        """Append text and read it. Return the index of the first block that may have changed (len: none)."""
         if not text:
             return len(self.blocks)
         self.feed(text)
@@ -98,7 +98,7 @@ class BlockParser:
         return self.take_changed()
 
     def finish(self) -> int:
-        """The answer is complete: read all of it. Return the index of the first block that changed."""
+        """Read the rest: the answer is complete. Return the index of the first block that changed."""
         before = list(self.blocks)
         self.end()
         while self.step():
@@ -110,12 +110,11 @@ class BlockParser:
         return same
 
     def feed(self, text: str) -> None:
-        """Take more text, to be read by steps."""
+        """Append text, to be read by `step`."""
         self._raw += text
 
     def end(self) -> bool:
-        """No more text will come. Return whether all is read again, because a definition may change what stands above
-        it."""
+        """End the text. Return whether all of it is read again, because a definition may change earlier blocks."""
         self._ended = True
         self._env.pop(GROWING, None)
         whole = self._text + displayable(self._raw)
@@ -132,14 +131,14 @@ class BlockParser:
         return again
 
     def take_changed(self) -> int:
-        """Return the index of the first block that may have changed since this was last asked."""
+        """Return the index of the first block that may have changed since the last call."""
         changed, self.changed = self.changed, len(self.blocks)
         return changed
 
     # ------------------------------------------------------------------ steps
 
     def step(self) -> bool:
-        """Read one piece. Return whether there is more to read before more text comes."""
+        """Read one chunk. Return whether there is more to read before more text comes."""
         self.changed = min(self.changed, self._settled)
         self._look_at_raw()
         if self._open is not None:
@@ -157,16 +156,16 @@ class BlockParser:
         return bool(self._raw) and (self._ended or self._raw != "\r")
 
     def _look_at_raw(self) -> None:
-        """Make more of the text displayable, in portions."""
+        """Make more of the text displayable, in chunks."""
         if not self._raw or len(self._text) - self._from > OPEN_STEP:
             return
         taken, self._raw = self._raw[:OPEN_STEP], self._raw[OPEN_STEP:]
-        if taken.endswith("\r") and not (self._ended and not self._raw):  # its line feed may follow
+        if taken.endswith("\r") and not (self._ended and not self._raw):  # a line feed may follow
             taken, self._raw = taken[:-1], "\r" + self._raw
         self._text += displayable(taken)
 
     def _is_one_piece(self) -> bool:
-        """Whether the whole rest is short enough to be parsed at once."""
+        """Return whether the whole rest is short enough to be parsed at once."""
         length = len(self._text) - self._from
         return length + len(self._raw) <= STEP and self._text.count("\n", self._from) <= STEP_LINES
 
@@ -183,8 +182,8 @@ class BlockParser:
         return self._settle(complete)
 
     def _settle(self, piece: str, complete: bool = False, must_settle: bool = False) -> bool:
-        """Settle the blocks of a piece that are closed: all but the last; that as well where it is `complete` or fills
-        the piece. Return whether there is more to read."""
+        """Settle the closed blocks of a chunk: all but the last, and the last too if it is `complete` or fills the
+        chunk. Return whether there is more to read."""
         groups = read(piece, self._env)
         starts = [group[0].map[0] if group[0].map else 0 for group in groups]
         lines = piece.split("\n")
@@ -204,7 +203,7 @@ class BlockParser:
             self._from += len(piece) if must_settle else 0
             return must_settle
         last = groups[-1]
-        # An indented fence stays with Markdown-it, which knows about tabs, unless it is long.
+        # An indented fence stays with Markdown-it, which handles tabs, unless it is long.
         is_plain = last[0].type == "fence" and lines[starts[-1]].startswith(last[0].markup)
         if (is_plain or must_settle) and self._begin_fence(groups, lines):
             return True
@@ -215,7 +214,7 @@ class BlockParser:
         if not must_settle:
             return False
         items = [t.map[0] for t in last if t.type == "list_item_open" and t.level == 1 and t.map and t.map[0] > 0]
-        if items and lines[items[-1]][:1].strip():  # the next piece goes on with an item of its own
+        if items and lines[items[-1]][:1].strip():  # the next chunk continues with another item
             groups = read("\n".join(lines[: items[-1]]) + "\n", self._env)
             self._add(groups, lines)
             self._advance(lines, items[-1])
@@ -228,7 +227,7 @@ class BlockParser:
         self._from += min(sum(map(len, lines[:count])) + count, len(self._text) - self._from)
 
     def _add(self, groups: list[list[Token]], lines: list[str]) -> None:
-        """Settle the blocks of these tokens. lines: of the piece, which begins at the first text not settled."""
+        """Settle the blocks of these tokens. lines: of the chunk, which begins at the first unsettled character."""
         del self.blocks[self._settled :], self.spans[self._settled :]
         begins = [self._from, *accumulate((len(line) + 1 for line in lines), initial=self._from)][1:]
         for group in groups:
@@ -243,7 +242,7 @@ class BlockParser:
         self._settled = len(self.blocks)
 
     def _begin_fence(self, groups: list[list[Token]], lines: list[str]) -> bool:
-        """Where the piece ends in an open fence, which may stand in a list: settle what is before it."""
+        """If the chunk ends in an open fence, perhaps in a list, settle what is before it."""
         inside = [index for index, token in enumerate(groups[-1]) if token.nesting >= 0]
         fence = groups[-1][inside[-1]]
         if fence.type != "fence" or fence.map is None or is_closed(groups[-1]):
@@ -264,12 +263,12 @@ class BlockParser:
     def _begin_table(self, head: list[str]) -> None:
         table = self.blocks[-1]
         assert isinstance(table, TableBlock)
-        self._settled -= 1  # it is still growing
+        self._settled -= 1  # it still grows
         self._opened_at = self.spans.pop()[0]
         self._open = _OpenTable(table.html, "\n".join(head) + "\n")
 
     def _read_open(self, part: _OpenFence | _OpenTable) -> bool:
-        """Move complete lines into the open fence or table. True when there is more to read now."""
+        """Move complete lines into the open fence or table. Returns whether there is more to read now."""
         end = min(self._from + OPEN_STEP, len(self._text))
         stop = self._text.rfind("\n", self._from, end) + 1
         if stop == 0 and (self._ended or end - self._from == OPEN_STEP):
@@ -286,7 +285,7 @@ class BlockParser:
         return taken > 0 and (self._has_raw or self._ended or self._text.find("\n", self._from) >= 0)
 
     def _show_tail(self) -> None:
-        """Show what is not settled as it stands."""
+        """Show the unsettled text as it is."""
         if self._open is not None:
             self.blocks[self._settled :] = [self._open.block(self._text[self._from :])]
         elif not self._ended:
@@ -299,7 +298,7 @@ class BlockParser:
     # ------------------------------------------------------------------ definitions
 
     def _learn_definitions(self, whole: str) -> bool:
-        """Read the link definitions of the whole text. Return whether there is one."""
+        """Read the link definitions of the whole text. Return whether there are any."""
         if "]:" not in whole:
             return False
         found = _DEFINITION.finditer(whole)
@@ -310,11 +309,11 @@ class BlockParser:
 
 
 class _OpenFence:
-    """A fence whose end has not come. indent: of its mark, in spaces; depth: how many lists it stands in."""
+    """A fence without its end mark so far. indent: of its start mark, in spaces. depth: number of lists around it."""
 
     def __init__(self, markup: str, language: str, indent: int = 0, depth: int = 0) -> None:
         mark = re.escape(markup[0])
-        left = rf"^(?! {{{indent}}})(?=[ \t]*\S)" if depth else r"(?!)"  # a line that stands left of its list item
+        left = rf"^(?! {{{indent}}})(?=[ \t]*\S)" if depth else r"(?!)"  # a line to the left of its list item
         self._end = re.compile(
             rf"^ {{0,{indent + 3}}}{mark}{{{len(markup)},}}[ \t]*$|(?P<left>{left})", re.MULTILINE
         )  # fmt: skip
@@ -323,7 +322,7 @@ class _OpenFence:
         self.code = ""
 
     def take(self, text: str) -> tuple[int, bool]:
-        """Take complete lines; return how many characters, and whether the fence closed."""
+        """Take complete lines. Return the number of characters, and whether the fence closed."""
         end = self._end.search(text)
         self.code += self._within(text[: end.start()] if end else text)
         if end is None:
@@ -331,7 +330,7 @@ class _OpenFence:
         return end.start() if end["left"] is not None else min(end.end() + 1, len(text)), True
 
     def block(self, partial: str, closed: bool = False) -> CodeBlock:
-        """The block as it stands; a last line that may become the closing mark is not shown yet."""
+        """Return the block as it is, without a last line that may become the end mark."""
         shown = "" if partial and not partial.strip().strip(self._mark) else self._within(partial)
         code = (self.code + shown) if shown else self.code.removesuffix("\n")
         return CodeBlock(self._language, code, closed, self._depth)
@@ -341,14 +340,14 @@ class _OpenFence:
 
 
 class _OpenTable:
-    """The rows of a long table behind those that are drawn."""
+    """The rows of a long table after those that are drawn."""
 
     def __init__(self, html: str, head: str) -> None:
         self._html, self._head = html, head
         self.rows = ""
 
     def take(self, text: str) -> tuple[int, bool]:
-        """Take complete lines; return how many characters, and whether the table ended before the rest."""
+        """Take complete lines. Return the number of characters, and whether the table ended before the rest."""
         taken = 0
         for line in text.splitlines(keepends=True):
             if _TABLE_END.match(line):
@@ -359,18 +358,18 @@ class _OpenTable:
         return len(text), False
 
     def block(self, partial: str, closed: bool = False) -> TableBlock:
-        """The table as it stands."""
+        """Return the table as it is."""
         return TableBlock(self._html, self._head, self.rows)
 
 
 def _weight(block: Block) -> int:
     if isinstance(block, CodeBlock):
-        return 800 + min(len(block.code), 4000)  # its rest is folded
+        return 800 + min(len(block.code), 4000)  # the rest is folded
     return (400 if isinstance(block, TableBlock) else 40) + len(block.html)
 
 
 def _nth_line_end(text: str, count: int) -> int:
-    """Index behind the `count`-th line end; the text's length where it has fewer."""
+    """Return the index after the `count`-th line end; the text's length if it has fewer."""
     place = -1
     for _ in range(count):
         place = text.find("\n", place + 1)
@@ -380,7 +379,7 @@ def _nth_line_end(text: str, count: int) -> int:
 
 
 def _cut_in_line(line: str) -> int:
-    """Where a line without an end is cut: behind a space, or else not within a character of several code points."""
+    """Return where to cut a line without an end: after a space, else not within a character of several code points."""
     space = line.rfind(" ", len(line) // 2)
     if space > 0:
         return space + 1
@@ -391,6 +390,6 @@ def _cut_in_line(line: str) -> int:
 
 
 def _copied(env: dict[str, Any]) -> dict[str, Any]:
-    """An environment to parse a half-written tail in: what it defines is not kept."""
+    """Return a copy of the environment for parsing the tail, whose definitions are not kept."""
     own: dict[str, Any] = {name: dict(env[name]) for name in ("references", "notes", "used_notes") if name in env}
     return {**env, **own}

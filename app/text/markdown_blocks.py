@@ -1,7 +1,7 @@
-"""Markdown to display blocks. block_parser.py feeds it: bounded pieces, also while the text is still being written.
+"""Converts Markdown to display blocks. block_parser.py feeds it bounded chunks, also while the text grows.
 
-It makes HTML for Qt's rich text and plain code for code blocks; it knows nothing of Qt, colours or sizes, follows no
-link and fetches nothing: images become their words, raw HTML is shown as text, only http and https links stay links.
+Produces HTML for Qt's rich text, and plain code for code blocks. No Qt. Fetches nothing: images become their
+alternative text, raw HTML is shown as text, and only http and https links stay links.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from markdown_it.utils import OptionsDict
 from app.text import markdown_marks, math_rules
 from app.text.math_typeset import formula, is_bounded
 
-# Stands at both ends of inline code, whose box Qt cannot pad: a no-break space between two marks of no width that
-# nobody types. `without_padding` takes it out of what is copied.
+# Added at both ends of inline code, since Qt cannot pad its box: a no-break space between two zero-width characters
+# that nobody types. `without_padding` removes it from copied text.
 PAD = "\u2060\u00a0\u2060"
-# The two images that a formula is for Qt: itself, and what gives its line the depth (app/ui/transcript/formulas.py).
+# A formula is two images for Qt: itself, and one that gives the line its depth (app/ui/transcript/formulas.py).
 FORMULA, STRUT = "formula", "strut"
-MAX_DEPTH = 6  # indents deeper than this look the same
-QUOTES_DRAWN = 3  # quotes within quotes; deeper ones look like this one, because Qt lays out each level of table twice
+MAX_DEPTH = 6  # deeper indents look the same
+QUOTES_DRAWN = 3  # nested quotes; deeper ones look the same, because Qt lays out each level of tables twice
 MOST_COLUMNS, MOST_CELLS = 50, 600  # of a table that is drawn at once
-MOST_MARKS = 300  # brackets, or dollars, of a paragraph that has links, or formulas
-MAX_LEVEL = 24  # of quotes (1 each) and lists (2 each) within each other; deeper marks are text
+MOST_MARKS = 300  # brackets of a paragraph with links, or dollar signs of one with formulas
+MAX_LEVEL = 24  # of nested quotes (1 each) and lists (2 each); deeper marks are text
 
 
 @dataclass(frozen=True)
 class ProseBlock:
-    """One top-level piece of running text (paragraph, heading, list, quote), as HTML for Qt's rich text."""
+    """A top-level block of text (paragraph, heading, list, quote) as HTML for Qt's rich text."""
 
     html: str
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """One table, as HTML for Qt's rich text. Apart from prose because a wide one scrolls by itself."""
+    """A table as HTML for Qt's rich text. Separate from prose because wide tables scroll by themselves."""
 
     html: str
-    head: str = ""  # source of its first two lines, where it has more rows than `html`
+    head: str = ""  # source of its first two lines, if it has more rows than `html`
     rest: str = ""  # source of those rows
 
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """One fence or indented code. `closed`: no more of it will come. `depth`: how many lists it stands in."""
+    """A fence or indented code. `closed`: complete. `depth`: number of lists around it."""
 
     language: str
     code: str
@@ -75,14 +75,14 @@ _CLOSING = {"`": re.compile(r" {0,3}(`{3,})[ \t]*$"), "~": re.compile(r" {0,3}(~
 
 
 def displayable(text: str) -> str:
-    """The text with what a text layout cannot hold replaced: control characters, halves of characters, Qt's marks."""
+    """Replace what a text layout cannot hold: control characters, lone surrogates, Qt's own marks."""
     if _is_displayable(text):
         return text
     return _UNSHOWABLE.sub("\ufffd", _LINE_END.sub("\n", text))
 
 
 def _is_displayable(text: str) -> bool:
-    """Whether there is nothing to replace, as nearly always; 15 times as fast as looking for it with the patterns."""
+    """Return whether there is nothing to replace, as nearly always. 15 times as fast as searching with the patterns."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -93,12 +93,12 @@ def _is_displayable(text: str) -> bool:
 
 
 def without_padding(text: str) -> str:
-    """Copied text as it was written (Qt gives no-break spaces as plain ones)."""
+    """Return copied text as it was written. (Qt turns no-break spaces into plain ones.)"""
     return text.replace(PAD, "").replace(PAD.replace("\u00a0", " "), "")
 
 
 def web_address(url: str) -> str | None:
-    """The address when it is one that may be opened (http or https with a host), else None."""
+    """Return an address that may be opened (http or https with a host), else None."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -108,7 +108,7 @@ def web_address(url: str) -> str | None:
 
 
 class _QtRenderer(RendererHTML):
-    """HTML in the subset that Qt's rich text knows."""
+    """Renders HTML in the subset that Qt's rich text supports."""
 
     def code_inline(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
@@ -160,7 +160,7 @@ class _QtRenderer(RendererHTML):
         return '<table width="100%" cellspacing="0" cellpadding="0">\n'
 
     def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]) -> str:
-        # A cell with a style of its own loses the sheet's lines and padding in Qt.
+        # In Qt a cell with a style of its own loses the style sheet's lines and padding.
         side = str(tokens[idx].attrs.get("style", "")).removeprefix("text-align:")
         return f'<{tokens[idx].tag} align="{side}">' if side else f"<{tokens[idx].tag}>"
 
@@ -170,7 +170,7 @@ class _QtRenderer(RendererHTML):
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
         number = tokens[idx].meta["number"]
-        used = env.setdefault("used_notes", {})  # the way back leads to the first use
+        used = env.setdefault("used_notes", {})  # the back link leads to the first use
         anchor = f'<a name="back-{number}"></a>' if number not in used else ""
         used[number] = True
         return f'{anchor}<a href="#note-{number}"><sup>{number}</sup></a>'
@@ -202,7 +202,7 @@ class _QtRenderer(RendererHTML):
     def heading_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: MutableMapping[str, Any]
     ) -> str:
-        # A paragraph with a class: Qt multiplies the size of its own headings.
+        # A paragraph with a class: Qt changes the size of its own headings.
         return f'<p class="h{min(int(tokens[idx].tag[1]), 3)}">'
 
     def heading_close(
@@ -212,7 +212,7 @@ class _QtRenderer(RendererHTML):
 
 
 def _formula_html(source: str) -> str:
-    """A formula with its delimiters as the two images it is for Qt, or as code where it is out of bounds."""
+    """Return a formula with its delimiters as two images for Qt, or as code if it is out of bounds."""
     tex, _ = formula(source)
     if not is_bounded(tex):
         return f"<code>{_spaced(tex)}</code>"
@@ -222,12 +222,12 @@ def _formula_html(source: str) -> str:
 
 
 def _spaced(code: str) -> str:
-    """Inline code with its runs of spaces kept, which HTML would fold."""
+    """Keep runs of spaces in inline code, which HTML would collapse."""
     return escapeHtml(code).replace("  ", " \u00a0")
 
 
 def _bounded(rule: BlockRule) -> BlockRule:
-    """The same rule, which finds nothing below MAX_LEVEL."""
+    """Limit a rule to nesting levels up to MAX_LEVEL."""
 
     def within(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         return state.level < MAX_LEVEL and rule(state, start, end, silent)
@@ -236,8 +236,8 @@ def _bounded(rule: BlockRule) -> BlockRule:
 
 
 def _where_few(rule: InlineRule, *marks: str) -> InlineRule:
-    """The same rule, which finds nothing in a text with more than MOST_MARKS: brackets cost their number squared, and
-    formulas are laid out one by one."""
+    """Limit a rule to texts with at most MOST_MARKS: the cost of brackets is quadratic, and formulas are laid out one
+    by one."""
 
     def within(state: StateInline, silent: bool) -> bool:
         return _are_few(state.src, marks) and rule(state, silent)
@@ -245,15 +245,15 @@ def _where_few(rule: InlineRule, *marks: str) -> InlineRule:
     return within
 
 
-@lru_cache(maxsize=8)  # asked at every character of a text
+@lru_cache(maxsize=8)  # called at every character of a text
 def _are_few(text: str, marks: tuple[str, ...]) -> bool:
     return sum(map(text.count, marks)) <= MOST_MARKS
 
 
 def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """The rule of tables, which leaves rows beyond MOST_CELLS unread and tables beyond MOST_COLUMNS as text.
+    """The table rule, which leaves rows beyond MOST_CELLS unread, and tables beyond MOST_COLUMNS as text.
 
-    The token of a table that has more rows gets `cut`, its own number of lines.
+    The token of a table with more rows gets `cut`, its own number of lines.
     """
     if start + 2 > end:
         return False
@@ -269,7 +269,7 @@ def _bounded_table(state: StateBlock, start: int, end: int, silent: bool) -> boo
 
 
 def _mark_quotes(state: StateCore) -> None:
-    """Write into the tokens of each quote how many quotes it stands in, itself included."""
+    """Write the nesting level of each quote into its tokens."""
     depth = 0
     for token in state.tokens:
         if token.type == "blockquote_open":
@@ -281,7 +281,7 @@ def _mark_quotes(state: StateCore) -> None:
 
 
 def _make_parser() -> MarkdownIt:
-    # Markdown-it leaves out what is nested deeper than maxNesting. No block gets there, because of MAX_LEVEL.
+    # Markdown-it drops what is nested deeper than maxNesting. MAX_LEVEL keeps blocks from getting there.
     options = {"html": False, "breaks": True, "maxNesting": 2 * MAX_LEVEL}
     md = MarkdownIt("commonmark", options, renderer_cls=_QtRenderer)
     md.enable(["table", "strikethrough"])
@@ -303,10 +303,10 @@ _MD = _make_parser()
 
 
 def read(text: str, env: dict[str, Any]) -> list[list[Token]]:
-    """Parse displayable text; return the tokens of each of its top-level blocks.
+    """Parse displayable text. Return the tokens of each top-level block.
 
-    env: link definitions, known ones and those that the text brings. Cost: linear for what people and models write;
-    a caller bounds the length, because some texts cost the square of it.
+    env: link definitions, known and new. Cost: linear for what people and models write, quadratic for some texts; the
+    caller limits the length.
     """
     tokens = _MD.parse(text, env)
     env.pop("duplicate_refs", None)  # grows with every parse and is not read
@@ -321,23 +321,23 @@ def read(text: str, env: dict[str, Any]) -> list[list[Token]]:
 
 
 def is_closed(tokens: list[Token]) -> bool:
-    """Return whether the last fence has its closing mark (which Markdown-it does not say)."""
+    """Return whether the last fence has its end mark (Markdown-it does not say)."""
     fence = next((t for t in reversed(tokens) if t.type in {"fence", "code_block"}), None)
     if fence is None or fence.type == "code_block" or fence.map is None:
         return False
     content_lines = fence.content.count("\n") + (1 if fence.content and not fence.content.endswith("\n") else 0)
-    return fence.map[1] - fence.map[0] == content_lines + 2  # the marks are one line each
+    return fence.map[1] - fence.map[0] == content_lines + 2  # one line for each mark
 
 
 def code_of(token: Token, depth: int = 0) -> CodeBlock:
-    """Return the block of a fence or of indented code. depth: how many lists it stands in."""
+    """Return the block of a fence or of indented code. depth: number of lists around it."""
     words = token.info.split(maxsplit=1)
     language = words[0].strip("{}.").lower() if words else ""
     return CodeBlock(language, token.content.removesuffix("\n"), depth=min(depth, MAX_DEPTH))
 
 
 def blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
-    """Return what is shown for one top-level block: several where fences stand in a list."""
+    """Return the blocks of one top-level block: several if fences are in a list."""
     first = group[0].type
     if first in {"fence", "code_block"}:
         return [code_of(group[0])]
@@ -352,25 +352,25 @@ def blocks_of(group: list[Token], env: dict[str, Any]) -> list[Block]:
 
 
 def _render(tokens: list[Token], env: dict[str, Any]) -> str:
-    # Qt takes a line end between two tags for a space; in text a ">" is written "&gt;".
+    # Qt treats a line end between two tags as a space; in text ">" is written "&gt;".
     return str(_MD.renderer.render(tokens, _MD.options, env)).replace(">\n", ">")
 
 
 @dataclass
 class _Level:
-    """One list that is open in the source: what of it stands in the HTML that is being written now."""
+    """An open list of the source: how much of it is in the HTML that is being written."""
 
     tag: str
-    number: int  # of the item that comes next
+    number: int  # of the next item
     list_written: bool = False
     item_written: bool = False
 
 
 class _ListSplitter:
-    """Cuts a list at the fences in its items, so that each becomes a code block with head and Copy like any other.
+    """Cuts a list at the fences in its items, so that each becomes a code block with title and Copy like any other.
 
-    What follows a fence goes on in the same item: the list is opened again with its next number, and paragraphs that
-    have lost their marker carry a class for their indent.
+    Text after a fence continues the same item: the list is reopened with its next number, and paragraphs without a
+    marker get a class for their indent.
     """
 
     def __init__(self, env: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Markdown-it rules of GitHub's Markdown beyond tables: bare addresses as links, task lists, footnotes."""
+"""Markdown-it rules for GitHub's Markdown besides tables: bare addresses, task lists, footnotes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 LONGEST_ADDRESS = 2000
-# Scripts that are written without spaces, and their punctuation, end an address.
+# Scripts written without spaces, and their punctuation, end an address.
 _ADDRESS = re.compile(
     r"(?<![A-Za-z0-9_/@.-])(?:https?://|www\.)"
     r"[^\s<>\"`\u0000-\u001f\u2018-\u201f\u2026\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef]"
@@ -28,9 +28,9 @@ _TASK = re.compile(r"\[([ xX])\](?:\s+|$)")
 
 
 def add_to(md: MarkdownIt) -> None:
-    """Teach a parser bare addresses, task lists as list items of the class `checked` or `unchecked`, and footnotes.
+    """Add bare addresses, task lists (list items with the class `checked` or `unchecked`) and footnotes to a parser.
 
-    The environment of a parse has the labels of notes that are known in `notes`, with their numbers (0: not used yet).
+    `notes` in the environment maps the labels of known notes to their numbers (0: not used yet).
     """
     alternatives = ["paragraph", "reference", "blockquote", "list"]
     md.block.ruler.before("reference", "footnote", _find_note, {"alt": alternatives})
@@ -40,7 +40,7 @@ def add_to(md: MarkdownIt) -> None:
 
 
 def note_number(env: MutableMapping[str, Any], label: str) -> int:
-    """Return the number of a note: notes are counted in the order of their first use."""
+    """Return a note's number: notes are numbered by first use."""
     notes: dict[str, int] = env.setdefault("notes", {})
     if not notes.get(label):
         notes[label] = max(notes.values(), default=0) + 1
@@ -48,7 +48,7 @@ def note_number(env: MutableMapping[str, Any], label: str) -> int:
 
 
 def _find_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """The text of a note: [^label]: words, up to an empty line or the next note."""
+    """Match the text of a note: [^label]: text, up to an empty line or the next note."""
     begin, stop = state.bMarks[start] + state.tShift[start], state.eMarks[start]
     found = _NOTE.match(state.src, begin, stop)
     if found is None or state.is_code_block(start):
@@ -85,8 +85,8 @@ def _find_reference(state: StateInline, silent: bool) -> bool:
 
 
 def address_end(text: str) -> int:
-    """Return where an address ends that a run of characters begins with: before punctuation, and before a bracket that
-    was opened in front of it."""
+    """Return the end of the address that the characters begin with: before punctuation, and before a bracket that was
+    opened in front of it."""
     end = len(text)
     while end:
         last = text[end - 1]
@@ -129,7 +129,7 @@ def _text(content: str) -> Token:
 
 
 def _mark_tasks(state: StateCore) -> None:
-    """Take the box out of the words of a task, and write it into its list item."""
+    """Move the box from a task's text to its list item."""
     tokens = state.tokens
     for index, token in enumerate(tokens[2:], start=2):
         if token.type != "inline" or tokens[index - 2].type != "list_item_open" or not token.children:

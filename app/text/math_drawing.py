@@ -1,4 +1,4 @@
-"""Draws formulas with ziamath, within a count of work.
+"""Draws formulas with ziamath, within a limit of work.
 
 Importing this module loads a font (0.3 s): app/text/math_typeset.py imports it with the first formula.
 """
@@ -16,7 +16,7 @@ from latex2mathml.converter import convert
 from app.text.math_spaces import FormulaError, set_spaces
 from app.text.math_typeset import Drawing, Step, Words
 
-with warnings.catch_warnings():  # it finds its font by a function that Python 3.11 and 3.12 call deprecated
+with warnings.catch_warnings():  # it finds its font with a function that Python 3.11 and 3.12 call deprecated
     warnings.simplefilter("ignore", DeprecationWarning)
     from ziafont.fonttypes import BBox
     from ziamath.config import config
@@ -26,15 +26,15 @@ with warnings.catch_warnings():  # it finds its font by a function that Python 3
     from ziamath.nodes.mtable import Mtable
     from ziamath.zmath import Math, loadedfonts
 
-MOST_ROWS = 1500  # laid out for one formula; one from an answer takes 10 to 150
+MOST_ROWS = 1500  # in one formula; a formula of an answer has 10 to 150
 MOST_EMS = 250.0  # in width or height
 
-_BOX_GAP = 0.2  # above and below what is boxed
-_EM = 24.0  # what ziamath measures its smallest letters against
-config.svg2 = False  # outlines in place, not as symbols that are referred to
+_BOX_GAP = 0.2  # above and below boxed content
+_EM = 24.0  # the unit of ziamath's smallest letters
+config.svg2 = False  # outlines in place, not as symbols with references
 config.minsizefraction = 0.5  # of the text's size, for scripts of scripts
 
-# What latex2mathml reads otherwise than TeX, or not at all.
+# What latex2mathml reads differently from TeX, or not at all.
 _SOURCE = (
     (re.compile(r"\\(?:label|nonumber|notag|allowbreak|relax|centering|hfill)(?![A-Za-z])(?:\{[^{}]*\})?"), ""),
     (re.compile(r"\\tag\*?\{([^{}]*)\}"), r"\\qquad (\\text{\1})"),
@@ -51,11 +51,11 @@ _SOURCE = (
     (re.compile(r"\\mathbbm?\{1\}"), "𝟙"),
 )
 _MATHML = (
-    (">&#x02191;", ' stretchy="false">&#x02191;'),  # arrows as high as their line are no fences
+    (">&#x02191;", ' stretchy="false">&#x02191;'),  # arrows of normal height are not fences
     (">&#x02193;", ' stretchy="false">&#x02193;'),
     ('columnspacing="0em 2em"', 'columnspacing="0em 0.3em"'),
 )
-_TEXT = re.compile(r"\\text(?:rm|normal)?\{([^{}$]*)\$([^{}$]*)\$([^{}]*)\}")  # mathematics in words in mathematics
+_TEXT = re.compile(r"\\text(?:rm|normal)?\{([^{}$]*)\$([^{}$]*)\$([^{}]*)\}")  # formulas inside text inside formulas
 _CHEMISTRY = re.compile(r"\\ce\{((?:[^{}]|\{[^{}]*\})*)\}")
 _CHEMICAL = (
     (re.compile(r"<-+>|<=+>"), r" \\rightleftharpoons "),
@@ -65,14 +65,14 @@ _CHEMICAL = (
     (re.compile(r"(?<=[A-Za-z)\]}])([+-])(?=\s|$)"), r"^{\1}"),
 )
 rows_laid_out = 0
-_words: Words | None = None  # of the formula that is being drawn
+_words: Words | None = None  # of the current formula
 
 
 class _Row(Mrow, tag="mrow"):
-    """A row as ziamath lays it out, counted, and without the doubling of work by every level of nesting.
+    """A row of ziamath's, counted, without doubling the work at every nesting level.
 
-    ziamath lays out each row twice, the first time to learn how high its fences must be. Within that first time
-    nothing stretches, so that the rows in a row need no first time of their own.
+    ziamath lays out each row twice, the first time to find the height of its fences. Nothing stretches in that first
+    pass, so rows inside the row need none of their own.
     """
 
     def __init__(self, element: ET.Element, parent: Any, **kwargs: Any) -> None:
@@ -90,7 +90,7 @@ class _Row(Mrow, tag="mrow"):
 
 
 class _Table(Mtable, tag="mtable"):
-    """A table with the lines between its columns and rows, which ziamath leaves out."""
+    """A table with lines between columns and rows, which ziamath omits."""
 
     def _setup(self, **kwargs: Any) -> None:
         super()._setup(**kwargs)
@@ -114,7 +114,7 @@ class _Table(Mtable, tag="mtable"):
 
 
 class _Text(Mtext, tag="mtext"):
-    """Words in a formula; those that the font lacks letters for are drawn by whoever asked for the formula."""
+    """Text in a formula. The caller of `draw` draws text for which the font has no letters."""
 
     def _setup(self, **kwargs: Any) -> None:
         if not _lacks(self.font, self.string):
@@ -129,7 +129,7 @@ class _Text(Mtext, tag="mtext"):
 
 
 class _Shape(Drawable):
-    """A drawing within ziamath's, at a size in points."""
+    """A drawing inside ziamath's, with a size in points."""
 
     def __init__(self, drawing: Drawing, size: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ def _lacks(font: Any, text: str) -> bool:
 
 
 def draw(tex: str, display: bool, words: Words | None = None) -> Drawing:
-    """Draw a formula without its delimiters. Raises: FormulaError, and whatever the parsers raise. Not thread-safe."""
+    """Draw a formula without its delimiters. Raises FormulaError, and whatever the parsers raise. Not thread-safe."""
     global rows_laid_out, _words
     _words = words
     rows_laid_out = 0
@@ -193,7 +193,7 @@ def _divided(found: re.Match[str]) -> str:
 
 
 def _placed(steps: list[Step], left: float, right: float) -> Drawing:
-    """Move outlines so that they begin at 0, and measure them: ziamath's own box is at times too large or too small."""
+    """Move outlines to begin at 0 and measure them: ziamath's own box can be too large or too small."""
     xs = [x for _, numbers in steps for x in numbers[::2]]
     ys = [y for _, numbers in steps for y in numbers[1::2]]
     if not steps or max(ys) - min(ys) > MOST_EMS:
@@ -204,7 +204,7 @@ def _placed(steps: list[Step], left: float, right: float) -> Drawing:
 
 
 def _outline(shape: ET.Element) -> list[Step]:
-    """The steps of one shape that ziamath drew. Raises: FormulaError for one that is not known here."""
+    """Return the steps of a shape that ziamath drew. Raises FormulaError for an unknown one."""
     pen = float(shape.attrib.get("stroke-width", 0)) / _EM
     if shape.tag == "path" and pen:  # \cancel
         (_, (x0, y0)), (_, (x1, y1)) = _path(shape.attrib["d"])

@@ -1,6 +1,6 @@
-r"""Markdown-it rules that find formulas: $...$ and \(...\) within a line, $$...$$, \[...\] and \begin{...} as blocks.
+r"""Markdown-it rules for formulas: $...$ and \(...\) within a line, $$...$$, \[...\] and \begin{...} as blocks.
 
-A formula that is not closed yet is shown as it stands. Its layout is app/text/math_typeset.py's business.
+A formula that is not closed yet is shown as its source. app/text/math_typeset.py lays formulas out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from markdown_it.rules_inline import StateInline
 
 from app.text.math_typeset import ENVIRONMENTS, MOST_CHARACTERS
 
-GROWING = "growing"  # in the parser's environment: more of the text may come
-OPEN = "open"  # info of a math_block whose end has not come
+GROWING = "growing"  # key in the parser's environment: the text may continue
+OPEN = "open"  # info of a math_block without its end so far
 
-# As Pandoc has it: no space within the dollars, no digit behind them, so that "$5 and $10" stays money.
+# As in Pandoc: no space inside the dollar signs and no digit after them, so "$5 and $10" stays money.
 _DOLLARS = re.compile(r"\$(?![\s$])((?:\\.|[^$\\\n]|\n(?!\n))*?(?:\\\S|[^\s\\$]))\$(?![\d$])")
 _PAIRS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"))
 _ENVIRONMENT = re.compile(rf"\\begin\{{((?:{ENVIRONMENTS})\*?)\}}")
@@ -24,7 +24,7 @@ _REST = re.compile(r"[.,;:]?\s*$")
 
 
 def add_to(md: MarkdownIt) -> None:
-    """Teach a parser formulas: tokens math_inline and math_block, whose content is LaTeX with its delimiters."""
+    """Add formulas to a parser: tokens math_inline and math_block, whose content is LaTeX with its delimiters."""
     md.inline.ruler.before("escape", "math_inline", find_inline)
     md.block.ruler.before(
         "fence", "math_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
@@ -33,7 +33,7 @@ def add_to(md: MarkdownIt) -> None:
 
 
 def find_inline(state: StateInline, silent: bool) -> bool:
-    """The rule of formulas within a line."""
+    """Match a formula within a line."""
     start = state.pos
     if state.src[start] not in "$\\":
         return False
@@ -58,7 +58,7 @@ def find_inline(state: StateInline, silent: bool) -> bool:
 
 
 def _open(state: StateInline, silent: bool) -> bool:
-    """A formula whose end may still come stands there as it is written, and is no Markdown."""
+    """Keep a formula whose end may still come as its source, not as Markdown."""
     if not silent:
         state.push("text", "", 0).content = state.src[state.pos : state.posMax]
     state.pos = state.posMax
@@ -98,7 +98,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     elif GROWING in state.env and ends:
         number -= 1
     elif environment is None and (lines[0].strip() or number < end):
-        return False  # an opening mark alone, with a gap behind it, is no formula
+        return False  # an opening mark alone, followed by a gap, is no formula
     else:
         number -= 1
     if silent:

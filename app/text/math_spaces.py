@@ -1,4 +1,4 @@
-"""The spaces of a formula as TeX sets them, on MathML: ziamath's table of operators knows too few of them."""
+"""Sets the spaces of a formula as TeX does, on MathML: ziamath's table of operators is too small."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ _BINARY = frozenset("+−±∓×÷·∗∘•∪∩∖⊕⊖⊗⊙∧∨⊎⊓�
 _RELATIONS = frozenset(
     "=≠<>≤≥≪≫≈≡≅≃∼≁≔≐∝∈∉∋⊂⊃⊆⊇⊊⊄⊈∣∥⊥⊢⊨≺≻⪯⪰≲≳:→←↔⇒⇐⇔↦⟶⟵⟷⟹⟸⟺⟼⇌⇋⇀↪↠"
 )  # fmt: skip
-_TIGHT = frozenset("!∂∇¬")  # of which all but the last stand for something
+_TIGHT = frozenset("!∂∇¬")  # all but the last are operands
 _LARGE = frozenset("∑∏∐∫∬∭∮∯⋃⋂⨁⨂⋀⋁")
 _OPENING = frozenset("([{⟨⌊⌈")
 _ROWS = frozenset(["math", "mrow", "mtd", "mstyle"])
 _SCRIPTED = frozenset(["msub", "msup", "msubsup", "munder", "mover", "munderover"])
-_MEANT = {"~": "∼", "\\": "∖", "-": "−"}  # what latex2mathml writes for \sim, \setminus and a minus
-_LONGER = {"→": "⟶", "←": "⟵", "↔": "⟷", "⇒": "⟹", "⇐": "⟸"}  # below words, which an arrow does not grow to
+_MEANT = {"~": "∼", "\\": "∖", "-": "−"}  # latex2mathml's output for \sim, \setminus and minus
+_LONGER = {"→": "⟶", "←": "⟵", "↔": "⟷", "⇒": "⟹", "⇐": "⟸"}  # arrows do not grow below text
 _PRESENTATION = ("mathcolor", "mathbackground", "style", "href", "class")  # a formula has the colour of its text
 
 
 class FormulaError(Exception):
-    """A formula that takes too much work, or holds something that cannot be drawn."""
+    """A formula that takes too much work or cannot be drawn."""
 
 
 def set_spaces(element: ET.Element) -> None:
-    """Set the spaces of an element and everything in it. Raises: FormulaError for a command that stayed unread."""
+    """Set the spaces of an element and its descendants. Raises FormulaError for an unknown command."""
     text = element.text or ""
     if text.startswith("\\") and len(text) > 1:
         raise FormulaError(text)
     for name in _PRESENTATION:
         element.attrib.pop(name, None)
     if text in _LARGE:
-        element.set("stretchy", "false")  # or fences around it are as low as what is beside it
+        element.set("stretchy", "false")  # otherwise fences around it are too low
     if element.tag == "mover":
         _set_accent(element)
     if element.tag in _SCRIPTED and len(element) and element[0].text in _TIGHT:
@@ -48,7 +48,7 @@ def set_spaces(element: ET.Element) -> None:
 
 
 def _set_accent(element: ET.Element) -> None:
-    """Tell a hat over one letter from a wide one; let arrows with words above them be long."""
+    """Distinguish a hat over one letter from a wide one, and lengthen arrows with text above."""
     base, accent = element[0], element[-1]
     text = "".join(base.itertext())
     if accent.tag == "mo" and accent.text == "^":
@@ -63,9 +63,9 @@ def _set_accent(element: ET.Element) -> None:
 
 
 def _row(children: list[ET.Element]) -> list[ET.Element]:
-    """The children of a row with their spaces, as attributes of operators or elements between them."""
+    """Return the children of a row with their spaces: attributes of operators, or elements between them."""
     row: list[ET.Element] = []
-    operand = False  # whether what comes before can be the left side of a binary operator
+    operand = False  # whether the element before can be the left operand
     for index, child in enumerate(children):
         sign = _sign(child)
         follows = _sign(children[index + 1]) if index + 1 < len(children) else None
@@ -85,7 +85,7 @@ def _row(children: list[ET.Element]) -> list[ET.Element]:
         else:
             row.append(child)
             named = child.tag != "mtext" and len(sign) > 1 and sign.isalpha()
-            spaced = child.tag == "mi"  # ziamath sets thin spaces around a name of several letters by itself
+            spaced = child.tag == "mi"  # ziamath sets thin spaces around names of several letters itself
             if named and not spaced and follows is not None and follows not in _OPENING | _RELATIONS | _BINARY:
                 row.append(_space("thinmathspace"))
             operand = not (child.tag == "mspace" and not operand) and not named and not _opens(child, sign)
@@ -105,7 +105,7 @@ def _opens(child: ET.Element, sign: str) -> bool:
 
 
 def _sign(element: ET.Element) -> str:
-    """The text of the element, or of what its scripts stand at, as it is meant."""
+    """Return the operator of an element, or of the base of its scripts."""
     if element.tag in _SCRIPTED and len(element):
         element = element[0]
     while element.tag in ("mrow", "mstyle") and len(element) == 1:

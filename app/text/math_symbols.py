@@ -1,4 +1,4 @@
-"""TeX's names for signs, and the raised and lowered forms that Unicode has. Data only; math_text.py reads it."""
+"""TeX's names of symbols, and Unicode's raised and lowered forms. Data for math_text.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ langle ⟨ rangle ⟩ lceil ⌈ rceil ⌉ lfloor ⌊ rfloor ⌋ lbrace { rbrace 
 Vert ‖ lVert ‖ rVert ‖ surd √ ulcorner ⌜ urcorner ⌝
 """)
 
-# Signs that stand between two things: a space goes before and after them.
+# Binary symbols: with a space before and after.
 RELATIONS = _table(r"""
 cdot · times × div ÷ pm ± mp ∓ oplus ⊕ ominus ⊖ otimes ⊗ oslash ⊘ odot ⊙ dotplus ∔ mid ∣ parallel ∥
 cap ∩ cup ∪ sqcap ⊓ sqcup ⊔ uplus ⊎ wedge ∧ land ∧ vee ∨ lor ∨ setminus ∖ wr ≀ amalg ⨿
@@ -104,7 +104,7 @@ ACCENTS = {
     "check": "\u030c", "breve": "\u0306", "underline": "\u0332", "mathring": "\u030a",
 }  # fmt: skip
 
-# Letters of other alphabets that every usual font has; the rest stay as they are, which is still readable.
+# Letters of other alphabets that all usual fonts have; the others stay as they are, which is readable.
 _SCRIPT = dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True))
 ALPHABETS = {
     "mathbb": dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True)),

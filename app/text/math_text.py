@@ -1,7 +1,7 @@
 r"""TeX as a line of readable text: \frac{a}{b} becomes a/b, x_i^2 becomes xᵢ², \sum_{i=1}^n becomes ∑ᵢ₌₁ⁿ.
 
-This is what a screen reader says of a formula; math_typeset.py draws it. What it does not know it does not guess:
-then the caller takes the source. Macros cannot be defined, and both length and depth are bounded.
+Screen readers read this; math_typeset.py draws the formula. Unknown commands are not guessed: the caller then uses the
+source. No macros; length and depth are limited.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ _LIMITS = frozenset(["lim", "limsup", "liminf", "max", "min", "sup", "inf", "arg
 _TOKEN = re.compile(r"\\[A-Za-z]+\*?|\\.|\s+|.", re.DOTALL)
 _BINARY = frozenset("+−=<>±∓×÷·≤≥≠≈→⇒∈")
 _COMPOUND = re.compile(r"[\s+−=<>/±∓×·÷,√]")
-# One letter or number with its scripts, or a differential: stands below a stroke without brackets.
+# One letter or number with its scripts, or a differential: needs no brackets below a fraction bar.
 _ATOM = re.compile(r"([d∂∆]?\w|\d+(\.\d+)?)[^\w\s(]*[′⁰-ₜᵢ-ᵪ¹²³\u0300-\u036f]*|\w+\([^()]*\)")
 
 
 class UnknownFormulaError(Exception):
-    """Something that cannot be written as a line of text."""
+    """A formula that cannot be written as a line of text."""
 
 
 def to_text(tex: str) -> str | None:
-    """Return the formula as plain text. None: it holds something that cannot be written as such.
+    """Return the formula as plain text; None if that is not possible.
 
     Cost: linear in the source, of which at most MOST_CHARACTERS are read.
     """
@@ -138,7 +138,7 @@ class _Reader:
         self._depth = 0
 
     def read_all(self) -> str:
-        """Everything."""
+        """Read the whole formula."""
         text = self._read(lambda token: False)
         if self._at < len(self._tokens):
             raise UnknownFormulaError
@@ -159,12 +159,12 @@ class _Reader:
             self._at += 1
 
     def _read(self, ends: Callable[[str], bool]) -> str:
-        """Text up to a token that ends it, which is left where it is."""
+        """Read up to a token that ends the text; the token stays."""
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise UnknownFormulaError
         parts: list[str] = []
-        wide = False  # a large sign or limit was read, whose scripts come before the space
+        wide = False  # after a large symbol or limit, whose scripts come before the space
         while (token := self._peek()) and not ends(token):
             if wide and token not in {"^", "_"} and not token.isspace() and token != "\\limits":
                 parts.append(" ")
@@ -185,7 +185,7 @@ class _Reader:
         return _tidied("".join(parts))
 
     def _one(self) -> str:
-        """The next thing: a sign, a group or a command with what belongs to it."""
+        """Read the next symbol, group or command with its arguments."""
         token = self._next()
         if token == "{":
             inside = self._read(lambda t: t == "}")
@@ -206,7 +206,7 @@ class _Reader:
         return self._one().strip(" ")
 
     def _raw(self) -> str:
-        """A group as it is written."""
+        """Read a group without interpreting it."""
         self._skip_space()
         if self._next() != "{":
             return self._tokens[self._at - 1]
@@ -229,7 +229,7 @@ class _Reader:
         return inside.strip()
 
     def _script(self, kind: str) -> str:
-        """What stands raised or lowered: in signs of its own where there are some, else after ^ or _."""
+        """Read a super- or subscript: in Unicode's raised or lowered forms, else after ^ or _."""
         text = self._argument()
         forms = RAISED if kind == "^" else LOWERED
         tight = re.sub("[ \u2009]", "", text)
@@ -331,7 +331,7 @@ def _refuse() -> str:
 
 
 def _grouped(text: str, atoms_only: bool = False) -> str:
-    """In brackets where it would fall apart beside a stroke. atoms_only: also where it is a product."""
+    """Add brackets where a fraction bar needs them. atoms_only: also around products."""
     text = text.strip(" ")
     bare = re.sub(r"[_^](?:\([^()]*\)|.)", "", text)
     if bare.startswith("(") and bare.endswith(")") and bare.count("(") == 1:
@@ -341,7 +341,7 @@ def _grouped(text: str, atoms_only: bool = False) -> str:
 
 
 def _tidied(text: str) -> str:
-    """A sign that begins something stands close to it: −x, but a − x. No spaces within brackets."""
+    """Attach an initial sign to its operand: −x, but a − x. No spaces inside brackets."""
     text = re.sub(" +", " ", text)
     text = re.sub(r"^ ([−+±]) ", r"\1", text)
     text = re.sub(

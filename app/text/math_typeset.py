@@ -1,8 +1,8 @@
-r"""LaTeX to outlines that can be painted in any size and colour.
+r"""Converts LaTeX to outlines that can be painted in any size and colour.
 
-ziamath lays a formula out (math_drawing.py). This module bounds what reaches it: length, depth and commands are
-checked here, and the work of one formula is counted there. No macros: a formula that defines or uses an unknown command
-is refused whole, and the caller shows its source.
+ziamath lays formulas out (math_drawing.py). This module limits length, depth and commands; math_drawing.py counts the
+work of one formula. No macros: a formula that defines or uses an unknown command is rejected, and the caller shows its
+source.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 MOST_CHARACTERS = 4000
 MOST_DEPTH = 16  # of groups, environments, fences and scripts
-MOST_CHAIN = 64  # of commands and scripts with nothing between them
+MOST_CHAIN = 64  # commands and scripts with nothing between them
 MOST_CELLS = 400  # of all tables in a formula
 
-ENVIRONMENTS = (  # that are formulas without dollars around them
+ENVIRONMENTS = (  # formulas without dollar signs around them
     "align|aligned|alignat|gather|gathered|equation|split|multline|eqnarray|displaymath|math|cases|matrix|smallmatrix"
     "|array|pmatrix|bmatrix|Bmatrix|vmatrix|Vmatrix"
 )
@@ -29,12 +29,12 @@ _TOKENS = re.compile(r"\\(?:[A-Za-z]+|.)|\S", re.DOTALL)
 _OPENING, _CLOSING = {"{", "\\begin", "\\left"}, {"}", "\\end", "\\right"}
 _DELIMITERS = (("$$", "$$", True), ("\\[", "\\]", True), ("\\(", "\\)", False), ("$", "$", False))
 
-Step = tuple[str, tuple[float, ...]]  # one of M, L, Q, C, Z with its coordinates
+Step = tuple[str, tuple[float, ...]]  # M, L, Q, C or Z with its coordinates
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A formula as outlines to fill, in units of the text's size: x to the right, y downwards, the baseline at 0."""
+    """A formula as outlines to fill, in units of the text size: x to the right, y down, baseline at 0."""
 
     width: float
     ascent: float
@@ -46,7 +46,7 @@ Words = Callable[[str], Drawing]
 
 
 def formula(source: str) -> tuple[str, bool]:
-    """Return the LaTeX within its delimiters, and whether it is set as a display."""
+    """Return the LaTeX inside the delimiters, and whether it is a display formula."""
     source = source.strip()
     for opening, closing, display in _DELIMITERS:
         if source.startswith(opening) and len(source) > len(opening):
@@ -55,7 +55,7 @@ def formula(source: str) -> tuple[str, bool]:
 
 
 def is_bounded(tex: str) -> bool:
-    """Return whether a formula is short, shallow and plain enough to be laid out. Cost: at most MOST_CHARACTERS."""
+    """Return whether a formula is short, shallow and simple enough to be laid out. Cost: at most MOST_CHARACTERS."""
     if len(tex) > MOST_CHARACTERS or not tex.strip() or _REFUSED.search(tex):
         return False
     if tex.count("&") + tex.count("\\\\") > MOST_CELLS:
@@ -70,10 +70,10 @@ def is_bounded(tex: str) -> bool:
 
 
 def typeset(source: str, words: Words | None = None) -> Drawing | None:
-    """Lay out a formula that stands in its delimiters. None: it is out of bounds or not understood.
+    """Lay out a formula in its delimiters. None: out of bounds or not understood.
 
-    words: draws text in scripts that the font of formulas lacks, as Chinese; without it such a formula is refused.
-    The first call loads ziamath and its font (0.3 s); a formula of an answer takes 2 to 30 ms.
+    words: draws text that the formula font lacks, such as Chinese; without it such formulas are rejected. The first
+    call loads ziamath and its font (0.3 s); a formula of an answer takes 2 to 30 ms.
     """
     tex, display = formula(source)
     if not is_bounded(tex):

@@ -1,4 +1,4 @@
-"""What the command palette can find, and how what was typed is held against it. Knows no Qt."""
+"""Entries of the command palette, and how they match what the user types. No Qt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-MOST_A_GROUP = 6  # rows of one group while everything competes
-_STARTS, _WORD, _INSIDE, _ALSO = 0, 1, 2, 4  # how well a word that was typed is met; less is better
+MOST_A_GROUP = 6  # rows of a group in a search over all groups
+_STARTS, _WORD, _INSIDE, _ALSO = 0, 1, 2, 4  # how well a typed word matches; less is better
 
 
 def folded(text: str) -> str:
-    """Text without what people leave out when they type to find: case and accents."""
+    """Return text without case and accents."""
     if text.isascii():
         return text.lower()
     parts = unicodedata.normalize("NFKD", text)
@@ -21,7 +21,7 @@ def folded(text: str) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that the palette leads to. also: other words that find it. figure: keys, a rate or a value."""
+    """One entry. also: more search terms. figure: keys, a rate or a value."""
 
     group: str
     words: str
@@ -29,22 +29,22 @@ class Entry:
     glyph: str = "right"
     figure: str = ""
     also: str = ""
-    detail: str = ""  # a second, quieter word behind the first
+    detail: str = ""  # a second, quieter text after the first
     is_first: bool = True  # shown before anything is typed
 
     @cached_property
     def found_by(self) -> tuple[str, str]:
-        """Its own words and the others, folded."""
+        """The folded label and search terms."""
         return folded(self.words), folded(f"{self.detail} {self.also}")
 
     @property
     def spoken(self) -> str:
-        """The entry as a screen reader says it."""
+        """The entry for screen readers."""
         return ", ".join(part for part in (self.words, self.detail, self.group, self.figure) if part)
 
 
 def _rank(entry: Entry, typed: Sequence[str]) -> int | None:
-    """How well an entry meets every word; None where it misses one."""
+    """Return how well an entry matches all words; None if it lacks one."""
     own, also = entry.found_by
     total = 0
     for word in typed:
@@ -63,10 +63,10 @@ def _rank(entry: Entry, typed: Sequence[str]) -> int | None:
 
 
 def matching(entries: Sequence[Entry], text: str, most: int = MOST_A_GROUP) -> list[Entry]:
-    """The entries that meet what was typed, groups kept together, that with the best entry first.
+    """Return the matching entries by group, the group with the best match first.
 
-    Without anything typed: those that are shown first, as they come. In a group the better entry comes first, and of
-    equals the earlier one. Cost: one pass over all entries.
+    Without text: the entries with `is_first`, in order. Within a group the better entry comes first, and of equals the
+    earlier one. Cost: one pass over all entries.
     """
     typed = folded(text).split()
     if not typed:
@@ -83,9 +83,9 @@ def matching(entries: Sequence[Entry], text: str, most: int = MOST_A_GROUP) -> l
 
 
 def marks(words: str, text: str) -> tuple[tuple[int, int], ...]:
-    """Where the typed words stand in an entry's own, each from a character to the one behind its last."""
+    """Return where the typed words are in an entry's label: first character, and the one after the last."""
     own = folded(words)
-    if len(own) != len(words):  # folding moved the characters: better no mark than a wrong one
+    if len(own) != len(words):  # folding moved the characters: no mark is better than a wrong one
         return ()
     found = sorted((at, at + len(word)) for word in folded(text).split() if (at := own.find(word)) >= 0)
     merged: list[tuple[int, int]] = []

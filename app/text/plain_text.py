@@ -1,7 +1,7 @@
-"""The plain words of messages, as they are read on the screen, and the places in them that hold a searched text.
+"""The plain text of messages as shown on the screen, and the matches of a search in it. No Qt.
 
-The snippets of the search in all chats and Find in a chat come from here. It knows nothing of Qt: what a document of
-the window holds is compared by app/ui/transcript/selection/selectable.py.
+Used for snippets of the search in all chats and for Find in a chat. app/ui/transcript/selection/selectable.py compares
+it with the window's documents.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from app.text.block_parser import BlockParser, parse
 from app.text.markdown_blocks import FORMULA, PAD, Block, CodeBlock, TableBlock, displayable
 from app.text.text_pages import OWN_LINES, OWN_PAGE, broken, page_end, pages
 
-Mark = tuple[int, int]  # from a character to the one behind its last
+Mark = tuple[int, int]  # first character, and the one after the last
 
-ROWS_PAGE, ROWS = 4000, 60  # of a long table: characters and rows that are read in one step
+ROWS_PAGE, ROWS = 4000, 60  # of a long table: characters and rows per step
 BLOCKS_AT_ONCE = 20
 _PRE = re.compile(r"<pre[^>]*>(.*?)</pre>", re.DOTALL)
 _LINE = re.compile(r"</?(?:p|li|ul|ol|table|thead|tbody|tr|td|th|hr|br|div)\b[^>]*>")
@@ -30,16 +30,16 @@ _SPACES = re.compile(r"[ \t\r\n\f]+")
 
 
 def fold(text: str) -> str:
-    """Return the text as it is compared: upper and lower case alike, accents joined with their letters."""
+    """Return text for comparison: without case, accents joined with their letters."""
     return text.casefold() if text.isascii() else unicodedata.normalize("NFC", text).casefold()
 
 
 def places(text: str, needle: str) -> Iterator[Mark]:
-    """Yield the places in a text that hold the folded needle, none over another. Cost: linear, lazily."""
+    """Yield the non-overlapping matches of the folded needle in a text. Cost: linear, lazily."""
     folded = fold(text)
     if not needle or needle not in folded:
         return
-    if len(folded) == len(text) and unicodedata.is_normalized("NFC", text):  # each letter folds to one
+    if len(folded) == len(text) and unicodedata.is_normalized("NFC", text):  # each character folds to one
         at = folded.find(needle)
         while at >= 0:
             yield at, at + len(needle)
@@ -53,13 +53,13 @@ def places(text: str, needle: str) -> Iterator[Mark]:
 
 
 def marks_in(text: str, needle: str) -> tuple[Mark, ...]:
-    """Return the places in a short text that hold the folded needle, none over another."""
+    """Return the non-overlapping matches of the folded needle in a short text."""
     folded = fold(text)
     at = folded.find(needle) if needle else -1
     if at < 0:
         return ()
     owners = [piece for piece in _pieces_of(text) for _ in fold(text[piece[0] : piece[1]])]
-    if len(owners) != len(folded):  # letters that join with their neighbours in a way of their own
+    if len(owners) != len(folded):  # characters that combine with their neighbours in an unusual way
         return ()
     marks = []
     while at >= 0:
@@ -70,7 +70,7 @@ def marks_in(text: str, needle: str) -> tuple[Mark, ...]:
 
 
 def _pieces_of(text: str) -> list[Mark]:
-    """A text in the smallest pieces that fold by themselves: a letter with the accents on it."""
+    """Split a text into the smallest parts that fold independently: a letter with its accents."""
     starts = [0]
     for at in range(1, len(text)):
         before, letter = text[starts[-1] : at], text[at]
@@ -83,7 +83,7 @@ def _pieces_of(text: str) -> list[Mark]:
 
 
 def html_text(html: str) -> str:
-    """Return the words of HTML from markdown_blocks.py, a line for each paragraph, item and cell, formulas as LaTeX."""
+    """Return the text of HTML from markdown_blocks.py: a line for each paragraph, item and cell, formulas as LaTeX."""
     out = []
     for index, part in enumerate(_PRE.split(html)):
         if index % 2 == 0:
@@ -95,13 +95,13 @@ def html_text(html: str) -> str:
 
 
 def block_text(block: Block) -> str:
-    """Return the words of a block; of a long table those of the rows that are drawn at once."""
+    """Return the text of a block; of a long table only the rows that are drawn at once."""
     return broken(block.code) if isinstance(block, CodeBlock) else html_text(block.html)
 
 
 def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float]:
-    """Yield the share that is read, 0 to 1, after every bounded step, and at last the words of the thought and of each
-    block of the answer."""
+    """Yield the fraction that is read, 0 to 1, after every bounded step, and finally the texts of the thought and of
+    each block of the answer."""
     parser = BlockParser()
     parser.feed(answer)
     parser.end()
@@ -121,7 +121,7 @@ def answer_pieces(thought: str, answer: str) -> Iterator[tuple[str, ...] | float
 
 
 def _rows_behind(block: TableBlock) -> Iterator[str]:
-    """The words of the rows that are not drawn at once, some at a time."""
+    """Yield the text of the rows that are not drawn at once, some at a time."""
     columns = block.head.count("|", block.head.find("\n")) + 1
     at = 0
     while at < len(block.rest):
@@ -133,10 +133,10 @@ def _rows_behind(block: TableBlock) -> Iterator[str]:
 
 
 def thought_text(thought: str) -> str:
-    """Return the words of a thought as they are shown."""
+    """Return the text of a thought as shown."""
     return broken(displayable(thought))
 
 
 def own_pieces(text: str) -> tuple[str, ...]:
-    """Return the words of a user's message, page by page as they are shown."""
+    """Return the text of a user's message, page by page as shown."""
     return tuple(displayable(broken(page)) for page in pages(text, OWN_PAGE, OWN_LINES))

@@ -1,6 +1,6 @@
-"""A selection over the texts of several messages, as places and strings, and what is copied of it.
+"""A selection over several messages, as positions and strings, and the text that is copied.
 
-The texts of a message are numbered; selection.py knows which widget shows which and asks it for its characters.
+The texts of a message are numbered; selection.py knows their widgets.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-FAR = 2**31 - 1  # a position behind the end of any text
+FAR = 2**31 - 1  # a position after the end of any text
 
 
 class Place(NamedTuple):
-    """A position between two characters: index of the message in the chat, of the text in it, position in the text."""
+    """A position between two characters: index of the message, of the text in it, and position in the text."""
 
     message: int
     text: int
@@ -22,7 +22,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Selection:
-    """Everything between two places. The anchor stays where the selection began, the caret follows the pointer."""
+    """Everything between two places. The anchor is where the selection began; the caret follows the pointer."""
 
     anchor: Place
     caret: Place
@@ -40,7 +40,7 @@ class Selection:
         return self.anchor == self.caret
 
     def within(self, message: int, text: int) -> tuple[int, int] | None:
-        """Start and end position of the selected part of one text (FAR: to its end); None: no part is selected."""
+        """Return start and end of the selected part of a text (FAR: its end); None: nothing is selected."""
         here = (message, text)
         if self.is_empty or not self.start[:2] <= here <= self.end[:2]:
             return None
@@ -55,16 +55,16 @@ def whole_message(index: int) -> Selection:
 
 
 class Cut(NamedTuple):
-    """The selected part of one block, as plain text, and whether that is all of it."""
+    """The selected part of one block as plain text, and whether it is the whole block."""
 
     text: str
     whole: bool
 
 
 def cut(texts: Sequence[str], full: str, start: int, end: int) -> list[Cut] | None:
-    """Return the part of every block that lies between two offsets of the full text, which shows all blocks in order.
+    """Return the part of each block between two offsets of the full text, which shows all blocks in order.
 
-    None: a block's text was not found in the full text.
+    None: a block's text is not in the full text.
     """
     out: list[Cut] = []
     begin = 0
@@ -79,9 +79,10 @@ def cut(texts: Sequence[str], full: str, start: int, end: int) -> list[Cut] | No
 
 
 def markdown_of(sources: Sequence[tuple[str, int]], cuts: Sequence[Cut]) -> str | None:
-    """Return the Markdown of what is selected: the source of each block that is whole, else its selected text.
+    """Return the Markdown of a selection: the source of each whole block, else its selected text.
 
-    sources: Markdown of each top-level block of the message, and how many of `cuts` show it. None: they do not match.
+    sources: Markdown of each top-level block of the message, and the number of `cuts` that show it. None: they do not
+    match.
     """
     if sum(count for _, count in sources) != len(cuts):
         return None
@@ -100,7 +101,7 @@ def markdown_of(sources: Sequence[tuple[str, int]], cuts: Sequence[Cut]) -> str 
 
 
 class Passage(NamedTuple):
-    """What is selected of one message. own: the user wrote it."""
+    """The selected part of one message. own: the user's message."""
 
     plain: str
     markdown: str
@@ -108,12 +109,12 @@ class Passage(NamedTuple):
 
 
 def plain_text(passages: Iterable[Passage]) -> str:
-    """Return the passages as plain text, a blank line between messages."""
+    """Return the passages as plain text, with a blank line between messages."""
     return "\n\n".join(passage.plain for passage in passages if passage.plain)
 
 
 def markdown_text(passages: Sequence[Passage]) -> str:
-    """Return the passages as Markdown. Beside other messages the user's words are quoted, as in an exported chat."""
+    """Return the passages as Markdown. Besides other messages, the user's text is quoted, as in an exported chat."""
     several = len(passages) > 1
     return "\n\n".join(
         quoted(passage.markdown) if passage.own and several else passage.markdown
@@ -123,5 +124,5 @@ def markdown_text(passages: Sequence[Passage]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return the text as a Markdown quote."""
+    """Return text as a Markdown quote."""
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))

@@ -1,17 +1,16 @@
-"""Plain text in portions that a text layout takes without holding the window: bounded in characters, lines and line
-length."""
+"""Plain text in pages that take no long layout: limited in characters, lines and line length."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-LONGEST_LINE = 2000  # Qt lays a line out as a whole, and a wrapped word in the square of its length
-OWN_PAGE, OWN_LINES = 12_000, 250  # of a user's message that are shown before the user asks for more
+LONGEST_LINE = 2000  # Qt lays out a line as a whole, and a wrapped word in quadratic time
+OWN_PAGE, OWN_LINES = 12_000, 250  # of a user's message that are shown at first
 
 
 def page_end(text: str, start: int, characters: int, lines: int) -> int:
-    """Return where a page that begins at `start` ends: behind a line or a word where there is one."""
+    """Return the end of the page that begins at `start`: after a line or word if possible."""
     most = min(start + characters, len(text))
     end = start
     for _ in range(lines):
@@ -28,7 +27,7 @@ def page_end(text: str, start: int, characters: int, lines: int) -> int:
 
 
 def pages(text: str, characters: int, lines: int) -> Iterator[str]:
-    """Yield the text page by page; an empty text is one page."""
+    """Yield the text page by page. An empty text is one page."""
     end = page_end(text, 0, characters, lines)
     yield text[:end]
     while end < len(text):
@@ -59,7 +58,7 @@ def broken(text: str) -> str:
 
 
 def unbroken(shown: str, text: str) -> str:
-    """Return the shown text, the result of `broken` or a beginning of it, without the line ends that were added."""
+    """Remove the line ends that `broken` added from the shown text or a beginning of it."""
     if max(map(len, shown.split("\n"))) < LONGEST_LINE:
         return shown
     out, place = [], 0
