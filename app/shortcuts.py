@@ -56,6 +56,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("send", "Send", _WRITING, ("Return",), "send", where="in the message"),
     Command("new_line", "New line", _WRITING, ("Shift+Return",), "down", where="in the message"),
     Command("edit_last", "Edit the last message", _WRITING, ("Up",), "up", where="in an empty message"),
+    Command(
+        "show_folded", "Show more of a folded text", _WRITING, ("Alt+Down",), "down", where="in a very long message"
+    ),
     Command("attach", "Attach files", _WRITING, ("Ctrl+Shift+A",), "file", also="pdf document text open"),
     Command("stop", "Stop the answer", _ANSWER, ("Esc",), "stop", where="while it is written"),
     Command("copy_selection", "Copy the selected text", _ANSWER, ("Ctrl+C",), "copy", where="in the messages"),
@@ -126,6 +129,8 @@ _CAPS = {
     "PgUp": noted("Page up"),
     "PgDown": noted("Page down"),
     "Up": noted("Arrow up"),
+    "Down": noted("Arrow down"),
+    "Alt": noted("Alt"),
     "Ctrl": noted("Ctrl"),
     "Shift": noted("Shift"),
     "Del": noted("Del"),

@@ -1,7 +1,7 @@
 """Giant texts in a field: the field shows the beginning and the end, and one mark stands for everything between them.
 
 Qt lays a paragraph out as a whole after every letter that is typed: for a word of 1 MB that takes it a minute.
-A click on a mark shows the next page of its text; nothing of the text is lost or changed.
+A click on a mark, or Alt and arrow down, shows the next page of its text; nothing of the text is lost or changed.
 """
 
 from __future__ import annotations
@@ -131,6 +131,17 @@ class FoldedText(QPyTextObject):
             if area.contains(point):
                 return place
         return -1
+
+    def open_near(self, place: int) -> bool:
+        """Show a page more at the mark beside a position, else at the next one, else at the last one before; False
+        where nothing is folded."""
+        before = self._document.find(MARK, place, QTextDocument.FindFlag.FindBackward)
+        behind = self._document.find(MARK, place)
+        marks = [mark for mark in (before, behind) if not mark.isNull()]
+        if marks:
+            is_beside = not before.isNull() and before.selectionEnd() == place
+            self.open((marks[0] if is_beside else marks[-1]).selectionStart())
+        return bool(marks)
 
     def open(self, place: int) -> None:
         """Show a page more of the text that a mark stands for; fold what is farthest from it, if that is too much."""

@@ -26,15 +26,21 @@ from PySide6.QtWidgets import QFrame, QSizePolicy, QTextEdit, QToolTip, QWidget
 
 from app.chat.attachments import PASTE_FROM_CHARS
 from app.clients.engine_status import EngineStatus
+from app.shortcuts import keys
 from app.text.markdown_blocks import displayable
 from app.translation import noted, tr
 from app.ui.composer.folded_text import FoldedText
 from app.ui.look import theme
 
 MAX_LINES = 8
-FOLDED = noted("Folded because the text is very long. It is sent whole. Click to show more of it.")
+FOLDED = noted("Folded because the text is very long. It is sent whole. Click, or press {keys}, to show more of it.")
 PLACEHOLDER = noted("Write a message")
 BASE = noted("Write the beginning of a text; this base model continues it")
+
+
+def _without_keypad(event: QKeyEvent) -> Qt.KeyboardModifier:
+    """The keys that are held besides, except that the key may be one of the keypad."""
+    return event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
 
 
 def files_in(source: QMimeData) -> list[Path]:
@@ -184,7 +190,8 @@ class MessageField(QTextEdit):
     def viewportEvent(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
             on_mark = self._folded.mark_at(event.pos()) >= 0
-            QToolTip.showText(event.globalPos(), tr(FOLDED) if on_mark else self.toolTip(), self)
+            words = tr(FOLDED, keys=keys("show_folded")) if on_mark else self.toolTip()
+            QToolTip.showText(event.globalPos(), words, self)
             return True
         return super().viewportEvent(event)
 
@@ -206,6 +213,8 @@ class MessageField(QTextEdit):
             event.ignore()  # the page copies what is selected in the messages
         elif event.matches(QKeySequence.StandardKey.SelectAll) and self.document().isEmpty():
             event.ignore()  # the page selects a message
+        elif event.key() == Qt.Key.Key_Down and _without_keypad(event) == Qt.KeyboardModifier.AltModifier:
+            self._folded.open_near(self.textCursor().position())
         elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._may_leave(event):
             is_up = event.key() == Qt.Key.Key_Up
             if is_up and not self._back and not self.text() and self._edit_last():
@@ -219,7 +228,7 @@ class MessageField(QTextEdit):
 
     def _may_leave(self, event: QKeyEvent) -> bool:
         """Whether an arrow may mean more than a step in the text."""
-        return not self._composing and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
+        return not self._composing and not _without_keypad(event)
 
     def _walks(self, is_up: bool) -> bool:
         """Whether the arrow goes through the history: from an empty field, or where nothing was changed since."""

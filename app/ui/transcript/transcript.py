@@ -293,6 +293,7 @@ class Transcript(QScrollArea):
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
         view.looked_for.connect(self._look_for)
+        view.edit_opened.connect(self._show_editor)
         view.acted.connect(self.acted)
         view.grown.connect(lambda: self._show_marks(view))
         self._show_marks(view)
@@ -428,6 +429,19 @@ class Transcript(QScrollArea):
         self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
         self._take_anchor()
         self._show_jump()
+
+    def _show_editor(self, editor: QWidget) -> None:
+        """Bring the field of an edit into view, and let it stay there while an answer grows below."""
+        self._following = False
+        self._settle()
+        top, height = editor.mapTo(self._turns, QPoint(0, 0)).y(), editor.height()
+        seen, value = self.viewport().height(), self.verticalScrollBar().value()
+        edge = min(theme.px(12), max(seen - height, 0) // 2)
+        # Of a field that is higher than the view, its end: there the caret stands.
+        self._move(max(min(value, top - edge), top + height + edge - seen))
+        self._take_anchor()
+        self._show_jump()
+        self._look_ahead()
 
     def _show_part(self, part: QWidget, place: QRect) -> None:
         """Bring a part of a text into view, in the text itself too where that scrolls sideways."""

@@ -32,6 +32,7 @@ class MessageView(QWidget):
     looked_for = Signal(QWidget, int)  # a part, and how far below its top the place is that a footnote leads to
     acted = Signal(object)
     grown = Signal()
+    edit_opened = Signal(QWidget)  # the field of an edit
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -284,6 +284,19 @@ def test_every_part_of_a_giant_text_can_be_opened_and_changed(composer: Composer
     assert composer.text() == text
 
 
+@pytest.mark.parametrize("name", GIANTS)
+@pytest.mark.parametrize("at", [QTextCursor.MoveOperation.Start, QTextCursor.MoveOperation.End])
+def test_the_mark_is_opened_by_keys_from_anywhere(
+    composer: Composer, qtbot: QtBot, name: str, at: QTextCursor.MoveOperation
+) -> None:
+    composer.set_text(GIANTS[name])
+    composer.field.moveCursor(at)
+    folded = len(composer.text()) - len(composer.field.toPlainText())
+    qtbot.keyClick(composer.field, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)
+    assert len(composer.text()) - len(composer.field.toPlainText()) < folded
+    assert composer.text() == GIANTS[name]
+
+
 def test_a_click_on_the_mark_opens_it_and_one_beside_it_does_not(composer: Composer, qtbot: QtBot) -> None:
     composer.set_text(GIANTS["lines"])
     place = mark(composer).selectionStart()

@@ -844,6 +844,34 @@ def test_an_edit_is_as_wide_as_a_bubble_may_be_and_offers_to_send(transcript: Tr
     assert editor.width() == own.width()
 
 
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_an_edit_is_in_view_in_a_low_window(transcript: Transcript, qtbot: QtBot, is_writing: bool) -> None:
+    messages = [question("\n".join(f"line {n}" for n in range(30))), answer("One line.", **STATS)]
+    if is_writing:
+        messages[1] = answer("One line.", MessageState.WRITING)
+    transcript.resize(720, 260)
+    transcript.show_messages(messages)
+    settle(qtbot)
+    transcript.jump_to_end()
+    own = transcript.views[0]
+    assert isinstance(own, OwnMessage)
+    own.start_editing()
+    settle(qtbot)
+    editor = own._editor
+    assert editor is not None
+
+    def is_seen() -> bool:
+        top = editor.mapTo(transcript.viewport(), QPoint(0, 0)).y()
+        return top >= 0 and top + editor.height() <= transcript.viewport().height()
+
+    assert is_seen()
+    if is_writing:
+        transcript.append_text(messages[1].id, "more\n\n" * 30)
+        qtbot.wait(2 * FLUSH_MS)
+        settle(qtbot)
+        assert is_seen(), "the answer that grows below does not take the view along"
+
+
 def test_bold_words_have_a_weight_that_the_font_has(transcript: Transcript) -> None:
     transcript.show_messages([question(), answer("one **bold** word")])
     complete(transcript.views[-1])
