@@ -102,7 +102,7 @@ def run(
 
     # 6. After the first paint, in the background: chats, engine, machine. See Hearth.start.
     if settings_problem is not None:
-        hearth.controller.problems.tell("settings", describe_settings_problem(settings_problem))
+        hearth.controller.problems.report("settings", describe_settings_problem(settings_problem))
     if log_problem is not None:
         log.info("the log cannot be written: %s", log_problem)
 
@@ -241,10 +241,10 @@ class Hearth(QObject):
         self.desktop = DesktopIntegration(
             self.window, self.engine, self.controller, self.memory, self.models, self.folders, self.reads, self._places
         )
-        self.remote.status_changed.connect(self.desktop.take_elsewhere)
+        self.remote.status_changed.connect(self.desktop.take_server_status)
         self.erasing = Erasing(self.window, self.library, self.servers, self.reads, self._places)
         self.updates = UpdateNotice(self.library)
-        self.updates.found.connect(lambda message: self.controller.problems.tell("update", message))
+        self.updates.found.connect(lambda message: self.controller.problems.report("update", message))
         self.window.settings_changed.connect(self.updates.take_settings)
         self.updates.take_settings(self.window.settings)
 
@@ -270,7 +270,7 @@ class Hearth(QObject):
         self._faulted.emit(describe(error))
 
     def _show_fault(self, message: UserMessage) -> None:
-        self.controller.problems.tell("fault", message)
+        self.controller.problems.report("fault", message)
 
     def close(self) -> bool:
         """Save everything and end every thread. Returns whether all ended in time."""
@@ -320,7 +320,7 @@ class Hearth(QObject):
         self.reads.run(
             "save the settings",
             lambda: save_settings(self._places.settings_file, settings),
-            on_failure=lambda error: self.controller.problems.tell("settings", describe(error)),
+            on_failure=lambda error: self.controller.problems.report("settings", describe(error)),
         )
 
 

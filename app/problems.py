@@ -24,7 +24,7 @@ class Problems(QObject):
         self._chat = ""
         self._now: tuple[str, str | None] | None = None
 
-    def tell(self, what: str, message: UserMessage, chat: str | None = ANYWHERE) -> None:
+    def report(self, what: str, message: UserMessage, chat: str | None = ANYWHERE) -> None:
         """Add a problem. It replaces the older one of the same kind and chat.
 
         chat: id of the chat that it belongs to; "" for a chat that is not stored yet.

@@ -96,18 +96,18 @@ class ChatController(QObject):
         self.problems.none.connect(self.problem_solved)
         self.switch.chosen.connect(partial(self.problems.solve, "engine"))
         memory.opened.connect(self._reopen_last)
-        memory.changed.connect(self._tell_conversations)
+        memory.changed.connect(self._emit_conversations)
         memory.trouble.connect(self._store_trouble)
         memory.solved.connect(partial(self.problems.solve, "store"))
-        engine.status_changed.connect(self._tell_status)
+        engine.status_changed.connect(self._emit_status)
         engine.loaded.connect(self._model_is_there)
         engine.loaded.connect(self.model_loaded)
         engine.load_failed.connect(self._load_failed)
         engine.ready.connect(partial(self.problems.solve, "engine"))
         engine.died.connect(self._engine_died)
-        self.choices.changed.connect(self.look_where)
+        self.choices.changed.connect(self.check_place)
         if remote is not None:
-            remote.status_changed.connect(self._tell_status)
+            remote.status_changed.connect(self._emit_status)
         self._answers.grew.connect(self._answer_grew)
         self._answers.ended.connect(self._answer_ended)
         self._answers.failed.connect(self._answer_failed)
@@ -152,12 +152,12 @@ class ChatController(QObject):
         self.choices.set(**{CHOICE: place.choice if place is not None else None})
         return True
 
-    def look_where(self) -> None:
+    def check_place(self) -> None:
         """Emit the status if the open chat's server changed."""
         if self.place != self._place:
             self._place = self.place
             if self._open is None or self._memory.conversation(self._open) is not None:
-                self._tell_status()
+                self._emit_status()
 
     @Slot(str)
     @Slot(str, object)
@@ -189,7 +189,7 @@ class ChatController(QObject):
     def _ask(self, chat: str, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         self._turns.ask(chat, text, attachments)
         self._wake()
-        self._tell_status()
+        self._emit_status()
 
     def _wake(self) -> None:
         """Load the last model if the open chat's answer waits for one and none is loading."""
@@ -234,7 +234,7 @@ class ChatController(QObject):
             self._answer_goes_on()
         self._turns.act(self._open, act)
         self._wake()
-        self._tell_status()
+        self._emit_status()
 
     def _message_added(self, chat: str, message: Message) -> None:
         if chat == self._open:
@@ -247,11 +247,11 @@ class ChatController(QObject):
     def _branch_changed(self, chat: str, keep: str) -> None:
         if chat == self._open:
             shown = self._memory.branch_of(chat) or []
-            self._tell_versions(shown)
+            self._emit_versions(shown)
             self.branch_changed.emit(shown, keep)
-            self._tell_status()
+            self._emit_status()
 
-    def _tell_versions(self, shown: list[Message]) -> None:
+    def _emit_versions(self, shown: list[Message]) -> None:
         messages = (self._memory.messages(self._open) if self._open else None) or []
         self.versions_changed.emit(versions_of(messages, shown))
 
@@ -274,7 +274,7 @@ class ChatController(QObject):
         self._answer_goes_on()
         self._turns.send_again(chat)
         self._wake()
-        self._tell_status()
+        self._emit_status()
 
     def _answer_here(self) -> None:
         """Let this PC answer the open chat, beginning with its last question."""
@@ -287,13 +287,13 @@ class ChatController(QObject):
     @Slot()
     def new_chat(self) -> None:
         self._show_chat(None)
-        self._tell_status()
+        self._emit_status()
 
     def _show_chat(self, conversation: Conversation | None) -> None:
         self._open, self._wanted = (conversation.id if conversation else None), None
         shown = (self._memory.branch_of(conversation.id) if conversation else None) or []
         self.choices.show(conversation)
-        self._tell_versions(shown)
+        self._emit_versions(shown)
         self.conversation_opened.emit(conversation, shown)
         self.next.show(self._open or "")
         self.problems.show_chat(self._open or "")
@@ -309,7 +309,7 @@ class ChatController(QObject):
             self._memory.read(conversation_id, partial(self._open_read, conversation_id))
             return
         self._show_chat(conversation)
-        self._tell_status()
+        self._emit_status()
         (at, text), self._wanted_message = self._wanted_message, ("", "")
         if at:
             self._go_to(conversation_id, at, text)
@@ -403,15 +403,15 @@ class ChatController(QObject):
         elif settings.engine() != before.engine():
             self.switch.load_soon()
         elif settings.mode != before.mode:
-            self._tell_what_sparse_becomes()
+            self._warn_without_predictors()
 
     def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
         self._policy.has_predictors = info.has_predictors
         if info.gpu_notes:
             self.toast.emit(plain_figures(info.gpu_notes[-1]).rstrip("."), None)
-        self._tell_what_sparse_becomes()
+        self._warn_without_predictors()
 
-    def _tell_what_sparse_becomes(self) -> None:
+    def _warn_without_predictors(self) -> None:
         """Tell the user if sparse mode is set but the model has no predictors. The setting stays for other models."""
         if self._policy.settings.mode == "sparse" and not self._policy.has_predictors:
             name = self._engine.status.model or tr("This model")
@@ -495,14 +495,14 @@ class ChatController(QObject):
 
     # -------------------------------------------------------------- what happens
 
-    def _tell_conversations(self) -> None:
+    def _emit_conversations(self) -> None:
         if self._open is not None and self._memory.conversation(self._open) is None:  # an import was undone
             if (answer := self._answers.of(self._open)) is not None:
                 self._answers.stop(answer)
             self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
 
-    def _tell_status(self) -> None:
+    def _emit_status(self) -> None:
         self.status_changed.emit(self._engine.status)
         self.chat_status_changed.emit(self._chat_status())
 
@@ -510,7 +510,7 @@ class ChatController(QObject):
         answer = self._answers.of(self._open)
         place = answer.place if answer is not None else self.place
         if place is not None:
-            return self._status_elsewhere(place)
+            return self._server_status(place)
         status = self._engine.status
         if status.phase in (Phase.OFF, Phase.FAILED):
             status = replace(status, can_load=self.switch.name_to_bring_back)
@@ -531,7 +531,7 @@ class ChatController(QObject):
             gpu_share=stats.get("gpu_neuron_load") if status.gpu else None,
         )
 
-    def _status_elsewhere(self, place: Place) -> EngineStatus:
+    def _server_status(self, place: Place) -> EngineStatus:
         """Return the status of a chat that is sent to a server. The engine's status does not matter to it."""
         server, answer = place.server, self._answers.of(self._open)
         if answer is not None and answer is self._answers.running and self._remote is not None:
@@ -556,7 +556,7 @@ class ChatController(QObject):
             if result is not None and result.dropped_messages:
                 self.messages_dropped.emit(answer.message.id, result.dropped_messages)
             self.message_finished.emit(answer.message)
-        self._tell_status()
+        self._emit_status()
 
     def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
         chat, elsewhere = answer.conversation_id, answer.place
@@ -568,13 +568,13 @@ class ChatController(QObject):
             if elsewhere is None
             else describe(why, during="answer", model=elsewhere.server.name)
         )
-        self.problems.tell("answer", message, chat)
+        self.problems.report("answer", message, chat)
         if why.error == "DeviceFailedError":  # the GPU is lost to that process only
             self._engine.restart()
             self.load_model()
 
     def _load_failed(self, failed: protocol.Failed) -> None:
-        self.problems.tell("engine", self.switch.with_way_back(self._describe(failed, "load")))
+        self.problems.report("engine", self.switch.with_way_back(self._describe(failed, "load")))
 
     def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
         name = self._engine.status.model or self.switch.name
@@ -585,12 +585,12 @@ class ChatController(QObject):
         chat, self._cut_short = self._cut_short, ""
         self._gave_up = not died.restarting
         if died.restarting and chat:  # shown until the question is sent again
-            self.problems.tell("answer", message, chat)
+            self.problems.report("answer", message, chat)
             return
         if died.restarting:  # nothing was lost, so there is nothing to send again
             message = replace(message, remedy="", remedy_action="")
-        self.problems.tell("engine", message)
+        self.problems.report("engine", message)
 
     def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
         self._answers.allow_all()
-        self.problems.tell("store", describe(error))
+        self.problems.report("store", describe(error))

@@ -88,7 +88,7 @@ class ChatTitles(QObject):
         self._timer = QTimer(self, singleShot=True, interval=ASK_AFTER_MS)
         self._timer.timeout.connect(self._ask)
         engine.loaded.connect(self._take_model)
-        engine.status_changed.connect(self._look)
+        engine.status_changed.connect(self._postpone)
         chat.running_changed.connect(self._answers)
 
     def _take_model(self, info: protocol.LoadedModelInfo) -> None:
@@ -125,7 +125,7 @@ class ChatTitles(QObject):
             return False  # messages of the chat would have to be dropped
         return bool(PROMPT_TOKENS / reading + MOST_TOKENS / writing <= LONGEST_S)
 
-    def _look(self) -> None:
+    def _postpone(self) -> None:
         """Postpone titles while the engine is working."""
         if self._engine.status.working:
             self._timer.stop()

@@ -64,7 +64,7 @@ class ContextCount(QObject):
         self._timer = QTimer(self, singleShot=True, interval=AFTER_MS)
         self._timer.timeout.connect(self._ask)
         draft.changed.connect(self._texts_changed)
-        engine.counted.connect(self._hear)
+        engine.counted.connect(self._on_counted)
         engine.ready.connect(self.begin_anew)
 
     @Slot()
@@ -113,7 +113,7 @@ class ContextCount(QObject):
         self._engine.count(messages, dict(before.sampling), before.overflow, list(texts))
 
     @Slot(object)
-    def _hear(self, result: CountResult | None) -> None:
+    def _on_counted(self, result: CountResult | None) -> None:
         texts, self._measuring = self._measuring, None
         if self._is_elsewhere():  # requested before the server was chosen
             return

@@ -61,16 +61,16 @@ class EngineClient(QObject):
         # A load that waits for the answer to end; "unload": unload instead.
         self._wanted: tuple[str, dict[str, Any], str] | Literal["unload"] | None = None
         self._loaded = False
-        self.status = self._told = EngineStatus()  # the current status, and the last one emitted
-        self._rest_after_telling = QTimer(self, singleShot=True, interval=TELL_MS)
-        self._rest_after_telling.timeout.connect(self._tell_soon)
+        self.status = self._emitted = EngineStatus()  # the current status, and the last one emitted
+        self._pause_after_emit = QTimer(self, singleShot=True, interval=TELL_MS)
+        self._pause_after_emit.timeout.connect(self._emit_soon)
         self._cancel_timer = QTimer(self, singleShot=True, interval=CANCEL_WITHIN_MS)
         self._cancel_timer.timeout.connect(self._end_the_load)
         self._notes: tuple[str, ...] = ()  # the last notes on placement
         self._watching = False
         self._serve_id = ""  # of the last request to the local server
         self._threads = ""  # number of threads, as text
-        worker.happened.connect(self._hear)
+        worker.happened.connect(self._on_event)
 
     @property
     def is_ready(self) -> bool:
@@ -233,21 +233,21 @@ class EngineClient(QObject):
     def _set(self, **values: Any) -> None:
         """Change the status and emit it."""
         self.status = replace(self.status, **values)
-        self._tell()
+        self._emit_status()
 
-    def _tell(self) -> None:
-        if self.status != self._told:
-            self._told = self.status
+    def _emit_status(self) -> None:
+        if self.status != self._emitted:
+            self._emitted = self.status
             self.status_changed.emit(self.status)
 
-    def _tell_soon(self) -> None:
+    def _emit_soon(self) -> None:
         """Emit figures that change with every token: at once, then at most every TELL_MS."""
-        if not self._rest_after_telling.isActive() and self.status != self._told:
-            self._rest_after_telling.start()
-            self._tell()
+        if not self._pause_after_emit.isActive() and self.status != self._emitted:
+            self._pause_after_emit.start()
+            self._emit_status()
 
     @Slot(object)
-    def _hear(self, event: object) -> None:
+    def _on_event(self, event: object) -> None:
         match event:
             case EngineStarted():
                 self.process_started.emit(event.pid)
@@ -338,13 +338,13 @@ class EngineClient(QObject):
             phase = Phase.STOPPING if stopping else Phase.WRITING
             self.status = replace(self.status, phase=phase, tokens=event.tokens)
             self.text.emit(event.text)
-            self._tell_soon()
+            self._emit_soon()
         else:
             self.status = replace(
                 self.status, tokens=event.tokens, tok_s=event.decode_tok_s, context_used=event.context_used,
                 context_total=event.context_total, **self._on_the_card(event),
             )  # fmt: skip
-            self._tell_soon()
+            self._emit_soon()
 
     def _on_the_card(self, event: protocol.Stats | protocol.GenerationResult) -> dict[str, Any]:
         """Return the GPU's figures, if one is used; unknown ones stay as they were."""

@@ -163,7 +163,7 @@ class ProcessHost(QObject):
         self._deaths: deque[float] = deque()
         self._heard = self._ticked = time.monotonic()
         self._watch = QTimer(self, interval=max(20, int(self._timeouts.silence_s * 1000 / 15)))
-        self._watch.timeout.connect(self._look)
+        self._watch.timeout.connect(self._check_alive)
         self._again = QTimer(self, singleShot=True)
         self._again.timeout.connect(self._spawn)
         self._process.readyReadStandardOutput.connect(self._read)
@@ -264,12 +264,12 @@ class ProcessHost(QObject):
             if not line.strip():
                 continue
             try:
-                self._hear(protocol.decode(line))
+                self._on_message(protocol.decode(line))
             except protocol.ProtocolError as error:
                 self._end(error.message)
                 return
 
-    def _hear(self, message: protocol.Message) -> None:
+    def _on_message(self, message: protocol.Message) -> None:
         if isinstance(message, protocol.Hello):
             self._greet(message)
         elif not self._greeted:
@@ -299,7 +299,7 @@ class ProcessHost(QObject):
             self._write(protocol.encode(request))
 
     @Slot()
-    def _look(self) -> None:
+    def _check_alive(self) -> None:
         """Watchdog. If our own tick is late (the computer slept), the silence says nothing about the child."""
         now = time.monotonic()
         if now - self._ticked > 3 + 3 * self._watch.interval() / 1000:

@@ -81,7 +81,7 @@ class LibraryClient(QObject):
         self._busy = False  # with background work: downloads, training
         self._rest = QTimer(self, singleShot=True, interval=int(idle_s * 1000))
         self._rest.timeout.connect(self._end)
-        worker.happened.connect(self._hear)
+        worker.happened.connect(self._on_event)
 
     @property
     def is_running(self) -> bool:
@@ -95,7 +95,7 @@ class LibraryClient(QObject):
             self._running = True
             self._worker.start()
             self.running_changed.emit(True)
-        self._look_for_rest()
+        self._check_idle()
 
     def ask(
         self,
@@ -136,7 +136,7 @@ class LibraryClient(QObject):
     # -------------------------------------------------------------- hearing
 
     @Slot(object)
-    def _hear(self, event: object) -> None:
+    def _on_event(self, event: object) -> None:
         match event:
             case protocol.Progress():
                 asked = self._asked.get(event.id)
@@ -150,10 +150,10 @@ class LibraryClient(QObject):
                 asked = self._asked.pop(event.id, None)
                 if asked is not None and asked.done is not None:
                     asked.done(event.result)
-                self._look_for_rest()
+                self._check_idle()
             case protocol.Failed():
                 self._fail(event)
-                self._look_for_rest()
+                self._check_idle()
             case protocol.News():
                 self._take_news(event)
             case EngineStarted():
@@ -164,7 +164,7 @@ class LibraryClient(QObject):
     def _take_news(self, event: protocol.News) -> None:
         if event.topic == "work":
             self._busy = bool(event.values.get("busy"))
-            self._look_for_rest()
+            self._check_idle()
         self.news.emit(event.topic, event.values)
 
     def _fail(self, event: protocol.Failed) -> None:
@@ -185,12 +185,12 @@ class LibraryClient(QObject):
         for asked in list(self._asked.values()):
             request = asked.request
             if asked.cancelled:
-                self._hear(protocol.Finished(request.id, {"cancelled": True}))
+                self._on_event(protocol.Finished(request.id, {"cancelled": True}))
             elif died.restarting and request.job in _REPEATABLE and asked.tries < TRIES:
                 asked.tries += 1
                 self._worker.submit(request)
             else:
-                self._hear(protocol.Failed(request.id, "EngineProcessError", died.reason, "Try again."))
+                self._on_event(protocol.Failed(request.id, "EngineProcessError", died.reason, "Try again."))
         if not died.restarting:
             self._rest.stop()
             self._running = False  # the next request restarts it
@@ -199,7 +199,7 @@ class LibraryClient(QObject):
 
     # -------------------------------------------------------------- its end
 
-    def _look_for_rest(self) -> None:
+    def _check_idle(self) -> None:
         if self._asked or self._busy or not self._running:
             self._rest.stop()
         elif not self._rest.isActive():

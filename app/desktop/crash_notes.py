@@ -133,7 +133,7 @@ def open_log(file: Path) -> str | None:
     )
     shareable.setFormatter(ShareableFormatter())
     root.addHandler(shareable)
-    qInstallMessageHandler(_hear_qt)
+    qInstallMessageHandler(_log_qt)
     return None
 
 
@@ -153,7 +153,7 @@ def close_log() -> None:
         _stacks = None
 
 
-def _hear_qt(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
+def _log_qt(kind: QtMsgType, context: QMessageLogContext, text: str) -> None:
     if text.startswith(_DISPLAY_GONE):
         mark_ended()
     logging.getLogger("qt").log(_QT_LEVELS.get(kind, logging.WARNING), "%s", text)

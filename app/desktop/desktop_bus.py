@@ -67,7 +67,7 @@ class DesktopBus(QObject):
         except OSError as error:
             self._lose(error)
 
-    def hear(self, place: Place) -> None:
+    def listen(self, place: Place) -> None:
         """Emit the signals of an interface by `signalled`."""
         rule = f"type='signal',interface='{place.interface}',path='{place.path}'"
         daemon = Place("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")

@@ -69,7 +69,7 @@ class DesktopIntegration(QObject):
 
     def _wire_sleep_and_notices(self) -> None:
         self._engine.status_changed.connect(self._take_status)
-        self._models.rows_changed.connect(self._look_at_models)
+        self._models.rows_changed.connect(self._take_models)
         self._controller.running_changed.connect(self.notices.set_running)
         self._engine.failed.connect(self.notices.set_failed)
         self._engine.died.connect(self.notices.set_failed)
@@ -121,12 +121,12 @@ class DesktopIntegration(QObject):
         self.notices.set_status(status)
         self.tray.set_status(status)
 
-    def take_elsewhere(self, status: EngineStatus) -> None:
+    def take_server_status(self, status: EngineStatus) -> None:
         """Take the status of the server that answers a chat."""
         self.sleep.set_reason(noted("hearing an answer"), status.answering)
         self.notices.set_status(status)
 
-    def _look_at_models(self, *_: object) -> None:
+    def _take_models(self, *_: object) -> None:
         known = self._models.known
         self.sleep.set_reason(noted("downloading"), any(download.state in _AT_WORK for download in known.downloads))
         self.sleep.set_reason(noted("preparing a model"), known.preparing is not None)

@@ -35,12 +35,12 @@ class DesktopMotion(QObject):
         elif sys.platform.startswith("linux"):
             for namespace, key, still in _ASKED:
                 self._bus.call(_SETTINGS, "ReadOne", "ss", (namespace, key),
-                               lambda body, still=still: self._hear(body, still, tell))  # type: ignore[misc]  # fmt: skip
+                               lambda body, still=still: self._on_answer(body, still, tell))  # type: ignore[misc]  # fmt: skip
 
     def close(self) -> None:
         self._bus.close()
 
-    def _hear(self, body: tuple[Any, ...], still: object, tell: Callable[[bool], None]) -> None:
+    def _on_answer(self, body: tuple[Any, ...], still: object, tell: Callable[[bool], None]) -> None:
         if body and body[0][1] == still:  # signature and value
             tell(True)
 

@@ -54,8 +54,8 @@ class Erasing(QObject):
         self._chosen: list[str] = []
         self._keys_left: list[Undeleted] = []
         self._awaited = 0
-        self._patience = QTimer(self, singleShot=True, interval=KEYS_WITHIN_MS)
-        self._patience.timeout.connect(self._keys_never_answered)
+        self._key_timer = QTimer(self, singleShot=True, interval=KEYS_WITHIN_MS)
+        self._key_timer.timeout.connect(self._keys_never_answered)
         window.erase_wanted.connect(self.ask)
 
     def ask(self) -> None:
@@ -86,7 +86,7 @@ class Erasing(QObject):
             self._close()
             return
         self._awaited = 2 + self._servers.delete_keys(self._server_key_deleted)
-        self._patience.start()
+        self._key_timer.start()
         token, own = tr("Access token"), tr("Local server")
         self._library.ask("token", {"set": ""}, self._token_deleted, lambda failed: self._key(token, failed.message))
         self._library.ask("own_key", {"set": ""}, self._own_key_deleted, lambda failed: self._key(own, failed.message))
@@ -116,7 +116,7 @@ class Erasing(QObject):
     def _close(self) -> None:
         if self.names:
             return
-        self._patience.stop()
+        self._key_timer.stop()
         self.names = self._chosen
         self.total = sum(self._sizes.get(name, 0) for name in self.names)
         if MODELS in self.names:  # the next start must not look for a deleted model

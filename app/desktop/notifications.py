@@ -116,12 +116,12 @@ class DesktopPoster(QObject):
         self._bus = bus or DesktopBus("SESSION")
         self._number = 0  # id of the shown one, given by the desktop
         self._heard = False
-        self._bus.signalled.connect(self._hear)
+        self._bus.signalled.connect(self._on_signal)
 
     def show(self, title: str, sentence: str) -> None:
         if not self._heard:
             self._heard = True
-            self._bus.hear(_NOTES)
+            self._bus.listen(_NOTES)
         hints = {"desktop-entry": ("s", "io.github.hearth.Hearth"), "category": ("s", "transfer.complete")}
         self._bus.call(
             _NOTES, "Notify", "susssasa{sv}i",
@@ -140,7 +140,7 @@ class DesktopPoster(QObject):
     def _take_number(self, body: tuple[Any, ...]) -> None:
         self._number = int(body[0])
 
-    def _hear(self, interface: str, member: str, body: tuple[Any, ...]) -> None:
+    def _on_signal(self, interface: str, member: str, body: tuple[Any, ...]) -> None:
         if interface != _NOTES.interface or not self._number or body[:1] != (self._number,):
             return  # the signal covers all programs' notifications
         if member == "ActivationToken":

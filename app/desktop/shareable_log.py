@@ -47,7 +47,7 @@ class ShareableFormatter(logging.Formatter):
         said = _message(record) if ours else LEFT_OUT
         lines = [f"{self.formatTime(record)} {record.levelname} {name}: {said}"]
         if record.exc_info and record.exc_info[1] is not None:
-            lines += told(record.exc_info[1], record.exc_info[2])
+            lines += described(record.exc_info[1], record.exc_info[2])
         return "\n".join(lines)
 
 
@@ -94,7 +94,7 @@ def fault_name(error: BaseException) -> str:
     return name if known else "Exception"
 
 
-def told(error: BaseException, trace: TracebackType | None) -> list[str]:
+def described(error: BaseException, trace: TracebackType | None) -> list[str]:
     """Describe an exception and its causes, line by line: classes and places in the source, no values."""
     lines: list[str] = []
     seen: set[int] = set()

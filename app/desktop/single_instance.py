@@ -134,11 +134,11 @@ class SingleInstance(QObject):
         assert self._server is not None
         while (caller := self._server.nextPendingConnection()) is not None:
             caller.setReadBufferSize(MAX_BYTES + 1)
-            caller.readyRead.connect(lambda caller=caller: self._hear(caller))
+            caller.readyRead.connect(lambda caller=caller: self._read_request(caller))
             caller.disconnected.connect(caller.deleteLater)
-            self._hear(caller)
+            self._read_request(caller)
 
-    def _hear(self, caller: QLocalSocket) -> None:
+    def _read_request(self, caller: QLocalSocket) -> None:
         if not caller.canReadLine() and caller.bytesAvailable() <= MAX_BYTES:
             return  # the rest will arrive
         try:

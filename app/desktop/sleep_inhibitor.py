@@ -57,12 +57,12 @@ class SleepInhibitor(QObject):
             self._reasons.add(reason)
         else:
             self._reasons.discard(reason)
-        self._look()
+        self._update()
 
     def set_allowed(self, allowed: bool) -> None:
         """Set whether the user allows it at all."""
         self._allowed = allowed
-        self._look()
+        self._update()
 
     def close(self) -> None:
         """Let the PC sleep."""
@@ -70,7 +70,7 @@ class SleepInhibitor(QObject):
         self._ending.stop()
         self._end()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if self._reasons and self._allowed:
             self._ending.stop()
             if not self.holds:

@@ -31,11 +31,11 @@ class IdleTime(QObject):
         self.is_idle = False
         self._timer = QTimer(self, singleShot=True, interval=int(after_s * 1000))
         self._timer.timeout.connect(self._begin)
-        chat.status_changed.connect(self._look)
-        self._look()
+        chat.status_changed.connect(self._update)
+        self._update()
 
     @Slot()
-    def _look(self, *_: object) -> None:
+    def _update(self, *_: object) -> None:
         if self._chat.status.working:
             self._timer.stop()
             if self.is_idle:

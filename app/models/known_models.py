@@ -75,8 +75,8 @@ class KnownModels(QObject):
         self._came_once: set[str] = set()
         self._chat_seen: tuple[str, str] = ("", "")
         self._soon = QTimer(self, singleShot=True, interval=TELL_AFTER_MS)
-        self._soon.timeout.connect(self.tell)
-        library.news.connect(self._hear)
+        self._soon.timeout.connect(self.update_rows)
+        library.news.connect(self._on_news)
         chat.status_changed.connect(self._chat_changed)
         chat.model_changed.connect(self._chat_changed)
 
@@ -124,23 +124,23 @@ class KnownModels(QObject):
         """Add or replace an installed model."""
         self._estimates.pop(model.id, None)
         self.installed = [other for other in self.installed if other.id != model.id] + [model]
-        self.tell()
+        self.update_rows()
 
     def take_away(self, model_id: str) -> None:
         self.installed = [model for model in self.installed if model.id != model_id]
-        self.tell()
+        self.update_rows()
 
     def put_download(self, new: Download) -> None:
         if all(download.id != new.id for download in self.downloads):
             self.downloads = [*self.downloads, new]
-        self.tell()
+        self.update_rows()
 
     def set_preparing(self, preparing: Preparing | None) -> None:
         """Set the progress of preparing. Start and end are emitted at once, the rest with other changes."""
         at_once = self.preparing is None or preparing is None
         self.preparing = preparing
         if at_once:
-            self.tell()
+            self.update_rows()
         else:
             self._soon.start()
 
@@ -167,7 +167,7 @@ class KnownModels(QObject):
         self.problem.emit(describe(failed, during=job))
 
     @Slot(str, object)
-    def _hear(self, topic: str, values: Values) -> None:
+    def _on_news(self, topic: str, values: Values) -> None:
         if topic == "downloads":
             self._take_downloads(values)
         elif topic == "library":
@@ -192,7 +192,7 @@ class KnownModels(QObject):
         self._estimates = {
             model.id: self._estimates[model.id]
             for model in self.installed
-            if model.id in self._estimates and _lies_the_same(before.get(model.id), model)
+            if model.id in self._estimates and _same_placement(before.get(model.id), model)
         }
         self._ask_estimates()
         self._soon.start()
@@ -219,7 +219,7 @@ class KnownModels(QObject):
     @Slot()
     def _chat_changed(self, *_: object) -> None:
         if self._chat_seen != self._of_the_chat():
-            self.tell()
+            self.update_rows()
 
     def _of_the_chat(self) -> tuple[str, str]:
         """Return the loaded model and the loading one; each may be empty."""
@@ -233,7 +233,7 @@ class KnownModels(QObject):
     # -------------------------------------------------------------- telling
 
     @Slot()
-    def tell(self) -> None:
+    def update_rows(self) -> None:
         """Rebuild the rows now and emit them if they changed."""
         self._soon.stop()
         self._chat_seen = in_use, loading = self._of_the_chat()
@@ -262,7 +262,7 @@ def _plain_offer(row: ModelRow | None) -> ModelRow | None:
     return None if row is None else replace(row, in_use=False, loading=False)
 
 
-def _lies_the_same(before: InstalledModel | None, after: InstalledModel) -> bool:
+def _same_placement(before: InstalledModel | None, after: InstalledModel) -> bool:
     """Return whether a model's estimate is still valid."""
     return before is not None and (before.path, before.prepared, before.n_bytes, before.state) == (
         after.path, after.prepared, after.n_bytes, after.state,

@@ -120,10 +120,10 @@ def rows_of(
         add(None, model, _take(open_downloads, "", model), None)
     for download in open_downloads:
         add(None, None, download, None)
-    return _told_apart(rows)
+    return _distinguished(rows)
 
 
-def _told_apart(rows: list[ModelRow]) -> list[ModelRow]:
+def _distinguished(rows: list[ModelRow]) -> list[ModelRow]:
     """Add the file's name, and its folder if needed, to models with equal names.
 
     Catalogue entries and the shipped model keep theirs.

@@ -38,7 +38,7 @@ class OwnServer(QObject):
         self._asked = False  # the key was requested
         self._told = False  # this engine process has the current settings
         engine.process_started.connect(self._began_anew)
-        engine.status_changed.connect(self._look)
+        engine.status_changed.connect(self._update)
         engine.served.connect(self._take)
         engine.serve_failed.connect(self._failed)
 
@@ -53,7 +53,7 @@ class OwnServer(QObject):
         self._on, self._port = settings.serve, settings.serve_port
         self.trouble = None
         self._told = False
-        self._look()
+        self._update()
         self.changed.emit()
 
     def need_key(self) -> None:
@@ -72,7 +72,7 @@ class OwnServer(QObject):
         self._asked = False
         if key := str(found.get("key", "")):
             self.key = key
-            self._look()
+            self._update()
             self.changed.emit()
         else:
             self._keep_key(_new_key())
@@ -80,7 +80,7 @@ class OwnServer(QObject):
     def _keep_key(self, key: str) -> None:
         self.key, self._told = key, False
         self._library.ask("own_key", {"set": key}, self._kept)
-        self._look()
+        self._update()
         self.changed.emit()
 
     def _kept(self, state: dict[str, Any]) -> None:
@@ -94,9 +94,9 @@ class OwnServer(QObject):
         if self.state.on:
             self.state = ServerState()
             self.changed.emit()
-        self._look()
+        self._update()
 
-    def _look(self, _: EngineStatus | None = None) -> None:
+    def _update(self, _: EngineStatus | None = None) -> None:
         """Send the wanted state once the engine is up, so that the first answer comes first."""
         if self._told or (not self._on and not self.state.on):
             return
@@ -114,7 +114,7 @@ class OwnServer(QObject):
             self.trouble = None
         if state.on and not self._on:  # switched off while it was starting
             self._told = False
-            self._look()
+            self._update()
         self.changed.emit()
 
     def _failed(self, failed: protocol.Failed) -> None:

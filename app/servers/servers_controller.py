@@ -43,14 +43,14 @@ class ServersController(QObject):
     def read(self) -> None:
         """Read the small file."""
         self.book.read()
-        self._tell(keep=False)
+        self._emit_changed(keep=False)
 
-    def _tell(self, keep: bool = True) -> None:
+    def _emit_changed(self, keep: bool = True) -> None:
         if keep:
             values = self.book.to_json()
             self._save("save the servers", lambda: self.book.save(values))
         self.changed.emit()
-        self._chat.look_where()
+        self._chat.check_place()
 
     # -------------------------------------------------------------- entering
 
@@ -89,7 +89,7 @@ class ServersController(QObject):
         server = self.book.put(Server(new_id(), name, checked_address(address), tuple(models), bool(key.strip())))
         if key.strip():
             self._keep_key(server, key.strip())
-        self._tell()
+        self._emit_changed()
         return server
 
     def change(self, server_id: str, name: str, key: str | None, models: list[str]) -> None:
@@ -102,7 +102,7 @@ class ServersController(QObject):
         server = self.book.put(replace(server, name=name, models=tuple(models), has_key=has_key))
         if key is not None:
             self._keep_key(server, key.strip())
-        self._tell()
+        self._emit_changed()
 
     def remove(self, server_id: str) -> None:
         """Remove a server and its key. This PC answers its chats from then on."""
@@ -112,7 +112,7 @@ class ServersController(QObject):
         self.book.remove(server_id)
         if not any(origin_of(other.address) == origin_of(server.address) for other in self.book.servers):
             self._keep_key(server, "")
-        self._tell()
+        self._emit_changed()
         self.toast.emit(tr("{name} was taken away", name=server.name), None)
 
     # -------------------------------------------------------------- keys

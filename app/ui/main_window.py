@@ -244,7 +244,7 @@ class MainWindow(QMainWindow):
 
         shelf.toast.connect(self.show_toast)
         if self._chat is not None:
-            shelf.problem.connect(self._chat.problems.tell)
+            shelf.problem.connect(self._chat.problems.report)
             shelf.solved.connect(self._chat.problems.solve)
         self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
         self._chat_acts.bind(self.commands)
@@ -417,7 +417,7 @@ class MainWindow(QMainWindow):
         if page is not None and self.pages.currentWidget() is page:
             page.show_banner(message)
         elif self._chat is not None:
-            self._chat.problems.tell("models", message)
+            self._chat.problems.report("models", message)
 
     def _show_models_work(self, rows: list[ModelRow]) -> None:
         from app.models.model_selection import is_working, work_figure

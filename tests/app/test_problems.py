@@ -32,13 +32,13 @@ def said(title: str) -> UserMessage:
 def test_a_chats_problem_is_shown_with_its_chat_only(board: Board) -> None:
     p = board.problems
     p.show_chat("a")
-    p.tell("answer", said("Not finished"), "a")
+    p.report("answer", said("Not finished"), "a")
     assert board.title == "Not finished"
     p.show_chat("")
     assert board.title == ""
     p.show_chat("b")
     assert board.title == ""
-    p.tell("answer", said("Elsewhere"), "a")
+    p.report("answer", said("Elsewhere"), "a")
     assert board.title == "", "what fails in another chat waits there"
     p.show_chat("a")
     assert board.title == "Elsewhere"
@@ -47,9 +47,9 @@ def test_a_chats_problem_is_shown_with_its_chat_only(board: Board) -> None:
 def test_what_is_solved_goes_and_uncovers_what_is_not(board: Board) -> None:
     p = board.problems
     p.show_chat("a")
-    p.tell("store", said("Not saved"))
-    p.tell("answer", said("Not finished"), "a")
-    p.tell("import", said("Not imported"))
+    p.report("store", said("Not saved"))
+    p.report("answer", said("Not finished"), "a")
+    p.report("import", said("Not imported"))
     p.solve("import")
     assert board.title == "Not finished"
     p.solve("answer", chat="b")
@@ -63,7 +63,7 @@ def test_what_is_solved_goes_and_uncovers_what_is_not(board: Board) -> None:
 def test_what_is_closed_does_not_come_back(board: Board) -> None:
     p = board.problems
     p.show_chat("a")
-    p.tell("answer", said("Not finished"), "a")
+    p.report("answer", said("Not finished"), "a")
     p.close()
     assert board.title == ""
     p.show_chat("b")
@@ -74,15 +74,15 @@ def test_what_is_closed_does_not_come_back(board: Board) -> None:
 def test_a_deleted_chat_takes_its_problems_along(board: Board) -> None:
     p = board.problems
     p.show_chat("a")
-    p.tell("answer", said("Not finished"), "a")
-    p.tell("attachment", said("Not attached"), "a")
+    p.report("answer", said("Not finished"), "a")
+    p.report("attachment", said("Not attached"), "a")
     p.forget_chat("a")
     assert board.title == ""
 
 
 def test_a_newer_one_of_a_kind_takes_the_olders_place(board: Board) -> None:
     p = board.problems
-    p.tell("import", said("First"))
-    p.tell("import", said("Second"))
+    p.report("import", said("First"))
+    p.report("import", said("Second"))
     p.solve("import")
     assert board.title == ""

@@ -280,19 +280,19 @@ def test_news_of_the_model_are_shown_and_said(make_desk: MakeDesk) -> None:
     note = "Another program took memory of the GPU: 1.5 GB of neurons lie in RAM now."
     news = {"placement": {"line": "less"}, "notes": [note], "device": "cuda", "device_reason": "30% fit",
             "gpu": "GeForce RTX 4090", "vram_bytes": 5}  # fmt: skip
-    desk.engine._hear(protocol.News("model", news))
+    desk.engine._on_event(protocol.News("model", news))
     status = desk.engine.status
     assert (status.placement["line"], status.vram_bytes, status.gpu) == ("less", 5, "GeForce RTX 4090")
     assert status.device_reason.startswith("30% fit. Another program took memory")
     said = len(desk.toasts)
     assert desk.toasts[-1][0].startswith("Another program")
-    desk.engine._hear(protocol.News("model", {**news, "placement": {"line": "more"}}))
+    desk.engine._on_event(protocol.News("model", {**news, "placement": {"line": "more"}}))
     assert len(desk.toasts) == said, "once is enough"
-    desk.engine._hear(protocol.News("model", {**news, "device": "cpu", "notes": [note, "The GPU is gone."]}))
+    desk.engine._on_event(protocol.News("model", {**news, "device": "cpu", "notes": [note, "The GPU is gone."]}))
     assert (desk.engine.status.gpu, desk.engine.status.device) == ("", "CPU, 1 thread")
     assert desk.toasts[-1][0] == "The GPU is gone"
     desk.controller.unload()
-    desk.engine._hear(protocol.News("model", {"placement": {"line": "old"}, "notes": []}))
+    desk.engine._on_event(protocol.News("model", {"placement": {"line": "old"}, "notes": []}))
     assert desk.engine.status.placement == {}
 
 

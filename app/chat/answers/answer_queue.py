@@ -152,7 +152,7 @@ class AnswerQueue(QObject):
             return
         answer.message = replace(answer.message, text=answer.message.text + text)
         before = int((answer.before or {}).get("tokens") or 0)
-        answer.thoughts.hear(text, time.monotonic(), before + client.status.tokens)
+        answer.thoughts.take(text, time.monotonic(), before + client.status.tokens)
         self.grew.emit(answer, text)
 
     def _answered(self, client: Answerer, end: Answered) -> None:

@@ -164,7 +164,7 @@ class ThoughtClock:
         self._splitter.append(text)
         self._began: tuple[float, int] | None = None  # now, tokens
 
-    def hear(self, text: str, now: float, tokens: int) -> None:
+    def take(self, text: str, now: float, tokens: int) -> None:
         """Take new text. now: of a monotonic clock, in s. tokens: of the reply so far."""
         was_thinking = self._splitter.is_thinking
         thought, _ = self._splitter.append(text)

@@ -80,4 +80,4 @@ class ChatContext(QObject):
     @Slot(str, str)
     def _refused(self, sentence: str, chat: str) -> None:
         message = UserMessage(tr("That was not attached"), sentence, severity="warn")
-        self._chat.problems.tell("attachment", message, chat)
+        self._chat.problems.report("attachment", message, chat)

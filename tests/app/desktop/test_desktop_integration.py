@@ -91,13 +91,13 @@ def test_downloads_that_go_on_and_preparing_do_too(arrive: Arrive) -> None:
     download = Download("d", "a/b", "b", "a/b", "downloading", 1, 2)
     for state, there in (("downloading", True), ("paused", False), ("checking", True), ("failed", False)):
         known.downloads = [replace(download, state=state)]
-        desktop._look_at_models()
+        desktop._take_models()
         person.wait(lambda there=there: desktop.sleep.holds is there)
     known.preparing = Preparing("a/b")
-    desktop._look_at_models()
+    desktop._take_models()
     assert desktop.sleep.holds
     known.downloads, known.preparing = [], None
-    desktop._look_at_models()
+    desktop._take_models()
     person.wait(lambda: not desktop.sleep.holds)
     assert hold.calls == ["Hearth is downloading", "end"] * 2 + ["Hearth is preparing a model", "end"]
 

@@ -264,7 +264,7 @@ def test_how_the_last_run_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     crash_notes.mark_running(tmp_path)
     monkeypatch.setattr(crash_notes, "_is_running", lambda pid: True)
     assert crash_notes.look_back(tmp_path) is None, "it still runs"
-    crash_notes._hear_qt(crash_notes.QtMsgType.QtWarningMsg, None, "The Wayland connection broke. Did it die?")  # type: ignore[arg-type]
+    crash_notes._log_qt(crash_notes.QtMsgType.QtWarningMsg, None, "The Wayland connection broke. Did it die?")  # type: ignore[arg-type]
     assert not mark.exists(), "the desktop ended, and Hearth with it"
 
 

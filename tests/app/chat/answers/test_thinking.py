@@ -63,16 +63,16 @@ def test_pieces_give_what_the_whole_gives(pieces: list[str]) -> None:
 def test_the_clock_runs_while_the_model_thinks() -> None:
     clock = ThoughtClock()
     for now, tokens, text in [(10.0, 1, "<think>"), (11.0, 5, "hm"), (16.2, 12, "</think>"), (20.0, 40, "Hello")]:
-        clock.hear(text, now, tokens)
+        clock.take(text, now, tokens)
     clock.stop(21.0, 41)
     assert clock.figures() == {"thought_s": 6.2, "thought_tokens": 12}
     silent = ThoughtClock()
-    silent.hear("Hello", 1.0, 1)
+    silent.take("Hello", 1.0, 1)
     assert silent.figures() == {}
 
 
 def test_the_clock_of_a_thought_that_is_written_on_adds_up() -> None:
     clock = ThoughtClock("<think>hm", seconds=2.0, tokens=3)
-    clock.hear("so", 5.0, 4)
-    clock.hear("</think>", 6.0, 6)
+    clock.take("so", 5.0, 4)
+    clock.take("</think>", 6.0, 6)
     assert clock.figures() == {"thought_s": 3.0, "thought_tokens": 6}

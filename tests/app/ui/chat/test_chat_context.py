@@ -232,10 +232,10 @@ def test_reading_tells_its_share_only_after_a_second(make_desk: MakeDesk, monkey
     desk.engine._answer_id, desk.engine._asked_at = "a", 100.0
     now = 100.4
     monkeypatch.setattr("app.clients.engine_client.time.monotonic", lambda: now)
-    desk.engine._hear(protocol.Progress("a", "reading", 100, 512))
+    desk.engine._on_event(protocol.Progress("a", "reading", 100, 512))
     assert desk.engine.status.word == "Reading 512 tokens"
     now = 101.0
-    desk.engine._hear(protocol.Progress("a", "reading", 300, 512))
+    desk.engine._on_event(protocol.Progress("a", "reading", 300, 512))
     assert desk.engine.status.word == "Reading 512 tokens, 58%"
     assert EngineStatus(Phase.READING, done=0, total=1, brief=True).word == "Reading 1 token"
     desk.engine._answer_id = ""
