@@ -224,7 +224,6 @@ class OwnMessage(MessageView):
         self._show_bubble(False)
         self.column.addWidget(editor, 0, Qt.AlignmentFlag.AlignTrailing)
         self._fit_editor()
-        editor.show()  # now, or its height is not known yet
         self.edit_opened.emit(editor)
         editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
+from shiboken6 import isValid
 
 from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
@@ -75,6 +76,7 @@ class Transcript(QScrollArea):
         )
         self._status = EngineStatus()
         self._following = True
+        self._edited: QWidget | None = None  # the field of an edit that stays in view
         self._moving = False
         self._last_value = 0
         self._is_changing = False  # another theme is being taken up
@@ -293,7 +295,7 @@ class Transcript(QScrollArea):
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
         view.looked_for.connect(self._look_for)
-        view.edit_opened.connect(self._show_editor)
+        view.edit_opened.connect(self._hold_editor)
         view.acted.connect(self.acted)
         view.grown.connect(lambda: self._show_marks(view))
         self._show_marks(view)
@@ -430,18 +432,19 @@ class Transcript(QScrollArea):
         self._take_anchor()
         self._show_jump()
 
-    def _show_editor(self, editor: QWidget) -> None:
-        """Bring the field of an edit into view, and let it stay there while an answer grows below."""
-        self._following = False
+    def _hold_editor(self, editor: QWidget) -> None:
+        """Keep the field of an edit in view, also while an answer grows below it, until the user scrolls."""
+        self._following, self._edited = False, editor
+        self._take_anchor()
         self._settle()
+
+    def _show_editor(self, editor: QWidget) -> None:
         top, height = editor.mapTo(self._turns, QPoint(0, 0)).y(), editor.height()
         seen, value = self.viewport().height(), self.verticalScrollBar().value()
         edge = min(theme.px(12), max(seen - height, 0) // 2)
         # Of a field that is higher than the view, its end: there the caret stands.
         self._move(max(min(value, top - edge), top + height + edge - seen))
         self._take_anchor()
-        self._show_jump()
-        self._look_ahead()
 
     def _show_part(self, part: QWidget, place: QRect) -> None:
         """Bring a part of a text into view, in the text itself too where that scrolls sideways."""
@@ -492,6 +495,7 @@ class Transcript(QScrollArea):
         """The person scrolled: up stops following, the very end starts it again."""
         if self._moving:
             return
+        self._edited = None
         bar = self.verticalScrollBar()
         if value >= bar.maximum() and self._turns.last == len(self._turns.messages):
             self._following = True
@@ -506,6 +510,8 @@ class Transcript(QScrollArea):
         """The column has become longer or shorter: hold the end, or what is in view."""
         if self._following:
             self._move(maximum)
+        elif self._edited is not None and isValid(self._edited) and self._edited.isVisible():
+            self._show_editor(self._edited)
         elif self._anchor is not None and self._anchor[0] in self._turns.views:
             view, offset = self._anchor
             self._move(view.y() - offset)
