@@ -6,7 +6,6 @@ Before the first paint only the settings are read from disk, and the engine is n
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import signal
@@ -25,7 +24,6 @@ import engine
 from app.chat.chats import Chats
 from app.chat.store.operations import Operations
 from app.clients.clients import Clients
-from app.clients.engine_status import machine_line
 from app.desktop import crash_notes
 from app.desktop.crash_notes import LastRun
 from app.desktop.single_instance import LaunchRequest, SingleInstance, request_of_this_start
@@ -36,7 +34,6 @@ from app.servers.own_server import OwnServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
-from app.translation import tr
 from app.ui.look import icons, language
 from app.ui.main_window import FirstPaint, MainWindow, apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem
@@ -132,13 +129,12 @@ def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths
     app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
     app.setApplicationName("Hearth")
     language.speak(load_settings(places.settings_file)[0].language)
-    if taken:
-        with contextlib.suppress(AttributeError, OSError, UnicodeError):  # started without a terminal
-            sys.stdout.write(tr("Hearth is already running; its window was brought to the front.") + "\n")
-        return 0
-    from app.desktop.desktop_integration import say_that_it_is_open
+    from app.desktop.desktop_integration import report_no_answer, report_running
 
-    say_that_it_is_open()
+    if taken:
+        report_running()
+        return 0
+    report_no_answer()
     return 1
 
 
@@ -211,9 +207,7 @@ class Hearth(QObject):
         self.engine.process_started.connect(self.models.set_engine_pid)
         self.window.visible_changed.connect(self.monitor.set_visible)
         self.window.settings_changed.connect(self._save_settings)
-        self.monitor.described.connect(
-            lambda facts: self.window.page.set_machine_line(machine_line(facts), bool(facts.gpu))
-        )
+        self.monitor.described.connect(self.window.show_machine)
         self.monitor.sampled.connect(self.window.show_sample)
         self.engine.process_started.connect(self.monitor.watch)
 

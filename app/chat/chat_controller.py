@@ -8,33 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answers.answer_policy import AnswerPolicy
 from app.chat.answers.answer_queue import Answer, AnswerQueue
 from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.attachments import cut_to
 from app.chat.chat_choices import ChatChoices
-from app.chat.chat_memory import ChatMemory
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
-from app.chat.message_act import MessageAct
 from app.chat.next_message import NextMessage
-from app.chat.store.store import RescueReport, StoreError
-from app.clients.answer_request import AnswerRequest
-from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
 from app.clients.engine_status import EngineStatus, Phase
-from app.clients.remote_client import RemoteClient
 from app.clients.servers import CHOICE, Place
 from app.models.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.problems import Problems
 from app.settings import AppSettings
 from app.translation import tr
 from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
-from engine.service import protocol
+
+if TYPE_CHECKING:
+    from app.chat.answers.answer_policy import AnswerPolicy
+    from app.chat.chat_memory import ChatMemory
+    from app.chat.message_act import MessageAct
+    from app.chat.store.store import RescueReport, StoreError
+    from app.clients.answer_request import AnswerRequest
+    from app.clients.engine_client import EngineClient
+    from app.clients.remote_client import RemoteClient
+    from engine.service import protocol
 
 __all__ = ["LOAD_LAST", "STARTER", "ChatController"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from datetime import datetime
@@ -237,7 +238,13 @@ def _log_failure(error: BaseException) -> None:
     log.warning("not done: %s", error)
 
 
-def say_that_it_is_open() -> None:
+def report_running() -> None:
+    """Print that the running Hearth was brought to the front."""
+    with contextlib.suppress(AttributeError, OSError, UnicodeError):  # started without a terminal
+        sys.stdout.write(tr("Hearth is already running; its window was brought to the front.") + "\n")
+
+
+def report_no_answer() -> None:
     """Show a message box: another Hearth has the lock and does not answer."""
     from PySide6.QtWidgets import QMessageBox
 

@@ -16,9 +16,7 @@ from PySide6.QtCore import QByteArray, QEvent, QObject, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QMainWindow, QStackedWidget
 
-from app.chat.chat_controller import ChatController
-from app.chat.conversation import Conversation, Message
-from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
+from app.clients.engine_status import EngineStatus, Phase, machine_line, sentence, short_name, why_there
 from app.clients.live_figures import LiveFigures
 from app.settings import AppPaths, AppSettings, description_of, paths
 from app.translation import tr
@@ -33,13 +31,13 @@ from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.field_menu import FieldMenus
 from app.ui.widgets.floating import DimWhileBlocked, Toast
 from app.user_messages import Action, UserMessage, plain_figures
-from engine.machine.monitor import MachineSample
-from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 if TYPE_CHECKING:
     from app.chat.answers.answer_setup import AnswerSetup
+    from app.chat.chat_controller import ChatController
     from app.chat.chat_folders import ChatFolders
     from app.chat.chat_memory import ChatMemory
+    from app.chat.conversation import Conversation, Message
     from app.clients.engine_client import EngineClient
     from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController
@@ -52,6 +50,9 @@ if TYPE_CHECKING:
     from app.ui.models.models_page import ModelsPage
     from app.ui.models.server_acts import ServerActs
     from app.ui.sidebar.chat_acts import ChatActs
+    from engine.machine.hardware import MachineFacts
+    from engine.machine.monitor import MachineSample
+    from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
 
 FIRST_SIZE = (1280, 832)
 SMALLEST = (720, 520)
@@ -453,6 +454,10 @@ class MainWindow(QMainWindow):
             self.live_page.set_status()
         if self.models_page is not None:
             self.models_page.set_status(status)
+
+    def show_machine(self, facts: MachineFacts) -> None:
+        """Show what this PC is."""
+        self.page.set_machine_line(machine_line(facts), bool(facts.gpu))
 
     def show_sample(self, sample: MachineSample) -> None:
         """Show the machine at this moment."""
