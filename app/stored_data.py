@@ -1,9 +1,9 @@
-"""What Hearth stores on this PC, in groups: every file that it writes belongs to one. Measures and deletes them.
+"""Everything that Hearth stores on this PC, in groups: every file that it writes belongs to one. Measures and deletes
+groups. No Qt; thread-safe.
 
-The one place that lists them all; tests/app/test_stored_data.py fails for a file that no group names. Nothing
-else in the folders is touched: not what a user put there, and no model that is used in place. Shows nothing, and runs
-in any thread. Files are deleted only after Hearth's processes have ended. The keys in the system's keyring are deleted
-earlier, by the library's process (app/desktop/erasing.py).
+tests/app/test_stored_data.py fails for a file that no group names. Files that the user put into the folders and models
+used in place are not touched. Files are deleted only after Hearth's processes have ended; the library's process deletes
+the keys in the keyring before that (app/desktop/erasing.py).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SERVERS, MODELS, PREPARED, DOWNLOADS = "servers", "models", "prepared", "downloa
 
 
 def _kept(*names: str) -> tuple[str, ...]:
-    """Patterns of small JSON files in the config folder, with damaged and half-written ones."""
+    """Return patterns for small JSON files in the config folder, including damaged and half-written ones."""
     forms = ("{}.json", "{}-damaged-*.json", "{}.json.*.new")
     return tuple(f"config/{form.format(name)}" for name in names for form in forms)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Files that go together. patterns: "FOLDER/GLOB"; a folder that fits goes with everything in it.
+    """Files that belong together. patterns: "FOLDER/GLOB"; a matching folder includes all its contents.
 
-    FOLDER is data, config, cache or log (the window's), or engine-data or engine-cache (the engine's, which
-    --data-dir does not move).
+    FOLDER is data, config, cache or log (the window's), or engine-data or engine-cache (the engine's, which --data-dir
+    does not move).
     """
 
     name: str
@@ -76,7 +76,7 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Undeleted:
-    """What could not be deleted, and why, as a sentence."""
+    """A file that could not be deleted, and why, as a sentence."""
 
     what: str
     why: str
@@ -84,7 +84,7 @@ class Undeleted:
 
 @dataclass
 class Erased:
-    """What came of deleting. stopped: the user ended it early."""
+    """The result of deleting. stopped: the user ended it early."""
 
     n_bytes: int = 0
     undeleted: list[Undeleted] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Erased:
 
 
 class StoredData:
-    """What is stored for one user. library: the list of models; None: this user's."""
+    """The stored data of one user. library: the list of models; None: this user's."""
 
     def __init__(self, places: AppPaths, library: Library | None = None) -> None:
         engines = paths()
@@ -104,7 +104,7 @@ class StoredData:
 
     @property
     def folders(self) -> set[Path]:
-        """The folders that Hearth stores data in."""
+        """The folders in which Hearth stores data."""
         return set(self._roots.values())
 
     def files(self, group: Group) -> list[Path]:
@@ -117,7 +117,7 @@ class StoredData:
         return found
 
     def size(self, group: Group) -> int:
-        """Return how many bytes the files of a group have. Raises: EngineError for an unreadable list of models."""
+        """Return the size of a group's files in bytes. Raises EngineError if the list of models cannot be read."""
         from engine.library.owned.erasing import model_bytes, prepared_bytes
 
         total = sum(map(_length, self.files(group)))
@@ -130,9 +130,9 @@ class StoredData:
     def erase(
         self, names: Iterable[str], told: Callable[[int], None], cancelled: Callable[[], bool] = lambda: False
     ) -> Erased:
-        """Delete the groups of these names for good. told: is told how many bytes are deleted so far.
+        """Delete groups for good. told: called with the number of bytes deleted so far.
 
-        What cannot be deleted is left and named; nothing is raised for it.
+        Files that cannot be deleted are returned; no error is raised for them.
         """
         wanted, done = set(names), Erased()
 
@@ -141,7 +141,7 @@ class StoredData:
             told(done.n_bytes)
 
         models = self._models_folders() if wanted & {MODELS, PREPARED, DOWNLOADS} else ()
-        # The models last: with them goes the list that says where their folder is.
+        # Models come last, as the list that names their folder goes with them.
         for group in sorted((one for one in GROUPS if one.name in wanted), key=lambda one: one.name == MODELS):
             if not cancelled():
                 self._erase(group, freed, cancelled, done)
@@ -184,7 +184,7 @@ class StoredData:
         return ()
 
     def _drop_empty(self, wanted: set[str], models: Iterable[Path]) -> None:
-        """Remove the folders that these groups leave empty."""
+        """Remove the folders that are empty now."""
         from engine.library.owned.disk_room import DOWNLOADS as PARTS
         from engine.library.owned.erasing import drop_empty_below
         from engine.library.owned.workshop import INCOMING
@@ -198,7 +198,7 @@ class StoredData:
             with contextlib.suppress(OSError):
                 drop_empty_below(folder)
         for folder in [*models, *sorted(self.folders, key=lambda one: -len(one.parts))]:
-            with contextlib.suppress(OSError):  # it holds something still
+            with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
 
     def _library(self) -> Library:
@@ -225,7 +225,7 @@ def _length(file: Path) -> int:
 
 
 def _refused(file: Path) -> Undeleted:
-    """Why a file is still there: what the system says when it is deleted once more."""
+    """Return why a file could not be deleted: the error of another try."""
     try:
         file.unlink()
     except OSError as error:

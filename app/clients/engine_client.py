@@ -171,7 +171,7 @@ class EngineClient(QObject):
     def count_aside(
         self, request: AnswerRequest, texts: list[str], then: Callable[[protocol.CountResult | None], None]
     ) -> None:
-        """Have a prompt counted that the composer does not show, behind what is under way; only with a model.
+        """Count the tokens of a prompt that the composer does not show, after running requests; only with a model.
 
         `then` gets the count, or None where it failed. It is not called where the engine ended before.
         """
