@@ -5,9 +5,11 @@ Data for app/user_messages.py. A failed job does not affect the chats.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from functools import cache
 
-from app.translation import noted
+from app.translation import noted, tr
 
 
 class ModelAction(StrEnum):
@@ -105,3 +107,51 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 BUG = noted("This was not done. Your chats and your models are safe.")
+
+# What the library's process says in a sentence of its own, with places for names and reasons. The window shows it
+# in the user's language. Those with a fixed text come first where another would fit, too.
+FACTS = (
+    noted("The access token cannot be kept in {place}: {why}."),
+    noted("{what} cannot be deleted: {why}."),
+    noted("The copy of {what} is not what was copied."),
+    noted("{what} cannot be written: {why}."),
+    noted("Another Hearth is downloading."),
+    noted("{what} may not be changed: {why}."),
+    noted("The disk took no more while {what} was written: {why}."),
+    noted("{what} cannot be read: {why}."),
+    noted("{what} came out differently from {source}."),
+    noted("The starter model comes with Hearth and stays."),
+    noted("{what} cannot be made: {why}."),
+    noted(
+        "The list of models was written by a newer Hearth: {what} has the version {found}, and this one knows {known}."
+    ),
+    noted("Another Hearth has been changing the list of models for too long."),
+    noted("The models are being moved already."),
+    noted("{what} exists already."),
+    noted("{what} is no folder."),
+    noted("{what} lies in the folder of {model}."),
+    noted("What was removed is gone for good."),
+    noted("There is a {what} again."),
+    noted("There is a {what} in {folder} again."),
+    noted("{what} cannot be put back: {why}."),
+    noted("{what} is being prepared; one model at a time can be."),
+    noted("The disk that holds {what} is full."),
+)
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    found = []
+    for fact in sorted(FACTS, key=lambda one: one.count("{")):
+        parts = re.split(r"(\{\w+\})", fact)
+        pattern = "".join(f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part) for part in parts)
+        found.append((re.compile(pattern, re.DOTALL), fact))
+    return found
+
+
+def in_users_language(sentence: str) -> str:
+    """Return a sentence of the library's process in the user's language; others as they are."""
+    for pattern, fact in _patterns():
+        if (match := pattern.fullmatch(sentence)) is not None:
+            return tr(fact, **match.groupdict())
+    return sentence

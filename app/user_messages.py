@@ -342,6 +342,7 @@ def _engine_message(
     file = _FILE.search(error.message)
     if "{file}" in sentence and file is None:
         sentence = words.instead
+    fact = library_messages.in_users_language(fact)
     sentence = tr(sentence).replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
     sentence = sentence.replace("{file}", file[0] if file is not None else "")
     actions = words.remedies or _REMEDIES.get(during, ())
