@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from engine.config import BackendName, KvCodec, Mode, ModelConfig
 from engine.errors import Cancelled, KernelUnavailableError
 from engine.executor.sparse import SparseExecutor
+from engine.job import Job, never, run_cancellable
 from engine.model.counters import FfnCounters
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights, OpenedModel
-from engine.stoppable import run_unless
 from native_kernels.backend import Operators, PackedMatrix
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from native_kernels.cpu.runtime.jit import Kernel
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +109,12 @@ class Backend:
         weights: ModelWeights,
         layout: KvLayout,
         predictor: Predictor | None,
-        progress: Progress,
-        cancelled: Callable[[], bool],
+        job: Job,
     ) -> None:
         """Compiles what such a model's layers need one by one: before the first of them runs, because then nobody
         could stop it. Progress and Raises: as `prepare`."""
         if self.kernels is not None:
-            _compile(self._of_operators(self.kernels, config, weights, layout, predictor), progress, cancelled)
+            _compile(self._of_operators(self.kernels, config, weights, layout, predictor), job)
 
     def _of_operators(
         self, kernels: CpuOperators, config: ModelConfig, weights: ModelWeights, layout: KvLayout,
@@ -137,8 +134,7 @@ class Backend:
         self,
         model: Transformer,
         layout: KvLayout,
-        progress: Progress,
-        cancelled: Callable[[], bool],
+        job: Job,
     ) -> None:
         """Compiles what this model needs, or finds it where it was kept. Progress is in kernels; nothing is said where
         all are there.
@@ -150,21 +146,21 @@ class Backend:
         predictor = model.executor.predictor if isinstance(model.executor, SparseExecutor) else None
         wanted = self._of_operators(self.kernels, model.config, model.weights, layout, predictor)
         if model.decoder is not None:
-            program = run_unless(cancelled, functools.partial(model.decoder.program_for, layout), "compiler")
+            program = run_cancellable(job.cancelled, functools.partial(model.decoder.program_for, layout), "compiler")
             wanted += [call.kernel for call in program.calls]
-        _compile(wanted, progress, cancelled)
+        _compile(wanted, job)
 
 
-def _compile(wanted: Sequence[Kernel], progress: Progress, cancelled: Callable[[], bool]) -> None:
+def _compile(wanted: Sequence[Kernel], job: Job) -> None:
     """Those that are not there yet. Raises: Cancelled; the kernel of that moment is compiled to its end beside it."""
     missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
     for done, kernel in enumerate(missing):
-        progress(done, len(missing))
-        run_unless(cancelled, functools.partial(getattr, kernel, "address"), "compiler")
+        job.progress(done, len(missing))
+        run_cancellable(job.cancelled, functools.partial(getattr, kernel, "address"), "compiler")
     for kernel in wanted:
         _ = kernel.address
     if missing:
-        progress(len(missing), len(missing))
+        job.progress(len(missing), len(missing))
 
 
 def multiplies(operators: Operators, codec: str) -> bool:
@@ -173,7 +169,7 @@ def multiplies(operators: Operators, codec: str) -> bool:
 
 
 def choose_backend(
-    wanted: BackendName, threads: int, cancelled: Callable[[], bool] = lambda: False
+    wanted: BackendName, threads: int, cancelled: Callable[[], bool] = never
 ) -> Backend:  # fmt: skip
     """The kernels with so many threads where they can run, else the reference and why.
 
@@ -185,9 +181,9 @@ def choose_backend(
         from native_kernels.cpu.operators import CpuOperators
         from native_kernels.cpu.runtime.pool import OWN_KERNELS, Pool
 
-        _compile(OWN_KERNELS, lambda done, total: None, cancelled)
+        _compile(OWN_KERNELS, Job(cancelled))
         kernels = CpuOperators(Pool(threads))
-        run_unless(cancelled, lambda: self_test(kernels), "trial of the kernels")
+        run_cancellable(cancelled, lambda: self_test(kernels), "trial of the kernels")
     except Cancelled:
         raise
     except Exception as error:

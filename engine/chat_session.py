@@ -14,6 +14,7 @@ from engine.adaptation import Adaptation
 from engine.config import SamplingConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, InvalidRequestError
 from engine.generate import TokenEvent, generate
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.model.transformer import Transformer
 from engine.sampling import Sampler, make_sampler
@@ -23,7 +24,6 @@ from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)
 
-Progress = Callable[[int, int], None]
 MakeSampler = Callable[[SamplingConfig], Sampler]
 
 _TRIES = 3  # of an answer whose beginning the GPU has no memory for
@@ -97,8 +97,7 @@ class ChatSession:
         self,
         prompt: Sequence[int],
         sampling: SamplingConfig,
-        cancelled: Callable[[], bool] = lambda: False,
-        on_progress: Progress = lambda done, total: None,
+        job: Job = Job(),
         continues: bool = False,
         make: MakeSampler = make_sampler,
     ) -> Generator[TokenEvent]:
@@ -116,21 +115,20 @@ class ChatSession:
         vocabulary = self.model.opened.config.vocab_size
         if bad := next((token for token in prompt if not 0 <= token < vocabulary), None):
             raise InvalidRequestError(f"Token {bad} lies outside the vocabulary of {vocabulary}.")
-        return self._generate(list(prompt), sampling, cancelled, on_progress, continues, make)
+        return self._generate(list(prompt), sampling, job, continues, make)
 
     def _generate(
         self,
         prompt: list[int],
         sampling: SamplingConfig,
-        cancelled: Callable[[], bool],
-        on_progress: Progress,
+        job: Job,
         continues: bool,
         make: MakeSampler,
     ) -> Generator[TokenEvent]:
         for attempt in range(_TRIES):
             has_begun = False
             try:
-                for event in self._answer(prompt, sampling, cancelled, on_progress, continues, make):
+                for event in self._answer(prompt, sampling, job, continues, make):
                     has_begun = has_begun or event.token_id is not None
                     yield event
                 return
@@ -148,8 +146,7 @@ class ChatSession:
         self,
         prompt: list[int],
         sampling: SamplingConfig,
-        cancelled: Callable[[], bool],
-        on_progress: Progress,
+        job: Job,
         continues: bool,
         make: MakeSampler,
     ) -> Iterator[TokenEvent]:
@@ -165,8 +162,7 @@ class ChatSession:
             stop_token_ids=self.model.stop_token_ids,
             stop_texts=sampling.stop,
             max_tokens=sampling.max_tokens,
-            cancelled=cancelled,
-            on_progress=on_progress,
+            job=job,
         )
         try:
             with self.model.undisturbed():
@@ -200,8 +196,7 @@ class ChatSession:
         self,
         messages: Sequence[ChatMessage],
         sampling: SamplingConfig,
-        cancelled: Callable[[], bool] = lambda: False,
-        on_progress: Progress = lambda done, total: None,
+        job: Job = Job(),
         overflow: Overflow = "roll",
         continues: bool = False,
     ) -> tuple[Fitted, Iterator[TokenEvent]]:
@@ -209,7 +204,7 @@ class ChatSession:
         is written on; the answer is what is added to it."""
         fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
         sampling = self.model.chat_sampling(sampling)
-        events = self.generate(fitted.prompt, sampling, cancelled, on_progress, continues)
+        events = self.generate(fitted.prompt, sampling, job, continues)
         opened = "" if continues else self.model.tokenizer.opened_thought(fitted.prompt)
         return fitted, _begun_with(opened, events) if opened else events
 

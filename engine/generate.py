@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import Cancelled
+from engine.job import Job, never
 
 if TYPE_CHECKING:
     from engine.batch import BatchModel
@@ -77,8 +78,7 @@ def prefill(
     model: Transformer,
     tokens: Sequence[int],
     cache: KVCache,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    job: Job = Job(),
 ) -> Logits:
     """Run `tokens` through the model, appending to `cache`; the logits [V] after the last one.
 
@@ -89,28 +89,26 @@ def prefill(
     done, piece = 0, model.first_piece
 
     def look(share: float) -> None:
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
-        on_progress(done + int(share * piece), len(ids))
+        job.progress(done + int(share * piece), len(ids))
 
     while True:
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
         piece = min(piece, len(ids) - done)
         started = time.perf_counter()
         hidden = model.prefill(ids[done : done + piece], cache, len(ids) - done - piece, look)  # up to [piece, D]
         layer_s = (time.perf_counter() - started) / model.config.n_layers
         done += piece
-        on_progress(done, len(ids))
+        job.progress(done, len(ids))
         if done == len(ids):
             return last_row(model.logits(hidden[-1:]))
         fitting = piece * LAYER_S / layer_s if layer_s > 0 else LARGEST_PIECE_TOKENS
         piece = round(min(max(fitting, SMALLEST_PIECE_TOKENS), LARGEST_PIECE_TOKENS))
 
 
-def decode_one_token(
-    model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
-) -> Logits:
+def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:
     """Append one token to the cache; the logits [V] for the next one, valid until the next call.
 
     One compiled program where the model has one, else layer by layer.
@@ -147,8 +145,7 @@ def generate(
     stop_token_ids: frozenset[int] = frozenset(),
     stop_texts: tuple[str, ...] = (),
     max_tokens: int | None = None,
-    cancelled: Callable[[], bool] = lambda: False,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    job: Job = Job(),
 ) -> Iterator[TokenEvent]:
     """The answer to `prompt`, token by token; the last event carries the finish reason and the whole statistics.
 
@@ -166,7 +163,7 @@ def generate(
     limit = room if max_tokens is None else min(max_tokens, room)
 
     try:
-        logits = prefill(model, prompt[cache.length :], cache, cancelled, on_progress)
+        logits = prefill(model, prompt[cache.length :], cache, job)
     except Cancelled:
         stats.total_s = time.perf_counter() - started
         yield TokenEvent("", finish_reason="cancelled", stats=stats)
@@ -179,12 +176,12 @@ def generate(
     scanner = StopScanner(stop_texts)
     reason: FinishReason = "length"
     while stats.tokens < limit:
-        if cancelled():
+        if job.cancelled():
             reason = "cancelled"
             break
         if stats.tokens and model.cache_serves(cache, len(history)):
             try:
-                logits = decode_one_token(model, history[-1], cache, cancelled)
+                logits = decode_one_token(model, history[-1], cache, job.cancelled)
             except Cancelled:
                 reason = "cancelled"
                 break
@@ -192,7 +189,7 @@ def generate(
         elif stats.tokens:  # positions turn otherwise from this length on: everything once more
             cache.truncate(0)
             try:
-                logits = prefill(model, history, cache, cancelled)
+                logits = prefill(model, history, cache, Job(job.cancelled))
             except Cancelled:
                 reason = "cancelled"
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from engine.executor.hot_side import CpuHotSide
 from engine.executor.hybrid import HybridExecutor
 from engine.gpu.part import GpuPart, load_part
 from engine.gpu.trial import choice
+from engine.job import Job, Progress, run_cancellable
 from engine.load_context import LoadContext
 from engine.load_steps import LoadSteps
 from engine.machine.graphics import GpuInfo
@@ -37,12 +38,8 @@ from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Room, fitting_context
-from engine.stoppable import run_unless, stop_if
 from engine.text.tokenizer import Tokenizer
 from native_kernels.backend import I32
-
-Progress = Callable[[int, int], None]
-Cancelled = Callable[[], bool]
 
 _HELD: dict[Hold, str] = {
     "f32": "Held as 32-bit numbers",
@@ -76,24 +73,23 @@ class LoadedModel(LoadContext):
         cls,
         model: str | Path,
         engine: EngineConfig | None = None,
-        progress: Progress = lambda done, total: None,
-        cancelled: Cancelled = lambda: False,
+        job: Job = Job(),
         preparing: Progress = lambda done, total: None,
     ) -> LoadedModel:
         """Open, check and read a model.
 
-        Units: progress is called with bytes done and in all, preparing with CPU kernels compiled and in all, where
+        Units: job.progress gets bytes done and in total, preparing CPU kernels compiled and in total, where
         some have to be compiled.
         Raises: an EngineError for anything that is wrong with the files, the request or the memory; Cancelled when
-        `cancelled` turned true.
+        the job is cancelled.
         """
         engine = engine or EngineConfig()
         started, steps = time.perf_counter(), LoadSteps()
-        source = _resolve(str(model), engine, steps, cancelled)
-        device = _choose_device(source.opened, engine, steps, cancelled)
+        source = _resolve(str(model), engine, steps, job)
+        device = _choose_device(source.opened, engine, steps, job)
         memory = _fit_memory(source.opened, device, engine)
-        context = _read(source, device, memory, engine, steps, progress, cancelled)
-        part, why_not = _prepare(context, device, memory, preparing, progress, cancelled)
+        context = _read(source, device, memory, engine, steps, job)
+        part, why_not = _prepare(context, device, memory, preparing, job)
         steps.begin("mode")
         try:
             on_gpu = part is not None and part.is_usable
@@ -113,8 +109,8 @@ class LoadedModel(LoadContext):
                 on_gpu=part,
             )
             steps.begin("programs")
-            context.backend.prepare(loaded.transformer(), context.kv_layout, preparing, cancelled)
-            stop_if(cancelled)
+            context.backend.prepare(loaded.transformer(), context.kv_layout, job.reporting(preparing))
+            job.stop_if_cancelled()
             steps.tell()
         except BaseException:
             if part is not None:
@@ -296,17 +292,17 @@ class _Memory:
     predictor_bytes: tuple[int, int]
 
 
-def _resolve(model: str, engine: EngineConfig, steps: LoadSteps, cancelled: Cancelled) -> _Source:
+def _resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> _Source:
     steps.begin("opening")
     found = find_model(model)
     activation, template = engine.activation or found.activation or None, engine.template or found.template or None
-    opened = run_unless(cancelled, lambda: open_model(found.path, activation), "opening")
+    opened = run_cancellable(job.cancelled, lambda: open_model(found.path, activation), "opening")
     steps.begin("tokenizer")
-    tokenizer = run_unless(cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
+    tokenizer = run_cancellable(job.cancelled, lambda: read_tokenizer(opened, template), "tokenizer")
     return _Source(opened, tokenizer, found.name)
 
 
-def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, cancelled: Cancelled) -> _Device:
+def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> _Device:
     """Raises: as load, for a mode that the model cannot run in, before gigabytes are read."""
     from threadpoolctl import threadpool_limits
 
@@ -316,8 +312,8 @@ def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, 
     choose_mode(opened, engine.mode)
     threads, threads_reason = choose_threads(hardware, engine.threads)
     threadpool_limits(limits=threads, user_api="blas")
-    backend = choose_backend(engine.backend, threads, cancelled)
-    stop_if(cancelled)
+    backend = choose_backend(engine.backend, threads, job.cancelled)
+    job.stop_if_cancelled()
     gpu, cpu_reason = choice.candidate(engine, opened, hardware, backend)
     return _Device(hardware, threads, threads_reason, backend, gpu, cpu_reason)
 
@@ -339,24 +335,24 @@ def _fit_memory(opened: OpenedModel, device: _Device, engine: EngineConfig) -> _
 
 
 def _read(
-    source: _Source, device: _Device, memory: _Memory, engine: EngineConfig, steps: LoadSteps, progress: Progress,
-    cancelled: Cancelled,
+    source: _Source, device: _Device, memory: _Memory, engine: EngineConfig, steps: LoadSteps, job: Job,
 ) -> LoadContext:  # fmt: skip
     opened, backend = source.opened, device.backend
     steps.begin("weights")
     must, may = memory.predictor_bytes
     weights = load_weights(
         opened,
-        progress,
-        cancelled,
+        job,
         extra_bytes=engine.sequences * KVCache.bytes_for(opened.config, memory.context, memory.kv_codec) + must,
         mapped_bytes=may,
         mapped_reason=_READ_AS_STORED if backend.reads_all_of(opened) else "",
     )
-    stop_if(cancelled)
+    job.stop_if_cancelled()
     steps.begin("kernels")
     sample = source.tokenizer.encode(SAMPLE_TEXT, add_bos=True)[: memory.context]
-    modes = ModeChooser(opened, weights, sample, backend.operators, memory.kv_codec, lambda share: stop_if(cancelled))
+    modes = ModeChooser(
+        opened, weights, sample, backend.operators, memory.kv_codec, lambda share: job.stop_if_cancelled()
+    )
     return LoadContext(
         opened=opened, weights=weights, modes=modes, backend=backend, engine=engine, context=memory.context,
         kv_codec=memory.kv_codec, ram=device.hardware.ram, chosen=device.cpu_reason, steps=steps,
@@ -364,18 +360,17 @@ def _read(
 
 
 def _prepare(
-    context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, progress: Progress,
-    cancelled: Cancelled,
+    context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, job: Job,
 ) -> tuple[GpuPart | None, str]:  # fmt: skip
     """Compiles the CPU's kernels and loads the GPU's part; without one, why there is none."""
     engine, hardware = context.engine, device.hardware
     predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
     config = context.opened.config
-    context.backend.prepare_operators(config, context.weights, context.kv_layout, predictor, preparing, cancelled)
-    stop_if(cancelled)
+    context.backend.prepare_operators(config, context.weights, context.kv_layout, predictor, job.reporting(preparing))
+    job.stop_if_cancelled()
     if device.gpu is None:
         return None, device.cpu_reason
-    part, why_not = load_part(device.gpu, hardware, device.threads, context, progress, cancelled)
+    part, why_not = load_part(device.gpu, hardware, device.threads, context, job)
     if part is None or not part.is_usable:  # all of it is the RAM's then
         fitting_context(
             memory.sizes, Room(hardware, None, budgets_of(hardware, None, None)), context.context, context.kv_codec,

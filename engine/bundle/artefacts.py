@@ -18,6 +18,7 @@ import numpy as np
 from engine.bundle.bundle import BundleSource, add_artefact, check_artefact, open_bundle
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER
 from engine.errors import ArtifactMismatchError, ModelFormatError, ModelNotFoundError
+from engine.job import never
 from engine.sparsity import placement as placements
 from engine.sparsity import predictor as predictors
 from engine.sparsity import stats as statistics
@@ -176,7 +177,7 @@ def save_predictor(
     opened: OpenedModel,
     predictor: Predictor,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = never,
 ) -> Path:
     """Keeps a predictor as the model's own, in place of an older one; its head's path back.
 

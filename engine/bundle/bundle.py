@@ -30,6 +30,7 @@ from engine.formats import TensorInfo
 from engine.formats.json_text import read_object
 from engine.formats.mapped import map_file
 from engine.formats.packed_rows import F32, U8, decode_rows
+from engine.job import Job, Progress, never
 from engine.sparsity.artifact_files import part_of, put_in_place
 
 METADATA = "metadata.json"
@@ -41,8 +42,6 @@ _MAX_METADATA_BYTES = 128 << 20
 _MAX_MANIFEST_VALUES = 1 << 19
 _MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
 _HASH_PIECE_BYTES = 4 << 20
-
-Progress = Callable[[int, int], None]
 
 
 class BundleSource:
@@ -149,8 +148,7 @@ def create_bundle(path: Path, manifest: Manifest) -> None:
 
 def verify(
     bundle: Bundle,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> None:
     """Reads every file of the bundle and compares its SHA-256; `progress` gets bytes done and in all.
 
@@ -160,7 +158,7 @@ def verify(
     total, done = sum(entry.bytes for entry in files.values()), 0
     for name, entry in files.items():
         _check_size(bundle.path, name, entry)
-        found = hash_file(bundle.path / name, shifted(progress, done, total), cancelled)
+        found = hash_file(bundle.path / name, shifted(job.progress, done, total), job.cancelled)
         if found != entry.sha256:
             raise ModelFormatError(
                 f"{name} of the bundle {bundle.path.name} was changed: its SHA-256 begins with {found[:16]}, "
@@ -255,7 +253,7 @@ def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None
 def hash_file(
     path: Path,
     progress: Callable[[int], None] = lambda done: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = never,
 ) -> str:
     """The SHA-256 of a file, read in pieces."""
     digest, done = hashlib.sha256(), 0

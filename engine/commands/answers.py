@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import load_model, number, percent, print_json, print_note
 from engine.errors import Cancelled, EngineError
+from engine.job import Job
 
 if TYPE_CHECKING:
     from engine.generate import GenerationStats, TokenEvent
@@ -80,7 +81,7 @@ def _answer(
     if not arguments.raw:
         sampling = model.chat_sampling(sampling)
     with ProgressBar("Reading") as progress:
-        yield from ChatSession(model).generate(prompt, sampling, cancelled, progress)
+        yield from ChatSession(model).generate(prompt, sampling, Job(cancelled, progress))
 
 
 def _sampling_values(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def chat(arguments: argparse.Namespace) -> int:
         answer: list[str] = []
         try:
             with interrupt_as_wish() as cancelled:
-                fitted, events = session.chat(messages, sampling, cancelled)
+                fitted, events = session.chat(messages, sampling, Job(cancelled))
                 if fitted.dropped:
                     print(f"[{fitted.dropped} earlier messages are no longer in the context]")
                 for event in events:

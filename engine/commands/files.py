@@ -11,6 +11,7 @@ from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import print_json, print_note
 from engine.config import plain_values
 from engine.errors import Cancelled, EngineError
+from engine.job import Job
 
 if TYPE_CHECKING:
     from engine.bundle.bundle_manifest import Manifest
@@ -171,8 +172,7 @@ def convert(arguments: argparse.Namespace) -> int:
                 source.path,
                 Path(arguments.bundle),
                 arguments.codec,
-                progress,
-                cancelled=wished,
+                job=Job(wished, progress),
                 activation=arguments.activation or source.activation or None,
             )
     except Cancelled:

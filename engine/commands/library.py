@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import print_json
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
+from engine.job import Progress, StagedJob
 
 if TYPE_CHECKING:
-    from engine.library.owned.installed import Progress
+    from engine.job import Progress
     from engine.library.records import InstalledModel
 
 
@@ -42,7 +43,7 @@ def import_model(arguments: argparse.Namespace) -> int:
             def stage(name: str) -> Progress:
                 return copying if name == "copying" else checking
 
-            model = Library().add(Path(arguments.path), arguments.copy, arguments.name, stage, wished)
+            model = Library().add(Path(arguments.path), arguments.copy, arguments.name, StagedJob(wished, stage))
     except Cancelled:
         print("Stopped. Nothing was taken in.", file=sys.stderr)
         return 130

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.commands.console import ProgressBar
 from engine.config import EngineConfig
+from engine.job import Job, never
 
 if TYPE_CHECKING:
     from engine.loaded_model import LoadedModel
@@ -31,11 +32,11 @@ def engine_config(arguments: argparse.Namespace) -> EngineConfig:
     )
 
 
-def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
+def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = never) -> LoadedModel:
     from engine.loaded_model import LoadedModel
 
     with ProgressBar("Loading") as progress, ProgressBar("Preparing the CPU kernels") as preparing:
-        model = LoadedModel.load(arguments.model, engine_config(arguments), progress, cancelled, preparing)
+        model = LoadedModel.load(arguments.model, engine_config(arguments), Job(cancelled, progress), preparing)
     print_note(model.opened.activation_warning)
     return model
 

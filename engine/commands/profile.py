@@ -9,6 +9,7 @@ from pathlib import Path
 from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import load_model, percent, print_json
 from engine.errors import Cancelled
+from engine.job import Job
 from engine.training.locality import locality
 from engine.training.profiler import Profiled
 
@@ -34,9 +35,7 @@ def profile(arguments: argparse.Namespace) -> int:
             with interrupt_as_wish() as wished:
                 model = load_model(arguments, wished)
                 with ProgressBar("Writing and counting" if text is None else "Counting") as progress:
-                    found = profiler.profile(
-                        model, text, arguments.tokens, device=device, progress=progress, cancelled=wished
-                    )
+                    found = profiler.profile(model, text, arguments.tokens, device=device, job=Job(wished, progress))
         except Cancelled:
             print("Stopped. The same command goes on where it was.", file=sys.stderr)
             return 130

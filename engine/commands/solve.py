@@ -8,6 +8,7 @@ import sys
 from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import engine_config, number, percent, print_json
 from engine.errors import Cancelled
+from engine.job import Job
 
 
 def solve(arguments: argparse.Namespace) -> int:
@@ -18,7 +19,7 @@ def solve(arguments: argparse.Namespace) -> int:
     opened = open_named(arguments.model, arguments.activation)
     try:
         with ProgressBar("Solving") as progress, interrupt_as_wish() as wished:
-            solved = solve_model(opened, engine, progress, wished, again=arguments.again)
+            solved = solve_model(opened, engine, Job(wished, progress), again=arguments.again)
     except Cancelled:
         print("Stopped. The placement that was there is still there.", file=sys.stderr)
         return 130

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from engine.commands.console import ProgressBar, interrupt_as_wish
 from engine.commands.output import load_model, percent, print_json
 from engine.errors import Cancelled
+from engine.job import Job
 
 if TYPE_CHECKING:
     from engine.training.training import Trained
@@ -29,7 +30,7 @@ def train(arguments: argparse.Namespace) -> int:
         with interrupt_as_wish() as wished:
             model = load_model(arguments, wished)
             with ProgressBar("Training") as progress:
-                trained = training.train(model, text, wishes, device, progress, wished)
+                trained = training.train(model, text, wishes, device, Job(wished, progress))
     except Cancelled:
         print("Stopped. The same command goes on where it was.", file=sys.stderr)
         return 130

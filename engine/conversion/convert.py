@@ -48,12 +48,12 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
+from engine.job import Job
 from engine.model.expert_stack import RowSource
 from engine.model.model_files import OpenedModel, open_model
 from native_kernels.lane_packing import pack_rows
 
 CODECS: tuple[BundleCodec, ...] = tuple(codec for codec in get_args(BundleCodec) if codec != "f32")
-Progress = Callable[[int, int], None]
 
 # Numbers of one tensor that are unpacked at once. With copies for rounding and for the error about ten times as many
 # bytes are in use: 160 MiB. Smaller pieces would make a transposed read touch each page of the source more often.
@@ -85,8 +85,7 @@ def convert(
     source: Path,
     destination: Path,
     codec: str,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
     activation: str | None = None,
 ) -> Conversion:
     """Writes the model at `source` as a bundle at `destination`, which is whole afterwards or absent.
@@ -107,7 +106,7 @@ def convert(
     with Workshop.open(destination, opened, codec, layout) as workshop:
         claims = workshop.claimed(layout, carried)
         _check_disk(workshop.folder, layout, carried, claims, _side_bytes(opened))
-        work = _Work(workshop, opened, claims, progress, cancelled)
+        work = _Work(workshop, opened, claims, job)
         work.total = sum(part.source_bytes for part in layout.parts) + sum(artefact.n_bytes for artefact in carried)
         with disk_errors(workshop.folder):
             receipts = {part.file: work.weights(part) for part in layout.parts}
@@ -185,8 +184,7 @@ class _Work:
         workshop: Workshop,
         opened: OpenedModel,
         claims: dict[str, Receipt | ArtefactReceipt],
-        progress: Progress,
-        cancelled: Callable[[], bool],
+        job: Job,
     ) -> None:
         self.workshop = workshop
         self.opened = opened
@@ -194,8 +192,8 @@ class _Work:
         self.kept_parts = 0
         self.warnings: list[str] = []
         self._claims = claims
-        self._progress = progress
-        self._cancelled = cancelled
+        self._progress = job.progress
+        self._cancelled = job.cancelled
         self._done = 0  # of the source's bytes
         self._shown = -1
 

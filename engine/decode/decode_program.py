@@ -23,6 +23,7 @@ from engine.decode.hybrid_calls import why_not as cannot_part
 from engine.errors import Cancelled
 from engine.executor.hot_side import HotRows
 from engine.executor.slots import SlotTable
+from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import check_tokens
@@ -120,7 +121,7 @@ class DecodeProgram:
         length = cache.length
         return not length or self._calls.keys_serve(cache.sequence_length, length + 1)
 
-    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
+    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
 
         Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.

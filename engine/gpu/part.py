@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
-from engine.gpu.placed_part import PlacedPart, Progress
+from engine.gpu.placed_part import PlacedPart
 from engine.gpu.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
+from engine.job import Job, never
 from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
@@ -55,7 +56,7 @@ class GpuPart(PlacedPart):
         self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
-    def balance(self, cancelled: Callable[[], bool] = lambda: False) -> float | None:
+    def balance(self, cancelled: Callable[[], bool] = never) -> float | None:
         """Between answers, while nobody waits: gives back where others need the GPU's memory, or RAM that is pinned,
         and takes again what they have left of the GPU's. The seconds after which to look again; None: never.
 
@@ -124,10 +125,10 @@ class GpuPart(PlacedPart):
         except CudaError:
             return None
 
-    def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def _load_again(self, mode: Mode, cancelled: Callable[[], bool] = never) -> None:
         """Where that fails, the CPU computes from here on, until there is memory again."""
         try:
-            self.load(mode, cancelled=cancelled, balancing=False)  # somebody may be waiting for an answer
+            self.load(mode, job=Job(cancelled), balancing=False)  # somebody may be waiting for an answer
         except (GpuUnusableError, EngineError, CudaError) as error:
             self.give_up(str(error))
             self._is_away = self._reopen is not None and not isinstance(error, CudaError)
@@ -176,8 +177,7 @@ def load_part(
     profile: HardwareProfile,
     threads: int,
     base: LoadContext,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> tuple[GpuPart | None, str]:
     """The model's part on the GPU, or None and why there is none, in one sentence.
 
@@ -188,7 +188,7 @@ def load_part(
     engine = base.engine
     base.steps.begin("machine")
     if not engine.hardware_file:  # measured once, before anything lies on the GPU
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
         profile = with_figures(profile, threads, working_set(ModelBytes.of(base.opened, base.weights)), gpus=True)
         info = next((one for one in profile.gpus if one.uuid == info.uuid), info)
@@ -199,12 +199,12 @@ def load_part(
 
         base.steps.begin("gpu")
 
-        def open_gpu(cancelled: Callable[[], bool] = lambda: False) -> OpenedGpu:
+        def open_gpu(cancelled: Callable[[], bool] = never) -> OpenedGpu:
             return choice.open_tried(gpu, profile, threads, not engine.hardware_file, cancelled)
 
-        part = GpuPart(open_gpu(cancelled), base, open_gpu)
+        part = GpuPart(open_gpu(job.cancelled), base, open_gpu)
         try:
-            part.load(engine.mode, progress, cancelled)
+            part.load(engine.mode, job)
         except GpuFullError as error:
             part.stand_aside(f"The CPU computes: {error}")
             if engine.device == "cuda" or engine.vram_budget_gib is not None:

@@ -30,6 +30,7 @@ from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
+from engine.job import Job
 from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
 from engine.machine.lane_rates import LaneRates
@@ -57,8 +58,6 @@ _ATTEMPTS = 3  # with ever less room
 # nothing (the models of tests/benchmarks/placements.py).
 _PLACING_S = 1.5
 _MOST_NOTES = 8
-
-Progress = Callable[[int, int], None]
 
 
 class PlacedPart:
@@ -97,8 +96,7 @@ class PlacedPart:
     def load(
         self,
         mode: Mode,
-        progress: Progress = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        job: Job = Job(),
         balancing: bool = True,
     ) -> Placement:
         """Places the model for a mode and loads its part; with less room where memory runs out. balancing: it is placed
@@ -110,7 +108,7 @@ class PlacedPart:
 
         def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
             self._lanes = lanes
-            return self._placed(mode, progress, cancelled, balancing)
+            return self._placed(mode, job, balancing)
 
         first = place(self._lanes)
         self._base.steps.begin("balancing")
@@ -120,19 +118,19 @@ class PlacedPart:
         self._base.steps.end()
         return self.placement
 
-    def _placed(self, mode: Mode, progress: Progress, cancelled: Callable[[], bool], timing: bool) -> Timed:
+    def _placed(self, mode: Mode, job: Job, timing: bool) -> Timed:
         """As `load`, and what a token takes on either side, where that is asked for and can be told."""
         self._gpu.enter()
         for _ in range(_ATTEMPTS):
-            solved = self._solved(mode, cancelled)
+            solved = self._solved(mode, job.cancelled)
             placement = solved.placement
             self._drop()  # only now: who cancels while it is solved keeps what there was
             if not placement.uses_gpu:
                 why = why_unused(placement)
                 raise GpuFullError(why) if is_for_want_of_memory(placement) else GpuUnusableError(why)
             try:
-                self._load(placement, progress, cancelled)
-                times = self._timed(solved, cancelled) if timing else None
+                self._load(placement, job)
+                times = self._timed(solved, job.cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()
                 self._room.shrink(placement.vram_bytes, None)
@@ -204,16 +202,16 @@ class PlacedPart:
 
         steps.begin("placing")
         return solve_model(
-            base.opened, engine, cancelled=cancelled, weights=base.weights, gpu=self._opened.info,
+            base.opened, engine, job=Job(cancelled), weights=base.weights, gpu=self._opened.info,
             vram_bytes=self._room.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
             lanes=self._lanes,
         )  # fmt: skip
 
-    def _load(self, placement: Placement, progress: Progress, cancelled: Callable[[], bool]) -> None:
+    def _load(self, placement: Placement, job: Job) -> None:
         base, config, steps = self._base, self._base.opened.config, self._base.steps
 
         def look() -> None:
-            if cancelled():
+            if job.cancelled():
                 raise Cancelled
 
         learned = None
@@ -224,7 +222,7 @@ class PlacedPart:
         assert base.backend.kernels is not None, "a GPU is not used without the kernels"
         loaded = self._loaded = load_onto_gpu(
             self._gpu, base.backend.kernels.pool, config, base.weights, predictor, placement,
-            base.context * base.engine.sequences, base.kv_codec, progress, cancelled, learned, steps,
+            base.context * base.engine.sequences, base.kv_codec, job, learned, steps,
         )  # fmt: skip
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
         self._region = KvRegion(self._gpu, layers, base.kv_codec)

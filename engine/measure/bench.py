@@ -20,6 +20,7 @@ from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.executor.ffn_bytes import Shares, exact_bytes, ffn_bytes, sparse_bytes
 from engine.generate import decode_one_token, prefill
+from engine.job import Progress
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.machine.hardware import HardwareProfile, measure, probe, sample_bytes
 from engine.measure.token_bytes import token_bytes
@@ -75,7 +76,7 @@ def run(
     gen_tokens: int = 64,
     repeat: int = 3,
     mode: str | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Progress = lambda done, total: None,
     tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
     """Measure the model on random tokens (seeded, so that two runs compute the same). tell_floor: for whoever compares

@@ -20,6 +20,7 @@ from engine.errors import InvalidRequestError
 from engine.executor.feed_forward import first_matrix
 from engine.generate import decode_batch, prefill
 from engine.gpu.weights.cache import SLOT_STEP
+from engine.job import Progress
 from engine.measure.bench import BenchResult, Floor, described, measured, ram_rate
 from engine.measure.token_bytes import TokenBytes
 from engine.model.kv_cache import KVCache
@@ -37,7 +38,7 @@ def run_batch(
     gen_tokens: int = 64,
     repeat: int = 3,
     mode: str | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Progress = lambda done, total: None,
     tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
     """Measure a batch. decode_tok_s: of all sequences together; bytes and the floor: of a token of them, so of a step

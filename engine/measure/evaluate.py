@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from engine.errors import InvalidRequestError, ModelNotFoundError
 from engine.generate import decode_one_token, prefill
+from engine.job import Progress
 from engine.model.kv_cache import KVCache
 from engine.sampling import BrokenLogitsError
 
@@ -100,7 +101,7 @@ def perplexity(
     context: int = DEFAULT_CONTEXT,
     mode: str | None = None,
     against: str | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Progress = lambda done, total: None,
     arithmetic: Arithmetic = "prefill",
 ) -> Perplexity:
     """Perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
@@ -248,7 +249,7 @@ def multiple_choice(
     questions: Sequence[tuple[str, list[str], int]],
     mode: str | None = None,
     against: str | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Progress = lambda done, total: None,
     arithmetic: Arithmetic = "prefill",
 ) -> Choices:
     """Accuracy when the choice whose text is likeliest after the question is taken (sum of log-probabilities)."""

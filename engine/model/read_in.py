@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.job import Progress
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.pages import mapping_of
 from engine.model.weights import ModelWeights
@@ -105,7 +106,7 @@ class ReadIn:
         free_bytes: Callable[[], int] | None = None,
         advise: Callable[[int, int], bool] | None = None,
         resident: Callable[[int, int], int] | None = None,
-        foretell: Callable[[int, int], None] | None = None,
+        foretell: Progress | None = None,
     ) -> None:
         """keeps: what must stay alive so that the spans stay mapped. free_bytes: of RAM; advise: reads so many bytes
         from an address on, False where the system does not; resident: how many of so many bytes are in memory;

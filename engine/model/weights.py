@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -17,6 +16,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
 from engine.model.mapped_weights import as_stored, copied_bytes, turned, turned_bytes
@@ -130,8 +130,7 @@ class ModelWeights:
 
 def load_weights(
     opened: OpenedModel,
-    progress: Callable[[int, int], None] = lambda done_bytes, total_bytes: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
     extra_bytes: int = 0,
     mapped_bytes: int = 0,
     hold: Hold | Literal["auto"] = "auto",
@@ -165,7 +164,7 @@ def load_weights(
     matrices: dict[str, PackedMatrix] = {}
     unchecked: deque[tuple[PackedMatrix, PlannedTensor]] = deque()
     for tensor in plan:
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
         try:
             if tensor.is_vector:
@@ -186,9 +185,9 @@ def load_weights(
         except MemoryError as error:
             raise HostMemoryError(f"The memory ran out while loading {tensor.foreign_name}.") from error
         done += _file_bytes(opened, tensor)
-        progress(done, total)
+        job.progress(done, total)
     for matrix, tensor in unchecked:
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
         _check(matrix, tensor)
     n_bytes = sum(matrix.n_bytes for matrix in matrices.values()) + sum(v.nbytes for v in vectors.values())

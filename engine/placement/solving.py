@@ -15,6 +15,7 @@ from engine.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
+from engine.job import Job, run_cancellable
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
@@ -39,7 +40,6 @@ from engine.placement.solver import TIME_LIMIT_S, Solution, solve
 from engine.sparsity.placement import Device, Origins, Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
-from engine.stoppable import run_unless
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,6 @@ log = logging.getLogger(__name__)
 SOLVER_VERSION = 5
 # Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
 TYPICAL_POSITION = 512
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +165,7 @@ class Setting:
 def solve_model(
     opened: OpenedModel,
     engine: EngineConfig | None = None,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
     *,
     again: bool = False,
     weights: ModelWeights | None = None,
@@ -193,7 +190,7 @@ def solve_model(
     """
     engine = engine or EngineConfig()
     steps = 4
-    progress(0, steps)
+    job.progress(0, steps)
     setting = read_setting(opened, engine, weights, gpu, predictor, ram)
     if lanes is not None:
         setting = replace(setting, lanes=lanes)
@@ -201,21 +198,21 @@ def solve_model(
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
         setting = replace(setting, budgets=Budgets(vram_bytes, setting.budgets.ram_bytes, False, words))
-    progress(1, steps)
-    if cancelled():
+    job.progress(1, steps)
+    if job.cancelled():
         raise Cancelled
     origins = setting.origins()
     kept, changed = _kept(opened, origins) if is_kept else (None, ())
     if kept is not None and not again:
-        progress(steps, steps)
+        job.progress(steps, steps)
         return Solved(kept, reused=True, setting=setting)
-    placement, problem = _solved(with_learned(setting), origins, lambda: progress(2, steps), cancelled, limit_s)
-    progress(3, steps)
-    if cancelled():
+    placement, problem = _solved(with_learned(setting), origins, lambda: job.progress(2, steps), job.cancelled, limit_s)
+    job.progress(3, steps)
+    if job.cancelled():
         raise Cancelled
     if is_kept:
         _keep(opened, placement, asked_for=weights is None)
-    progress(steps, steps)
+    job.progress(steps, steps)
     return Solved(placement, reused=False, setting=setting, changed=changed, problem=problem)
 
 
@@ -369,7 +366,7 @@ def _solved(
     if len(modes) > 1 and mode in setting.lanes:
         problem = problem_by(setting, mode, activity)
     # seconds, of numbers only
-    solution = run_unless(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
+    solution = run_cancellable(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
 
 

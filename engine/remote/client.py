@@ -20,6 +20,7 @@ from engine.errors import (
     RemoteServerError,
     RemoteUnreachableError,
 )
+from engine.job import never
 from engine.remote.connection import Connection
 from engine.remote.wire import AnswerText, EventReader, StrangeAnswerError, is_name, models_in, parsed, said_in
 
@@ -54,7 +55,7 @@ class RemoteServer:
 
     # -------------------------------------------------------------- models
 
-    def models(self, cancelled: Callable[[], bool] = lambda: False) -> list[str]:
+    def models(self, cancelled: Callable[[], bool] = never) -> list[str]:
         """The ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
         with closing(Connection(self.name, cancelled)) as connection:
             response = connection.open("GET", f"{self.address}/models", self._headers())
@@ -75,7 +76,7 @@ class RemoteServer:
         messages: Sequence[Mapping[str, str]],
         sampling: Mapping[str, Any],
         say: Say = lambda text, pieces: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never,
     ) -> dict[str, Any]:
         """An answer, told piece by piece to `say` with how many pieces came so far.
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from engine.errors import Cancelled, RemoteServerError, RemoteUnreachableError
+from engine.job import never
 from engine.remote.address import is_this_pc
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _PIECES_AHEAD = 64
 class Connection:
     """name: what the server is called, for words. Use it once, and close it."""
 
-    def __init__(self, name: str, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, name: str, cancelled: Callable[[], bool] = never) -> None:
         self._name = name
         self._cancelled = cancelled
         self._came: queue.Queue[Any] = queue.Queue(_PIECES_AHEAD)

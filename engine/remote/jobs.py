@@ -10,36 +10,36 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from engine.library.service.library_jobs import Course
+    from engine.library.service.library_jobs import LibraryContext
     from engine.library.service.services import Services
     from engine.remote.client import RemoteServer
 
 Values = dict[str, Any]
 
 
-def server_models(services: Services, given: Values, course: Course) -> Values:
+def server_models(services: Services, given: Values, job: LibraryContext) -> Values:
     """{"address": in its one form, "models": [ids]}."""
     server = _server(services, given)
-    return {"address": server.address, "models": server.models(course.cancelled)}
+    return {"address": server.address, "models": server.models(job.cancelled)}
 
 
-def server_chat(services: Services, given: Values, course: Course) -> Values:
+def server_chat(services: Services, given: Values, job: LibraryContext) -> Values:
     """As RemoteServer.answer says."""
     messages = given["messages"]
     if not all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages):
         raise InvalidRequestError("The messages of a chat have a role and a content each.")
     server = _server(services, given)
-    return server.answer(given["model"], messages, given.get("sampling", {}), course.say, course.cancelled)
+    return server.answer(given["model"], messages, given.get("sampling", {}), job.say, job.cancelled)
 
 
-def server_key(services: Services, given: Values, course: Course) -> Values:
+def server_key(services: Services, given: Values, job: LibraryContext) -> Values:
     """Keeps the key of a server: {"kept", "note"}."""
     from engine.remote.address import checked_address
 
     return services.server_keys.keep_for_server(checked_address(given["address"]), given["set"])
 
 
-def own_key(services: Services, given: Values, course: Course) -> Values:
+def own_key(services: Services, given: Values, job: LibraryContext) -> Values:
     """The key of this PC's own server, or another one from now on: {"key", "kept", "note"}."""
     return services.server_keys.keep_own(given["set"]) if "set" in given else services.server_keys.own()
 

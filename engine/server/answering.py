@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import ContextOverflowError
+from engine.job import Job
 from engine.sampling import make_sampler
 from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
@@ -114,7 +115,7 @@ class ApiAnswers:
             def stops(turn: Turn = turn) -> bool:
                 return turn.is_gone or self._window.is_closed or (not turn.tokens and self._window.waits())
 
-            with closing(session.generate(prompt, sampling, stops, make=make)) as self._events:
+            with closing(session.generate(prompt, sampling, Job(stops), make=make)) as self._events:
                 end = self._pass_on(turn, session, self._events, notes, opened)
             if self._window.is_closed:
                 raise interrupted("Hearth is closing.")

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import InvalidRequestError, ServerError
+from engine.job import Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.service import protocol
 from engine.service.live import LiveFeed
@@ -293,8 +294,7 @@ class EngineHost:
             model = LoadedModel.load(
                 request.model,
                 engine,
-                report,
-                self._stop_wanted(request.id),
+                Job(self._stop_wanted(request.id), report),
                 self._progress(request.id, "preparing"),
             )
         except Cancelled:
@@ -337,15 +337,15 @@ class EngineHost:
         from engine.errors import Cancelled
         from engine.service.jobs import run_job
 
-        def stage(name: str) -> Callable[[int, int], None]:
+        def stage(name: str) -> Progress:
             return self._progress(request.id, name)
 
         try:
-            return run_job(request.job, request.arguments, stage, self._stop_wanted(request.id))
+            return run_job(request.job, request.arguments, StagedJob(self._stop_wanted(request.id), stage))
         except Cancelled:
             return {"cancelled": True}
 
-    def _progress(self, request_id: str, stage: str) -> Callable[[int, int], None]:
+    def _progress(self, request_id: str, stage: str) -> Progress:
         return progress_of(self._emit, request_id, stage)
 
     # -------------------------------------------------------------- generate
@@ -361,8 +361,7 @@ class EngineHost:
         fitted, events = session.chat(
             _checked_messages(request.messages),
             sampling,
-            self._stop_wanted(request.id),
-            self._progress(request.id, "reading"),
+            Job(self._stop_wanted(request.id), self._progress(request.id, "reading")),
             checked_overflow(request.overflow),
             request.continues,
         )

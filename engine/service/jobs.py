@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InvalidRequestError
+from engine.job import StagedJob
 
-Progress = Callable[[int, int], None]
-Stage = Callable[[str], Progress]
-Cancelled = Callable[[], bool]
 Values = dict[str, Any]
 
 _WORDS: dict[type, str] = {
@@ -29,10 +27,10 @@ class JobKind:
 
     needs: Mapping[str, type]
     takes: Mapping[str, type]
-    run: Callable[[Values, Stage, Cancelled], Values]
+    run: Callable[[Values, StagedJob], Values]
 
 
-def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Cancelled) -> Values:
+def run_job(name: str, arguments: Mapping[str, Any], job: StagedJob) -> Values:
     """Runs the job of that name. Arguments that are null count as left out.
 
     Raises: InvalidRequestError for an unknown job or argument, one that is missing or of another type; what the work
@@ -41,7 +39,7 @@ def run_job(name: str, arguments: Mapping[str, Any], stage: Stage, cancelled: Ca
     kind = JOBS.get(name)
     if kind is None:
         raise unknown_job(name, JOBS)
-    return kind.run(checked_arguments(name, kind.needs, kind.takes, arguments), stage, cancelled)
+    return kind.run(checked_arguments(name, kind.needs, kind.takes, arguments), job)
 
 
 def unknown_job(name: str, known: Mapping[str, object]) -> InvalidRequestError:
@@ -69,7 +67,7 @@ def checked_arguments(
     return given
 
 
-def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+def _convert(given: Values, job: StagedJob) -> Values:
     from engine.conversion.convert import convert
     from engine.opening import find_model
 
@@ -78,14 +76,13 @@ def _convert(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
         source.path,
         Path(given["bundle"]),
         given["codec"],
-        stage("converting"),
-        cancelled,
+        job.at("converting"),
         given.get("activation") or source.activation or None,
     )
     return {"bundle": str(made.bundle), "bytes": made.n_bytes, "seconds": made.seconds, "warnings": list(made.warnings)}
 
 
-def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+def _profile(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
@@ -105,17 +102,14 @@ def _profile(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     profiler.check_zeros(opened)
     found = profiler.published_stats(opened) if text is None and "tokens" not in given else None
     if found is None:
-        model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
-        progress = stage("profiling")
-        found = profiler.profile(
-            model, text, given.get("tokens"), device=wanted.device, progress=progress, cancelled=cancelled
-        )
+        model = LoadedModel.load(given["model"], engine, job.at("loading"), job.stage("preparing"))
+        found = profiler.profile(model, text, given.get("tokens"), device=wanted.device, job=job.at("profiling"))
     if plot is not None:
         draw_locality(found.stats, plot, opened.name)
     return {**found.values(), "plot": None if plot is None else str(plot)}
 
 
-def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+def _train(given: Values, job: StagedJob) -> Values:
     from dataclasses import replace
 
     from engine.config import EngineConfig
@@ -128,18 +122,18 @@ def _train(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
     wishes = training.Wishes(given.get("kind", "auto"), given.get("tokens", training.DEFAULT_TOKENS))
     device = training.training_device(wanted.device)
     engine = replace(wanted, mode="exact", device="cpu")
-    model = LoadedModel.load(given["model"], engine, stage("loading"), cancelled, stage("preparing"))
-    return training.train(model, text, wishes, device, stage("training"), cancelled).values()
+    model = LoadedModel.load(given["model"], engine, job.at("loading"), job.stage("preparing"))
+    return training.train(model, text, wishes, device, job.at("training")).values()
 
 
-def _solve(given: Values, stage: Stage, cancelled: Cancelled) -> Values:
+def _solve(given: Values, job: StagedJob) -> Values:
     from engine.config import EngineConfig
     from engine.opening import open_named
     from engine.placement.solving import solve_model
 
     engine = EngineConfig.from_dict(given.get("engine", {}))
     opened = open_named(given["model"], engine.activation)
-    return solve_model(opened, engine, stage("solving"), cancelled, again=given.get("again", False)).to_json()
+    return solve_model(opened, engine, job.at("solving"), again=given.get("again", False)).to_json()
 
 
 JOBS: dict[str, JobKind] = {

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 
 from engine.errors import EngineError
+from engine.job import Progress
 from engine.service import protocol
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ PROGRESS_EVERY_S = 0.05
 Emit = Callable[[protocol.Event], None]
 
 
-def progress_of(emit: Emit, request_id: str, stage: str) -> Callable[[int, int], None]:
+def progress_of(emit: Emit, request_id: str, stage: str) -> Progress:
     """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
     started = time.perf_counter()
     last = 0.0

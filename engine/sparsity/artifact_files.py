@@ -23,6 +23,7 @@ from engine.errors import ArtifactMismatchError, Cancelled, DiskSpaceError, Inva
 from engine.formats.json_text import read_object
 from engine.formats.mapped import MappedSource
 from engine.formats.safetensors import open_safetensors
+from engine.job import never
 
 Progress = Callable[[int], None]
 Listing = Callable[[], None]
@@ -63,7 +64,7 @@ def save_artifact(
     values: Mapping[str, Any],
     tensors: Mapping[str, NDArray[Any]],
     progress: Progress = lambda done: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = never,
     listing: Listing | None = None,
 ) -> Path:
     """Writes NAME.safetensors and NAME.json into the folder, replacing older ones; the latter's path back.

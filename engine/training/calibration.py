@@ -9,7 +9,6 @@ tests/benchmarks/hot_set_coverage.py.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
+from engine.job import Job
 from engine.training.kept_arrays import keep, kept_file, read_kept
 from engine.training.layer_walk import ModelParts
 from engine.training.prompts import KindOfText, encode_prompt, read_prompts, recipe_fingerprint, usable_kinds
@@ -30,7 +30,6 @@ DEFAULT_TOKENS = 32768
 # A little less random than the model's own distribution; the unlikeliest twentieth of it is mostly noise.
 SAMPLING = SamplingConfig(temperature=0.8, top_k=0, top_p=0.95)
 Texts = dict[str, list[list[int]]]  # kind -> token ids of each text
-Progress = Callable[[int, int], None]
 
 
 def calibration_texts(
@@ -39,8 +38,7 @@ def calibration_texts(
     *,
     seed: int = 0,
     parts: ModelParts | None = None,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> list[list[int]]:
     """Texts of all kinds, `tokens` positions in all, each a sequence of its own from its BOS or template on.
 
@@ -57,9 +55,9 @@ def calibration_texts(
         size = min(PORTION_TOKENS, tokens - before)
 
         def report(done: int, total: int, before: int = before) -> None:
-            progress(before + done, tokens)
+            job.progress(before + done, tokens)
 
-        portion = write_portion(model, number, seed, size, parts=parts, progress=report, cancelled=cancelled)
+        portion = write_portion(model, number, seed, size, parts=parts, job=job.reporting(report))
         found += [text for texts in portion.values() for text in texts]
     return found
 
@@ -71,8 +69,7 @@ def write_portion(
     size: int = PORTION_TOKENS,
     *,
     parts: ModelParts | None = None,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> Texts:
     """The portion of that number, `size` positions: each kind its share. Found again where it was kept.
 
@@ -80,9 +77,9 @@ def write_portion(
     """
     kept = _kept_in(model, number, seed, size)
     if (found := _read(kept, model, size)) is not None:
-        progress(size, size)
+        job.progress(size, size)
         return found
-    written = _write(model, parts or ModelParts.of(model), number, seed, size, progress, cancelled)
+    written = _write(model, parts or ModelParts.of(model), number, seed, size, job)
     _keep(kept, written)
     return written
 
@@ -93,8 +90,7 @@ def _write(
     number: int,
     seed: int,
     size: int,
-    progress: Progress,
-    cancelled: Callable[[], bool],
+    job: Job,
 ) -> Texts:
     kinds = usable_kinds(model)
     shares = np.array([kind.share for kind in kinds])
@@ -111,10 +107,10 @@ def _write(
         before = size - sum(max(0, count) for count in missing.values())
 
         def report(done: int, total: int, before: int = before) -> None:
-            progress(before + (size - before) * done // max(1, total), size)
+            job.progress(before + (size - before) * done // max(1, total), size)
 
         seeds = int(np.random.SeedSequence([seed, number, round_number]).generate_state(1)[0])
-        written = write_texts(parts, [task for _, task in tasks], seeds, report, cancelled)
+        written = write_texts(parts, [task for _, task in tasks], seeds, job.reporting(report))
         for (kind, _), text in zip(tasks, written, strict=True):
             room = wanted[kind] - sum(map(len, texts[kind]))
             if room > 0:

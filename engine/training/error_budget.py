@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from engine.errors import InvalidRequestError
 from engine.executor.sparse import SparseExecutor
+from engine.job import Job
 from engine.measure.evaluate import log_softmax
 from engine.model.transformer import FfnExecutor
 from engine.sparsity.predictor import Budget, MeasuredText, Predictor
 from engine.training.layer_walk import ModelParts, walk_layers
 from engine.training.thresholds import LEVELS
 
-Progress = Callable[[int, int], None]
 _LOGITS_AT_ONCE = 128  # positions
 _FIRST_TRIED = 0.995
 
@@ -73,11 +73,10 @@ class Reference:
 def measure_reference(
     parts: ModelParts,
     texts: Sequence[HeldOutText],
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> Reference:
     """One pass. Units: progress reports positions times layers. Raises: as `walk_layers`."""
-    nll, likeliest = _pass(parts, texts, None, progress, cancelled)
+    nll, likeliest = _pass(parts, texts, None, job)
     return Reference(nll, likeliest)
 
 
@@ -86,14 +85,13 @@ def measure_masked(
     texts: Sequence[HeldOutText],
     predictor: Predictor,
     reference: Reference,
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> tuple[MeasuredText, ...]:
     """One masked pass. Units: progress reports positions times layers. Raises: as `walk_layers`."""
     executor = SparseExecutor(
         parts.config, parts.weights, replace(predictor, operators=parts.operators), parts.operators
     )
-    nll, likeliest = _pass(parts, texts, executor, progress, cancelled)
+    nll, likeliest = _pass(parts, texts, executor, job)
     return tuple(
         MeasuredText(text.name, math.expm1(min(now - before, 700.0)), float(np.mean(mine == exact)))
         for text, now, before, mine, exact in zip(
@@ -160,8 +158,7 @@ def _pass(
     parts: ModelParts,
     texts: Sequence[HeldOutText],
     executor: FfnExecutor | None,
-    progress: Progress,
-    cancelled: Callable[[], bool],
+    job: Job,
 ) -> tuple[tuple[float, ...], tuple[NDArray[np.int64], ...]]:
     """Per text: nats a token, and the likeliest token behind every position but the last of each sequence."""
     sequences = [sequence for text in texts for sequence in text.sequences]
@@ -170,7 +167,7 @@ def _pass(
 
     if any(all(len(sequence) < 2 for sequence in text.sequences) for text in texts):
         raise InvalidRequestError("A text held out has no two tokens in a row, so nothing can be scored.")
-    with walk_layers(parts, sequences, executor=executor, progress=progress, cancelled=cancelled) as stream:
+    with walk_layers(parts, sequences, executor=executor, job=job) as stream:
         start = 0
         for text in texts:
             total, chosen = 0.0, []

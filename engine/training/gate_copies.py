@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled, DeviceMemoryError
+from engine.job import Job
 from native_kernels.backend import F32, U8, PackedMatrix
 from native_kernels.codecs.copies import COPY_GROUP
 from native_kernels.copies import pack_copy
@@ -105,8 +106,7 @@ class CopyMaker:
         self,
         bits: int,
         turns: int = TURNS,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        job: Job = Job(),
     ) -> CopyFit:
         """The copy in so many bits, 1 to 4.
 
@@ -125,17 +125,17 @@ class CopyMaker:
                 for start in range(0, n_rows, _ROWS):
                     rows = slice(start, min(start + _ROWS, n_rows))
                     w = torch.from_numpy(np.ascontiguousarray(self._w[rows])).to(self._device)
-                    levels, steps = self._by_columns(w, bits, cancelled)
+                    levels, steps = self._by_columns(w, bits, job.cancelled)
                     for _ in range(turns):
                         steps = _kept_in_f16(self._best_steps(w, levels))
-                        self._improve(w, levels, steps, bits, cancelled)
+                        self._improve(w, levels, steps, bits, job.cancelled)
                     steps = _kept_in_f16(self._best_steps(w, levels))
                     missed = w - self._numbers(levels, steps)
                     codes[rows] = (levels + ((1 << bits) - 1) / 2).to(torch.uint8).cpu().numpy()
                     scales[rows] = steps.cpu().numpy()
                     bias[rows] = self._bias[rows] + (missed @ mean).cpu().numpy()
                     noise[rows] = ((missed @ self._covariance) * missed).sum(1).clamp_min(0).sqrt().cpu().numpy()
-                    progress(rows.stop, n_rows)
+                    job.progress(rows.stop, n_rows)
         except torch.cuda.OutOfMemoryError as error:
             raise DeviceMemoryError(f"A copy needs more memory than {self._device} has free: {error}.") from error
         return CopyFit(bits, codes, scales, bias, noise, self._group)

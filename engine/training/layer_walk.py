@@ -20,6 +20,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.errors import Cancelled, HostMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
 from engine.executor.feed_forward import behind_first, down_of_all, first_values
+from engine.job import Job
 from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.transformer import Angles, FfnExecutor, Transformer, check_sequence, joined_angles
@@ -144,8 +145,7 @@ def walk_layers(
     visit: Visit = lambda batch: None,
     *,
     executor: FfnExecutor | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
     most_ram_bytes: int | None = None,
 ) -> WalkedStream:
     """Every layer over all sequences, each a text of its own from position 0 on; visit sees each batch at each FFN.
@@ -168,7 +168,7 @@ def walk_layers(
         check_sequence(parts.config, text)
     stream = ResidualStream(n_positions, parts.config.d_model, most_ram_bytes)
     try:
-        return _Walk(parts, texts, stream, visit, executor).run(progress, cancelled)
+        return _Walk(parts, texts, stream, visit, executor).run(job)
     except BaseException:
         stream.close()
         raise
@@ -244,19 +244,19 @@ class _Walk:
             raise HostMemoryError(f"Keys and values of {longest} positions do not fit into the RAM.") from error
         self._rows = self._batches[0]
 
-    def run(self, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> WalkedStream:
+    def run(self, job: Job) -> WalkedStream:
         values = self._stream.values
         n_positions, n_layers = len(values), self._parts.config.n_layers
         for rows in self._batches:
             values[rows.all] = self._graph.embed(self._tokens[rows.all], rows.position)
         for layer in range(n_layers):
             for rows in self._batches:
-                if cancelled():
+                if job.cancelled():
                     raise Cancelled
                 self._rows = rows
                 x = np.array(values[rows.all])
                 values[rows.all] = self._graph.layer(layer, x, self._angles(rows), self._attend)
-                progress(layer * n_positions + rows.all.stop, n_layers * n_positions)
+                job.progress(layer * n_positions + rows.all.stop, n_layers * n_positions)
         return WalkedStream(self._graph, self._stream)
 
     def _angles(self, rows: _Rows) -> tuple[Angles, ...]:

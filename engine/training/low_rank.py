@@ -8,7 +8,7 @@ positions are of. Paper: PowerInfer, section 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled, DeviceMemoryError
+from engine.job import Job
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs import CODECS
 
@@ -161,8 +162,7 @@ class LowRankFitter:
         self,
         start: LowRankMap,
         recipe: Recipe | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        job: Job = Job(),
     ) -> LowRankMap:
         """Trains on from `start`; its codec is that of the result.
 
@@ -176,10 +176,10 @@ class LowRankFitter:
         with _memory_of(self.device), _fast_products(self.device), torch.no_grad():
             fit = _Fit(self, start, recipe)
             for step in range(recipe.steps):
-                if cancelled():
+                if job.cancelled():
                     raise Cancelled
                 fit.step(step)
-                progress(step + 1, recipe.steps)
+                job.progress(step + 1, recipe.steps)
             return fit.result()
 
 

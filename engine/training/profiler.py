@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from engine.bundle import artefacts
 from engine.config import Device
 from engine.errors import DiskSpaceError, InvalidRequestError, UnsupportedModelError
+from engine.job import Job
 from engine.model.model_artefacts import read_stats
 from engine.sparsity.artifact_files import NO_ROOM, head_file
 from engine.sparsity.stats import NeuronStats
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 # Fewer say nothing: at 7 % a neuron fires four times in so many.
 LEAST_TOKENS = 64
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,7 @@ def profile(
     *,
     seed: int = 0,
     device: Device = "cpu",
-    progress: Progress = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> Profiled:
     """Counts over the text, or over text that the model writes itself, and keeps the statistics as the model's own.
 
@@ -95,7 +94,7 @@ def profile(
     else:
         source = _Given(model, text, tokens)
     counting = _Counting(model, parts, where, source)
-    counting.run(progress, cancelled)
+    counting.run(job)
     stats = NeuronStats(counting.counts, source.tokens, "measured", counting.corpus, text=source.kind)
     head = artefacts.save_stats(opened, stats)
     counting.forget()
@@ -144,11 +143,9 @@ class _Written:
         self.n_portions = -(-tokens // PORTION_TOKENS)
         self.fingerprint = f"{recipe_fingerprint()} {seed} {tokens}"
 
-    def portion(self, number: int, progress: Progress, cancelled: Callable[[], bool]) -> list[list[int]]:
+    def portion(self, number: int, job: Job) -> list[list[int]]:
         size = min(PORTION_TOKENS, self.tokens - number * PORTION_TOKENS)
-        texts = write_portion(
-            self._model, number, self._seed, size, parts=self._parts, progress=progress, cancelled=cancelled
-        )
+        texts = write_portion(self._model, number, self._seed, size, parts=self._parts, job=job)
         return [text for of_kind in texts.values() for text in of_kind]
 
 
@@ -171,7 +168,7 @@ class _Given:
         self.n_portions = len(self._portions)
         self.fingerprint = _digest(sequences)
 
-    def portion(self, number: int, progress: Progress, cancelled: Callable[[], bool]) -> list[list[int]]:
+    def portion(self, number: int, job: Job) -> list[list[int]]:
         return self._portions[number]
 
 
@@ -218,7 +215,7 @@ class _Counting:
         """Fingerprint of all of the text."""
         return hashlib.sha256("\n".join(self._digests).encode()).hexdigest()
 
-    def run(self, progress: Progress, cancelled: Callable[[], bool]) -> None:
+    def run(self, job: Job) -> None:
         source = self._source
         self._restore()
         total = source.passes * source.tokens
@@ -227,24 +224,24 @@ class _Counting:
             expected = min(PORTION_TOKENS, source.tokens - number * PORTION_TOKENS)
 
             def writing(done: int, most: int, before: int = before, expected: int = expected) -> None:
-                progress(min(total, before + expected * done // max(1, most)), total)
+                job.progress(min(total, before + expected * done // max(1, most)), total)
 
             def counting(done: int, most: int, before: int = before, expected: int = expected) -> None:
-                progress(min(total, before + (source.passes - 1) * expected + expected * done // most), total)
+                job.progress(min(total, before + (source.passes - 1) * expected + expected * done // most), total)
 
-            texts = source.portion(number, writing, cancelled)
+            texts = source.portion(number, job.reporting(writing))
             # A portion counts whole or not at all.
             counts = np.zeros_like(self.counts)
 
             def count(batch: LayerBatch, counts: I64 = counts) -> None:
                 counts[batch.layer] += batch.fired_counts
 
-            walk_layers(self._parts, texts, count, progress=counting, cancelled=cancelled).close()
+            walk_layers(self._parts, texts, count, job=job.reporting(counting)).close()
             self.counts += counts
             self._digests.append(_digest(texts))
             if number + 1 < source.n_portions:
                 keep(self._kept, {"counts": self.counts, "digests": np.array(self._digests)})
-        progress(total, total)
+        job.progress(total, total)
 
     def forget(self) -> None:
         """The work is done and lies elsewhere."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from engine.bundle import artefacts
 from engine.errors import DeviceUnavailableError, InvalidRequestError, UnsupportedModelError
 from engine.executor.feed_forward import first_matrix
+from engine.job import Job
 from engine.sparsity.predictor import LayerPredictor, LowRank, MeasuredText, Predictor
 from engine.training.calibration import PORTION_TOKENS, write_portion
 from engine.training.choosing import (
@@ -44,8 +45,6 @@ from engine.training.training_records import LayerRecord
 if TYPE_CHECKING:
     from engine.loaded_model import LoadedModel
 
-Progress = Callable[[int, int], None]
-Cancelling = Callable[[], bool]
 Wanted = Literal["auto", "low_rank", "gate_copy", "cascade", "sign"]
 WANTED: tuple[Wanted, ...] = get_args(Wanted)
 
@@ -126,8 +125,7 @@ def train(
     text: str | None = None,
     wishes: Wishes | None = None,
     device: str = "auto",
-    progress: Progress = lambda done, total: None,
-    cancelled: Cancelling = lambda: False,
+    job: Job = Job(),
 ) -> Trained:
     """Predictors of all layers, kept as the model's own in place of older ones.
 
@@ -148,15 +146,15 @@ def train(
             "Run it without predictors.",
         )
     device = training_device(device)
-    texts, held_out, source = _texts(model, text, wishes, _part(progress, 0, _WRITTEN), cancelled)
+    texts, held_out, source = _texts(model, text, wishes, job.part(0, _WRITTEN, _WHOLE))
     with _threads(model.threads):
         trainer = _Trainer(model, texts, wishes, device)
-        trainer.fit_layers(_part(progress, _WRITTEN, _FITTED), cancelled)
-        chosen = trainer.choose(held_out, _part(progress, _FITTED, _WHOLE), cancelled)
+        trainer.fit_layers(job.part(_WRITTEN, _FITTED, _WHOLE))
+        chosen = trainer.choose(held_out, job.part(_FITTED, _WHOLE, _WHOLE))
     made = replace(chosen, text=source)
-    file = artefacts.save_predictor(model.opened, made, cancelled=cancelled)
+    file = artefacts.save_predictor(model.opened, made, cancelled=job.cancelled)
     trainer.forget()
-    progress(_WHOLE, _WHOLE)
+    job.progress(_WHOLE, _WHOLE)
     return Trained(made, file, time.perf_counter() - started, device)
 
 
@@ -205,7 +203,7 @@ class _Trainer:
         """Deletes what was kept for going on."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def fit_layers(self, progress: Progress, cancelled: Cancelling) -> None:
+    def fit_layers(self, job: Job) -> None:
         n_layers = self._model.opened.config.n_layers
         if len(self._records) == n_layers:
             return
@@ -214,23 +212,23 @@ class _Trainer:
             walked = samples.layer * _WHOLE
 
             def report(done: int, total: int) -> None:
-                progress(walked + _WHOLE // 5 + 4 * _WHOLE // 5 * done // total, n_layers * _WHOLE)
+                job.progress(walked + _WHOLE // 5 + 4 * _WHOLE // 5 * done // total, n_layers * _WHOLE)
 
-            record = self._fit(samples, report, cancelled)
+            record = self._fit(samples, job.reporting(report))
             record.save(self._file(samples.layer))
             self._records[samples.layer] = record
 
         def walked(done: int, total: int) -> None:
             layer, rest = divmod(n_layers * done, total)
-            progress(layer * _WHOLE + _WHOLE // 5 * rest // total, n_layers * _WHOLE)
+            job.progress(layer * _WHOLE + _WHOLE // 5 * rest // total, n_layers * _WHOLE)
 
         keeper = SampleKeeper(self._parts, self._texts, hand_over, lambda layer: layer not in self._records)
         try:
-            walk_layers(self._parts, self._texts.walked, keeper, progress=walked, cancelled=cancelled).close()
+            walk_layers(self._parts, self._texts.walked, keeper, job=job.reporting(walked)).close()
         finally:
             keeper.close()
 
-    def _fit(self, samples: LayerSamples, progress: Progress, cancelled: Cancelling) -> LayerRecord:
+    def _fit(self, samples: LayerSamples, job: Job) -> LayerRecord:
         """All that one layer may be predicted by."""
         kind = self._wishes.kind
         w = self._parts.weights.layers[samples.layer].ffns[0]
@@ -248,12 +246,12 @@ class _Trainer:
         fits: list[CopyFit] = []
         if kind != "low_rank":
             maker = CopyMaker(gate, bias, mean, second_moment, self._device)
-            fits = [maker.fit(bits, cancelled=cancelled) for bits in COPY_BITS]
+            fits = [maker.fit(bits, job=Job(job.cancelled)) for bits in COPY_BITS]
         if kind == "gate_copy":
             found = [copy_candidate(fit, held_out, cost, self._machine) for fit in fits]
             return LayerRecord(found, cost)
         low_ranks = self._low_ranks(samples, GateCuts(gate, bias, mean, second_moment, self._device), fits, held_out,
-                                    cost, progress, cancelled)  # fmt: skip
+                                    cost, job)  # fmt: skip
         if kind == "low_rank":
             found = [low_rank_candidate(one, held_out) for one in low_ranks]
         elif kind == "cascade":
@@ -269,8 +267,7 @@ class _Trainer:
         fits: Sequence[CopyFit],
         held_out: HeldOutLayer,
         cost: LayerCost,
-        progress: Progress,
-        cancelled: Cancelling,
+        job: Job,
     ) -> list[LowRank]:
         """One of every rank, from the lowest on, until a larger one no longer pays."""
         recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
@@ -282,10 +279,10 @@ class _Trainer:
         for number, rank in enumerate(ranks):
 
             def report(done: int, total: int, number: int = number) -> None:
-                progress(number * total + done, len(ranks) * total)
+                job.progress(number * total + done, len(ranks) * total)
 
             start = cuts.cut(rank, "q4_0")
-            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, report, cancelled))]
+            both = [as_low_rank(one) for one in (start, fitter.fit(start, recipe, job.reporting(report)))]
             made.append(min(both, key=lambda one: low_rank_candidate(one, held_out, (GROWING_LEVEL,)).points[0].active))
             with_it = [low_rank_candidate(made[-1], held_out, (GROWING_LEVEL,))]
             with_it += [
@@ -297,15 +294,15 @@ class _Trainer:
             least = min(least, best)
         return made
 
-    def choose(self, texts: Sequence[HeldOutText], progress: Progress, cancelled: Cancelling) -> Predictor:
+    def choose(self, texts: Sequence[HeldOutText], job: Job) -> Predictor:
         """The kinds of all layers, and the common level of recall at which the budget is held."""
         model = self._model.opened
         passes, most = 0, 2 + 2 * len(LEVELS).bit_length()
 
         def of_pass(done: int, total: int) -> None:
-            progress(passes * total + done, most * total)
+            job.progress(passes * total + done, most * total)
 
-        reference = measure_reference(self._parts, texts, of_pass, cancelled)
+        reference = measure_reference(self._parts, texts, job.reporting(of_pass))
 
         def build(level: float) -> Predictor:
             layers = tuple(self._layer(layer, level) for layer in range(model.config.n_layers))
@@ -314,7 +311,7 @@ class _Trainer:
         def measure(predictor: Predictor) -> tuple[MeasuredText, ...]:
             nonlocal passes
             passes = min(passes + 1, most - 1)
-            return measure_masked(self._parts, texts, predictor, reference, of_pass, cancelled)
+            return measure_masked(self._parts, texts, predictor, reference, job.reporting(of_pass))
 
         return hold_budget(build, measure, texts, self._wishes.goal)
 
@@ -336,7 +333,7 @@ def as_low_rank(fitted: LowRankMap) -> LowRank:
 
 
 def _texts(
-    model: LoadedModel, text: str | None, wishes: Wishes, progress: Progress, cancelled: Cancelling
+    model: LoadedModel, text: str | None, wishes: Wishes, job: Job
 ) -> tuple[TrainingTexts, list[HeldOutText], str]:
     """What is trained on, what is held out, and where it is from in words."""
     kinds: dict[str, list[list[int]]] = {}
@@ -356,10 +353,10 @@ def _texts(
         before = number * PORTION_TOKENS
 
         def report(done: int, total: int, before: int = before) -> None:
-            progress(before + done, n_own)
+            job.progress(before + done, n_own)
 
         size = min(PORTION_TOKENS, n_own - before)
-        portion = write_portion(model, number, wishes.seed, size, progress=report, cancelled=cancelled)
+        portion = write_portion(model, number, wishes.seed, size, job=job.reporting(report))
         for kind, sequences in portion.items():
             name = "self-written chat" if chats and kind in _CHATS else "self-written prose"
             kinds.setdefault(name, []).extend(sequences)
@@ -380,11 +377,6 @@ def _kept_in(model: LoadedModel, texts: TrainingTexts, wishes: Wishes, device: s
                          repr((COPY_BITS, LEVELS)), str(_VERSION)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
     return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "training" / key
-
-
-def _part(progress: Progress, start: int, stop: int) -> Progress:
-    """Progress of a stage as that of the whole."""
-    return lambda done, total: progress(start + (stop - start) * done // max(1, total), _WHOLE)
 
 
 @contextmanager

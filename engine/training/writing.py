@@ -6,7 +6,7 @@ is written is engine/training/calibration.py's to choose; the engine answers peo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from engine.config import SamplingConfig
 from engine.errors import Cancelled
 from engine.executor.dense import DenseExecutor
 from engine.executor.exact import ExactExecutor
+from engine.job import Job
 from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer, check_sequence
 from engine.sampling import Sampler, make_sampler
@@ -41,8 +42,7 @@ def write_texts(
     parts: ModelParts,
     tasks: Sequence[Task],
     seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
 ) -> list[list[int]]:
     """Each task's prompt and what the model wrote behind it, the token that ended it included.
 
@@ -50,7 +50,7 @@ def write_texts(
     Raises: HostMemoryError, TokenizerMismatchError, ContextOverflowError, BrokenLogitsError, and Cancelled between two
     steps.
     """
-    return _Writer(parts, tasks, seed).run(progress, cancelled) if tasks else []
+    return _Writer(parts, tasks, seed).run(job) if tasks else []
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class _Writer:
         self._most = sum(len(task.prompt) + task.most_tokens for task in tasks)
         self._done = 0
 
-    def run(self, progress: Callable[[int, int], None], cancelled: Callable[[], bool]) -> list[list[int]]:
+    def run(self, job: Job) -> list[list[int]]:
         texts: list[list[int]] = [[] for _ in self._tasks]
         waiting = iter(self._tasks)
         running: list[_Text] = []
@@ -95,7 +95,7 @@ class _Writer:
                 running.append(self._begin(*following))
             if not running:
                 return texts
-            if cancelled():
+            if job.cancelled():
                 raise Cancelled
             going_on = []
             for text, logits in zip(running, self._step(running), strict=True):
@@ -106,7 +106,7 @@ class _Writer:
                     self._done += len(text.task.prompt) + text.task.most_tokens - len(text.tokens)
                     self._free.append(text.cache)
             running = going_on
-            progress(self._done, self._most)
+            job.progress(self._done, self._most)
 
     def _begin(self, number: int, task: Task) -> _Text:
         cache = self._free.pop()

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.job import Job
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
@@ -37,7 +39,7 @@ class Bench:
     before: int
 
     def load(self, budget_gib: float | None = None, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
-        return LoadedModel.load(self.flags.model, self.engine(budget_gib), cancelled=cancelled)
+        return LoadedModel.load(self.flags.model, self.engine(budget_gib), job=Job(cancelled))
 
     def engine(self, budget_gib: float | None = None) -> EngineConfig:
         flags = self.flags

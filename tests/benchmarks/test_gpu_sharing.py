@@ -21,6 +21,7 @@ from support import gpu_neighbours
 from engine.config import EngineConfig
 from engine.gpu import room
 from engine.gpu.trial import budget
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
@@ -39,7 +40,7 @@ class FakeBench(Bench):
 
     def load(self, budget_gib: float | None = None, cancelled: Callable[[], bool] = lambda: False) -> LoadedModel:
         engine = EngineConfig(device="cuda", threads=1, vram_budget_gib=budget_gib, hardware_file=self.hardware)
-        return LoadedModel.load(self.model, engine, cancelled=cancelled)
+        return LoadedModel.load(self.model, engine, job=Job(cancelled))
 
     def held(self) -> int:
         on_gpu = sum(gpu.used_bytes for gpu in self.machine.gpus)

@@ -16,11 +16,11 @@ from engine import loaded_model
 from engine.config import EngineConfig
 from engine.errors import Cancelled
 from engine.gpu.trial import self_test
+from engine.job import Job, run_cancellable
 from engine.loaded_model import LoadedModel
 from engine.placement import solving
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.stoppable import run_unless
 from native_kernels.cuda.runtime import modules
 
 PATIENCE_S = 20.0  # less than what is waited for takes
@@ -62,18 +62,18 @@ def test_whoever_waits_leaves_at_once() -> None:
     wish = Wish()
     threading.Timer(0.1, wish.cancel).start()
     with pytest.raises(Cancelled):
-        run_unless(wish, lambda: done.wait(60), "test work")
+        run_cancellable(wish, lambda: done.wait(60), "test work")
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
     done.set()
 
 
 def test_what_work_returns_and_raises_is_passed_on() -> None:
-    assert run_unless(lambda: False, lambda: 7, "test work") == 7
+    assert run_cancellable(lambda: False, lambda: 7, "test work") == 7
     with pytest.raises(ZeroDivisionError):
-        run_unless(lambda: False, lambda: 1 // 0, "test work")
+        run_cancellable(lambda: False, lambda: 1 // 0, "test work")
     with pytest.raises(Cancelled):
-        run_unless(lambda: True, lambda: 7, "test work")
+        run_cancellable(lambda: True, lambda: 7, "test work")
 
 
 # ------------------------------------------------------------------ every moment of a load
@@ -84,7 +84,7 @@ def at_every_question(path: Path, engine: EngineConfig) -> int:
     for at in range(1, 500):
         wish = Wish(at)
         try:
-            LoadedModel.load(path, engine, cancelled=wish).close()
+            LoadedModel.load(path, engine, job=Job(wish)).close()
         except Cancelled:
             assert wish.since is not None
             assert time.perf_counter() - wish.since < PATIENCE_S
@@ -135,7 +135,7 @@ def test_in_the_midst_of_what_asks_nobody(
     threading.Thread(target=cancel_when_begun, daemon=True).start()
     engine = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     with pytest.raises(Cancelled):
-        LoadedModel.load(tiny, engine, cancelled=wish)
+        LoadedModel.load(tiny, engine, job=Job(wish))
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
     assert all(gpu.closed and not gpu.used_bytes for gpu in machine.gpus)
@@ -165,7 +165,7 @@ def test_while_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     threading.Thread(target=cancel_when_begun, daemon=True).start()
     with pytest.raises(Cancelled):
-        _compile([SlowKernel(lambda *of: None, "slow")], lambda done, total: None, wish)
+        _compile([SlowKernel(lambda *of: None, "slow")], Job(wish))
     assert wish.since is not None
     assert time.perf_counter() - wish.since < PATIENCE_S
     ends.set()
@@ -205,7 +205,7 @@ def test_while_the_gpu_is_tried_out(machine: FakeGpuMachine, tiny: Path, monkeyp
     monkeypatch.setattr(self_test, "tried", tried)
     engine = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     with pytest.raises(Cancelled):
-        LoadedModel.load(tiny, engine, cancelled=wish)
+        LoadedModel.load(tiny, engine, job=Job(wish))
     assert machine.gpus[0].closed
 
 
@@ -231,7 +231,7 @@ def test_memory_is_back(machine: FakeGpuMachine, tmp_path: Path) -> None:
             wish.cancel()
 
     with pytest.raises(Cancelled):
-        LoadedModel.load(path, engine, progress, wish)
+        LoadedModel.load(path, engine, Job(wish, progress))
     assert wish.since is not None
     gc.collect()
     while time.perf_counter() - wish.since < 60 and process.memory_info().rss - before > largest // 2 + (8 << 20):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine import generate as main_path
 from engine.generate import StopScanner, TokenEvent, generate, prefill
+from engine.job import Job
 
 V = 64
 
@@ -126,13 +127,13 @@ def test_what_the_cache_holds_is_not_computed_again() -> None:
 
 def test_cancelling_between_two_tokens_keeps_what_was_written() -> None:
     calls = itertools.count()
-    events = run([1, 2], cancelled=lambda: next(calls) >= 4)
+    events = run([1, 2], job=Job(lambda: next(calls) >= 4))
     assert events[-1].finish_reason == "cancelled"
     assert tokens(events) == [3, 5, 8]  # one look is prefill's, one comes before each token
 
 
 def test_cancelling_in_prefill_yields_no_token() -> None:
-    events = run(list(range(60)), cancelled=lambda: True)
+    events = run(list(range(60)), job=Job(lambda: True))
     assert [event.finish_reason for event in events] == ["cancelled"]
     assert events[-1].stats.ttft_s is None
 
@@ -142,7 +143,7 @@ def test_prefill_in_pieces_equals_prefill_at_once_and_reports_progress(monkeypat
     monkeypatch.setattr(main_path, "LARGEST_PIECE_TOKENS", 20)
     model, cache, seen = FakeModel(), FakeCache(), []
     model.first_piece = 7
-    logits = prefill(model, list(range(60)), cache, on_progress=lambda done, total: seen.append((done, total)))  # type: ignore[arg-type]
+    logits = prefill(model, list(range(60)), cache, job=Job(progress=lambda done, total: seen.append((done, total))))  # type: ignore[arg-type]
     whole = FakeModel().forward(np.arange(60), FakeCache())
     assert int(logits.argmax()) == int(whole[-1][0])
     assert max(model.pieces) <= 20
@@ -180,7 +181,7 @@ def test_a_border_beyond_which_the_cache_is_of_no_use() -> None:
     assert model.pieces[-1] == 4
 
     model, cache, asked = Border(), FakeCache(), iter([False] * 3 + [True] * 9)
-    stopped = generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), cancelled=lambda: next(asked))  # type: ignore[arg-type]
+    stopped = generate(model, cache, [1, 1, 1, 1, 1], greedy, Letters(), job=Job(lambda: next(asked)))  # type: ignore[arg-type]
     reasons = [event.finish_reason for event in stopped]
     assert reasons[-1] == "cancelled"
     assert reasons[:-1] == [None]  # the first token was there
@@ -196,15 +197,15 @@ def test_stop_is_heard_between_the_layers_of_a_piece() -> None:
     seen: list[int] = []
     events = list(
         generate(
-            Deep(), FakeCache(), [1] * 20, greedy, Letters(), cancelled=lambda: bool(seen),
-            on_progress=lambda done, total: seen.append(done),
+            Deep(), FakeCache(), [1] * 20, greedy, Letters(),
+            job=Job(lambda: bool(seen), lambda done, total: seen.append(done)),
         )  # type: ignore[arg-type]
     )  # fmt: skip
     assert seen == [10, 20]
     assert [event.finish_reason for event in events] == ["cancelled"]
     asked = iter([False, True])
     cache = FakeCache()
-    events = list(generate(Deep(), cache, [1] * 20, greedy, Letters(), cancelled=lambda: next(asked)))  # type: ignore[arg-type]
+    events = list(generate(Deep(), cache, [1] * 20, greedy, Letters(), job=Job(lambda: next(asked))))  # type: ignore[arg-type]
     assert [event.finish_reason for event in events] == ["cancelled"]
     assert cache.tokens == []
 
@@ -258,7 +259,7 @@ def test_what_the_stream_still_holds_comes_with_the_end(options: dict[str, Any],
 
 def test_an_interrupted_answer_keeps_the_text_that_was_held_back() -> None:
     calls = itertools.count()
-    events = run([1, 2], cancelled=lambda: next(calls) >= 4, stop_texts=("IX",))
+    events = run([1, 2], job=Job(lambda: next(calls) >= 4), stop_texts=("IX",))
     assert "".join(event.text for event in events) == "DFI"
 
 

@@ -24,6 +24,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.generate import TokenEvent
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
@@ -183,9 +184,11 @@ def test_what_this_version_cannot_do_is_said_with_a_way_out(tmp_path: Path) -> N
 
 def test_loading_can_be_cancelled_and_reports_bytes() -> None:
     with pytest.raises(Cancelled):
-        LoadedModel.load("starter-chat", cancelled=lambda: True)
+        LoadedModel.load("starter-chat", job=Job(lambda: True))
     seen: list[tuple[int, int]] = []
-    model = LoadedModel.load("starter-chat", EngineConfig(context=64), lambda done, total: seen.append((done, total)))
+    model = LoadedModel.load(
+        "starter-chat", EngineConfig(context=64), Job(progress=lambda done, total: seen.append((done, total)))
+    )
     assert seen[-1][0] == seen[-1][1] > 30_000_000
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert model.context == 64
@@ -356,7 +359,7 @@ def test_a_question_stopped_while_it_was_read_can_be_asked_again(reference_start
     looks = itertools.count()
     prompt = session.fit(question, None).prompt
     n_layers = starter.opened.config.n_layers  # one look before each piece and between its layers
-    stopped = list(session.generate(prompt, GREEDY, cancelled=lambda: next(looks) >= n_layers))
+    stopped = list(session.generate(prompt, GREEDY, job=Job(lambda: next(looks) >= n_layers)))
     assert [event.finish_reason for event in stopped] == ["cancelled"]
     assert 0 < session.context_used < len(prompt)
     text, last = answer(session, question)

@@ -26,6 +26,7 @@ from support.killed_moves import kill_before
 from engine.bundle import artefacts
 from engine.bundle.bundle import open_bundle, verify
 from engine.errors import EngineError
+from engine.job import StagedJob
 from engine.model.weights import open_model
 from engine.service.jobs import run_job
 
@@ -61,7 +62,7 @@ class Jobs:
                 continue
             if job == "train":
                 arguments = {**arguments, "tokens": 1024}
-            run_job(job, arguments, lambda name: lambda done, total: None, lambda: False)
+            run_job(job, arguments, StagedJob())
             done.touch()
 
     @property

@@ -25,6 +25,7 @@ from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
 from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.layers import GpuModel
+from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.graph import graph_of
 from engine.model.kv_cache import KVCache
@@ -161,7 +162,7 @@ class GpuDecodeProgram:
             return {}
 
     def timed_step(
-        self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False
+        self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never
     ) -> TimedToken | None:  # fmt: skip
         """As step, with the times of both sides, and counted nowhere; None where the GPU's cannot be had.
 
@@ -210,7 +211,7 @@ class GpuDecodeProgram:
         assert layout.codec == self._region.codec, "the GPU keeps keys and values in one way"
         return self._runner.program("logits")
 
-    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = lambda: False) -> F32:
+    def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
         """Appends the token to the cache; the logits [V] for the next one.
 
         Raises: ContextOverflowError, TokenizerMismatchError, HostMemoryError, DeviceFailedError, and Cancelled; the
@@ -221,7 +222,7 @@ class GpuDecodeProgram:
     # -------------------------------------------------------------- for prompts and evaluation
 
     def hidden(
-        self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = lambda: False
+        self, token: int, cache: KVCache, length: int, cancelled: Callable[[], bool] = never
     ) -> F32:  # fmt: skip
         """Appends the token, taken to be of a sequence of so many; what the head would read, [D]. Raises: as step."""
         return self._run("hidden", token, cache, length, cancelled)

@@ -16,6 +16,7 @@ from engine.backends import Backend
 from engine.config import EngineConfig
 from engine.errors import Cancelled, DeviceUnavailableError
 from engine.gpu.trial import budget, self_test
+from engine.job import never
 from engine.machine.graphics import OLDEST_DRIVER, GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu
 from engine.machine.measured_hardware import remember_context
@@ -81,7 +82,7 @@ def open_tried(
     profile: HardwareProfile,
     threads: int,
     is_this_machine: bool = True,
-    cancelled: Callable[[], bool] = lambda: False,
+    cancelled: Callable[[], bool] = never,
 ) -> OpenedGpu:
     """The GPU with its kernels loaded, once it has shown that it computes rightly. It is the calling thread's.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.gpu.weights.landing import Job, Landing, Numbers, Rows, give_back
+from engine.gpu.weights.landing import Landing, Numbers, Rows, Upload, give_back
 from engine.gpu.weights.layout import bits_of
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import I32, I64, PackedMatrix
@@ -81,10 +81,10 @@ class GpuHotSide:
         counts: I64 = self._counts.as_array(np.uint32, at // 4).astype(np.int64)
         return counts
 
-    def _moved(self, layer: int, block: GpuBlock, slots: I32, neurons: I32, own: I32) -> list[Job]:
+    def _moved(self, layer: int, block: GpuBlock, slots: I32, neurons: I32, own: I32) -> list[Upload]:
         """Rows of neurons [K] into slots [K] of the block; own: what lies in all of its slots then."""
         ffn, list_at = self._sources[layer], self._list.address
-        jobs: list[Job] = [Numbers(np.ascontiguousarray(slots, np.int32), list_at)]
+        jobs: list[Upload] = [Numbers(np.ascontiguousarray(slots, np.int32), list_at)]
         for source, to in ((ffn.gate, block.gate), (ffn.up, block.up), (ffn.down_t, block.down_t)):
             if source is not None and to is not None:
                 jobs.append(Rows(source, to, np.ascontiguousarray(neurons, np.int32), list_at))

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled
+from engine.job import never
 from engine.model.pages import ask_for
 from native_kernels.backend import I32, PackedMatrix
 from native_kernels.cpu.runtime.call import Call
@@ -72,14 +73,14 @@ class Numbers:
         return self.values.nbytes
 
 
-Job = Rows | Numbers
+Upload = Rows | Numbers
 
 
 @dataclass(frozen=True)
 class _Piece:
     """Units of a job from `first` on, `offset` bytes behind the beginning of a half."""
 
-    job: Job
+    job: Upload
     first: int
     n_units: int
     offset: int
@@ -125,9 +126,9 @@ class Landing:
 
     def run(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[Upload],
         progress: Callable[[int], None] = lambda n_bytes: None,
-        cancelled: Callable[[], bool] = lambda: False,
+        cancelled: Callable[[], bool] = never,
     ) -> None:
         """All jobs in their order; what they move is there when this returns. progress: bytes landed so far.
 
@@ -190,14 +191,14 @@ def give_back(memories: list[Memory]) -> None:
             memory.free()
 
 
-def half_for(jobs: Sequence[Job]) -> int:
+def half_for(jobs: Sequence[Upload]) -> int:
     """How large a half of the landing need be for these jobs."""
     all_of_it = sum(_up(job.n_units * job.unit, _PIECE_MULTIPLE) for job in jobs)
     widest = max((job.unit for job in jobs), default=0)
     return max(widest, min(LANDING_BYTES, all_of_it), _PIECE_MULTIPLE)
 
 
-def _chunks(jobs: Sequence[Job], half: int) -> Iterator[list[_Piece]]:
+def _chunks(jobs: Sequence[Upload], half: int) -> Iterator[list[_Piece]]:
     """Pieces that land together."""
     chunk: list[_Piece] = []
     used = 0
@@ -237,4 +238,4 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-__all__ = ["LANDING_BYTES", "Job", "Landing", "Numbers", "Rows", "give_back", "half_for"]
+__all__ = ["LANDING_BYTES", "Landing", "Numbers", "Rows", "Upload", "give_back", "half_for"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
-from engine.gpu.weights.landing import Job, Numbers, Rows
+from engine.gpu.weights.landing import Numbers, Rows, Upload
 from engine.gpu.weights.layers import (
     GpuCopy,
     GpuLayer,
@@ -41,7 +41,7 @@ class Region:
     def __init__(self, base: int) -> None:
         self._base = base
         self.n_bytes = 0
-        self.jobs: list[Job] = []
+        self.jobs: list[Upload] = []
 
     def take(self, n_bytes: int) -> int:
         address = self._base + self.n_bytes
@@ -112,7 +112,7 @@ class GpuLayout:
         self.part_bytes["head"] = self._weights.n_bytes - before
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[Upload]:
         return self._weights.jobs + self._reached.jobs
 
     @property

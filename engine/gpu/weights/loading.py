@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.hot_slots import GpuHotSide
-from engine.gpu.weights.landing import Job, Landing, Rows, give_back, half_for
+from engine.gpu.weights.landing import Landing, Rows, Upload, give_back, half_for
 from engine.gpu.weights.layers import GpuModel
 from engine.gpu.weights.layout import GpuLayout, Region, lay_out_predictors
+from engine.job import Job
 from engine.load_steps import LoadSteps
 from engine.model.pages import let_go
 from engine.model.weights import ModelWeights
@@ -87,8 +88,7 @@ def load_onto_gpu(
     placement: Placement,
     context: int,
     kv_codec: KvCodec,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    cancelled: Callable[[], bool] = lambda: False,
+    job: Job = Job(),
     learned: Sequence[I32] | None = None,
     steps: LoadSteps | None = None,
 ) -> LoadedGpu:
@@ -129,7 +129,7 @@ def load_onto_gpu(
         steps.begin("weights to the GPU")
         steps.moved(total)
         with Landing(gpu, pool, half_for(layout.jobs)) as landing:
-            landing.run(layout.jobs, lambda done: progress(done, total), cancelled)
+            landing.run(layout.jobs, lambda done: job.progress(done, total), job.cancelled)
     except BaseException:
         with contextlib.suppress(CudaError):
             gpu.synchronize()  # what was asked for may still be on its way there
@@ -151,7 +151,7 @@ def load_onto_gpu(
     return loaded
 
 
-def _let_go_of(jobs: Sequence[Job]) -> None:
+def _let_go_of(jobs: Sequence[Upload]) -> None:
     """The matrices that are on the GPU as a whole."""
     for job in jobs:
         if isinstance(job, Rows) and job.n_rows == job.source.n_rows:

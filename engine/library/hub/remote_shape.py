@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.errors import ModelFormatError, UnsupportedModelError
+from engine.job import never
 from engine.library.records import Listing, ModelShape, Variant
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class RemoteName(Protocol):
     def n_bytes(self) -> int: ...
 
 
-def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable[[], bool] = lambda: False) -> None:
+def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable[[], bool] = never) -> None:
     """Look into the head of a model that is about to be fetched; of one that says nothing beforehand, into none.
 
     Cost: reads up to 20 MiB of a GGUF file, config.json of others.
@@ -73,9 +74,7 @@ def check_readable(hub: Reader, files: Sequence[RemoteName], cancelled: Callable
             return
 
 
-def shape_on_hub(
-    hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = lambda: False
-) -> ModelShape:
+def shape_on_hub(hub: Reader, listing: Listing, variant: Variant, cancelled: Callable[[], bool] = never) -> ModelShape:
     """What the variant's own files say of its shape.
 
     Raises: UnsupportedModelError and ModelFormatError for what Hearth does not read, and what `hub.read` raises.

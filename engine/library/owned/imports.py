@@ -26,9 +26,6 @@ from engine.sparsity.artifact_files import NO_ROOM
 from engine.sparsity.powerinfer_predictors import predictor_files
 from engine.sparsity.stats import activation_files
 
-Cancelling = Callable[[], bool]
-
-
 _PIECE_BYTES = 8 << 20
 _FLUSHED_PIECES = (
     32  # as many are on their way to the disk at most: a wish to stop is heard soon, and memory stays free
@@ -123,7 +120,11 @@ def _companions(opened: OpenedModel) -> Iterator[Path]:
 
 
 def copy_checked(
-    source: Path, target: Path, copied: Callable[[int], None], checked: Callable[[int], None], cancelled: Cancelling
+    source: Path,
+    target: Path,
+    copied: Callable[[int], None],
+    checked: Callable[[int], None],
+    cancelled: Callable[[], bool],
 ) -> str:
     """Copies a file so that the target is whole or absent, reads it back, and compares; its SHA-256.
 
@@ -150,7 +151,7 @@ def copy_checked(
     return wanted
 
 
-def file_hash(path: Path, progress: Callable[[int], None], cancelled: Cancelling) -> str:
+def file_hash(path: Path, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> str:
     """The SHA-256 of a file. Raises: OSError, Cancelled."""
     with path.open("rb") as reading:
         return _pump(reading.read, lambda piece: None, progress, cancelled)
@@ -190,7 +191,7 @@ def _pump(
     read: Callable[[int], bytes],
     write: Callable[[bytes], object],
     progress: Callable[[int], None],
-    cancelled: Cancelling,
+    cancelled: Callable[[], bool],
 ) -> str:
     digest, done = hashlib.sha256(), 0
     while True:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
+from engine.job import Job, StagedJob
 from engine.library.owned import moving, trash, workshop
 from engine.library.owned.disk_room import check_room
 from engine.library.owned.heads import Heads
@@ -30,18 +31,6 @@ from engine.library.owned.stored_models import Remarks, StoredModel, as_line, as
 from engine.library.records import ELSEWHERE, InstalledFile, InstalledModel, ModelKind, Origin
 
 log = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-Stage = Callable[[str], Progress]
-Cancelling = Callable[[], bool]
-
-
-def _no_progress(done: int, total: int) -> None:
-    pass
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -237,19 +226,18 @@ class Library:
         path: Path,
         copy: bool = False,
         name: str = "",
-        stage: Stage = lambda name: _no_progress,
-        cancelled: Cancelling = _never,
+        job: StagedJob = StagedJob(),
     ) -> InstalledModel:
         """Takes in a GGUF file (any part of a split one), a Hugging Face folder or a bundle: in place, or copied.
 
-        stage: gives the callback of "copying" and of "checking", in bytes.
+        The job has the stages "copying" and "checking", in bytes.
         Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError for what Hearth does not read,
         DiskSpaceError, LibraryError, Cancelled.
         """
         found = survey(Path(os.path.abspath(os.path.expanduser(path))))
         name = as_line(name) or as_line(found.opened.name) or "Model"
         if copy:
-            return self._add_copied(found, name, stage, cancelled)
+            return self._add_copied(found, name, job)
         with self._file.locked():
             contents = self._file.read()
             here = (str(found.folder), found.path)
@@ -259,10 +247,10 @@ class Library:
             id = known[0].id if known else free_id(contents, name)
             return self._list(StoredModel(id, name, *_of(found), False, "in place", found.path, added=_now()))
 
-    def _add_copied(self, found: Survey, name: str, stage: Stage, cancelled: Cancelling) -> InstalledModel:
+    def _add_copied(self, found: Survey, name: str, job: StagedJob) -> InstalledModel:
         root = self.folder
         check_room(root, found.n_bytes, doing="copied")
-        copying, checking, done, total = stage("copying"), stage("checking"), 0, found.n_bytes
+        copying, checking, done, total = job.stage("copying"), job.stage("checking"), 0, found.n_bytes
         with workshop.Workshop.open(root) as shop:
             copying(0, total)
             files = []
@@ -272,7 +260,7 @@ class Library:
                     file_below(shop.folder, file.name),
                     lambda read, before=done: copying(before + read, total),  # type: ignore[misc]
                     lambda read, before=done: checking(before + read, total),  # type: ignore[misc]
-                    cancelled,
+                    job.cancelled,
                 )
                 copy = file_below(shop.folder, file.name)
                 files.append(InstalledFile(file.name, copy.stat().st_size, sha256))
@@ -342,17 +330,17 @@ class Library:
 
     # ------------------------------------------------------------------ moving and checking
 
-    def relocate(self, folder: Path, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> Path:
+    def relocate(self, folder: Path, job: Job = Job()) -> Path:
         """Moves all models that are Hearth's, and where new ones go; the folder. In bytes.
 
         Whatever interrupts it, each model is whole where the list says; the same call goes on where it was.
         Raises: LibraryError, DiskSpaceError, Cancelled.
         """
         target = spelled(Path(os.path.abspath(os.path.expanduser(folder))))
-        moving.move_all(self._file, target, progress, cancelled)
+        moving.move_all(self._file, target, job)
         return target
 
-    def verify(self, id: str, progress: Progress = _no_progress, cancelled: Cancelling = _never) -> list[str]:
+    def verify(self, id: str, job: Job = Job()) -> list[str]:
         """The names of files that are missing or not what they were when they were taken in. In bytes.
 
         Of files whose SHA-256 was never taken only the size is looked at. Raises: ModelNotFoundError, Cancelled.
@@ -366,14 +354,14 @@ class Library:
                 damaged.append(file.name)
             elif file.sha256:
                 try:
-                    found = file_hash(path, lambda read, at=done: progress(at + read, model.n_bytes), cancelled)  # type: ignore[misc]
+                    found = file_hash(path, lambda read, at=done: job.progress(at + read, model.n_bytes), job.cancelled)  # type: ignore[misc]
                 except OSError as error:
                     log.info("%s cannot be read: %s", path, error)
                     found = ""
                 if found != file.sha256:
                     damaged.append(file.name)
             done += file.n_bytes
-            progress(done, model.n_bytes)
+            job.progress(done, model.n_bytes)
         return damaged
 
     # ------------------------------------------------------------------ remarks

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.bundle.bundle import shifted
 from engine.errors import Cancelled, EngineError, LibraryError
+from engine.job import Job
 from engine.library.owned.disk_room import check_room
-from engine.library.owned.imports import Cancelling, copy_checked, disk_refused
+from engine.library.owned.imports import copy_checked, disk_refused
 from engine.library.owned.library_file import (
     RECEIPT,
     Contents,
@@ -41,8 +43,6 @@ from engine.library.owned.owned_files import (
 from engine.library.owned.stored_models import file_below
 from engine.library.owned.workshop import INCOMING
 
-Progress = Callable[[int, int], None]
-
 MOVING_LOCK = "moving.lock"
 COPIES = "move"
 
@@ -61,7 +61,7 @@ class Item:
         return sum(self.sizes.values())
 
 
-def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Cancelling) -> None:
+def move_all(file: LibraryFile, target: Path, job: Job) -> None:
     """Moves every model of Hearth's and says in the list where new ones go. In bytes.
 
     Raises: LibraryError where another move is under way or something is in the way, DiskSpaceError, Cancelled.
@@ -82,7 +82,7 @@ def move_all(file: LibraryFile, target: Path, progress: Progress, cancelled: Can
                 with file.changing() as contents:
                     _check_target(contents, target)
                     contents.moving_to = str(target)
-                _move_each(file, target, progress, cancelled)
+                _move_each(file, target, job)
                 with file.changing() as contents:
                     is_moved = not _items(contents, target)  # else one came in meanwhile
                     if is_moved:
@@ -158,7 +158,7 @@ def drop_copies(target: Path) -> None:
 # ------------------------------------------------------------------ one after another
 
 
-def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: Cancelling) -> None:
+def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
     items = _items(file.read(), target)
     device = target.stat().st_dev
     far = {item.source for item in items if item.source.stat().st_dev != device}
@@ -166,13 +166,13 @@ def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: C
         check_room(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
     total, done = sum(item.n_bytes for item in items), 0
     for item in items:
-        if cancelled():
+        if job.cancelled():
             raise Cancelled
-        progress(done, total)
+        job.progress(done, total)
         copied = None
         try:
             if item.source in far:
-                copied = _copied(item, target, lambda read, before=done: progress(before + read, total), cancelled)  # type: ignore[misc]
+                copied = _copied(item, target, shifted(job.progress, done, total), job.cancelled)
         except LibraryError:
             if _is_listed(file.read(), item):
                 raise
@@ -183,10 +183,10 @@ def _move_each(file: LibraryFile, target: Path, progress: Progress, cancelled: C
             _list_at(contents, item)
         _delete_leftovers(file)
         done += item.n_bytes
-    progress(total, total)
+    job.progress(total, total)
 
 
-def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Cancelling) -> Path:
+def _copied(item: Item, target: Path, progress: Callable[[int], None], cancelled: Callable[[], bool]) -> Path:
     """A copy of the item's files in a hidden folder; what an interrupted call finished of it is taken up again."""
     folder, done = _copies(item, target), 0
     if folder.is_dir() and not only_holds(folder, [*item.sizes, *(f"{name}.part" for name in item.sizes)]):

@@ -19,6 +19,7 @@ from engine.bundle.bundle_manifest import BundleCodec
 from engine.config import Device, EngineConfig
 from engine.conversion.conversion_folder import conversion_of
 from engine.errors import Cancelled, EngineError, InvalidRequestError, LibraryError
+from engine.job import never
 from engine.library.prepare.prepare_gains import has_sign_predictors
 from engine.library.prepare.prepare_plan import Amounts, Outlook, openable, outlook
 from engine.library.prepare.prepare_state import (
@@ -47,7 +48,6 @@ _WORK: dict[PrepareStage, str] = {
 }
 
 Report = Callable[[str, int, int, float | None], None]  # stage, done, total, seconds left of all stages
-Cancelling = Callable[[], bool]
 
 
 class Shelf(Protocol):
@@ -74,7 +74,7 @@ def prepare(
     model: str,
     predictors: str = "train",
     report: Report = lambda stage, done, total, eta_s: None,
-    cancelled: Cancelling = lambda: False,
+    cancelled: Callable[[], bool] = never,
     *,
     engine: EngineConfig | None = None,
     sparsity: Sparsity | None = None,
@@ -157,7 +157,13 @@ class _Run:
     """One preparing: the stages one after another. bundle: what the model is loaded from, None: its own files."""
 
     def __init__(
-        self, library: Shelf, seen: Outlook, engine: EngineConfig, report: Report, cancelled: Cancelling, jobs: Jobs
+        self,
+        library: Shelf,
+        seen: Outlook,
+        engine: EngineConfig,
+        report: Report,
+        cancelled: Callable[[], bool],
+        jobs: Jobs,
     ) -> None:
         self._library = library
         self._seen = seen

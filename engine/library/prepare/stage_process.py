@@ -22,12 +22,12 @@ from typing import IO, Any, Protocol
 
 import engine
 from engine.errors import Cancelled, EngineError, EngineProcessError, error_class
+from engine.job import Progress, StagedJob
 from engine.service import protocol
 
 log = logging.getLogger(__name__)
 
 Report = Callable[[str, int, int], None]  # stage of the job, done, total
-Cancelling = Callable[[], bool]
 
 CANCEL_S = 0.5  # to end by itself; then it is killed
 _LOOK_S = 0.1
@@ -38,7 +38,9 @@ _HINT = "Try again: it goes on where it was. If memory is short, close other pro
 class Jobs(Protocol):
     """What runs a job of engine/service/jobs.py: here, or in a process of its own."""
 
-    def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Cancelling) -> dict[str, Any]: ...
+    def run(
+        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -46,14 +48,16 @@ class Jobs(Protocol):
 class JobsHere:
     """Runs them in the caller's thread."""
 
-    def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Cancelling) -> dict[str, Any]:
+    def run(
+        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
         """The job's result. Raises: what the job raises, Cancelled among it."""
         from engine.service.jobs import run_job
 
-        def stage(name: str) -> Callable[[int, int], None]:
+        def stage(name: str) -> Progress:
             return lambda done, total: report(name, done, total)
 
-        return run_job(job, arguments, stage, cancelled)
+        return run_job(job, arguments, StagedJob(cancelled, stage))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -75,7 +79,9 @@ class StageProcess:
         """Of the child; None where none runs."""
         return None if self._child is None else self._child.pid
 
-    def run(self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Cancelling) -> dict[str, Any]:
+    def run(
+        self, job: str, arguments: Mapping[str, Any], report: Report, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
         """The job's result.
 
         Raises: what the job raises, as an EngineError of the same class; Cancelled, at most CANCEL_S after it was

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import Cancelled, EngineError, InvalidRequestError
-from engine.library.service.library_jobs import JOBS, Course, Lane, LibraryJob
+from engine.library.service.library_jobs import JOBS, Lane, LibraryContext, LibraryJob
 from engine.library.service.services import UNDO_S, Services
 from engine.service import protocol
 from engine.service.jobs import checked_arguments, unknown_job
@@ -131,15 +131,15 @@ class LibraryHost:
         def cancelled() -> bool:
             return stop.is_set() or self._closed.is_set()
 
-        course = Course(
-            lambda stage: progress_of(self._emit, request.id, stage), _teller(self._emit, request.id), cancelled,
+        job = LibraryContext(
+            cancelled, lambda stage: progress_of(self._emit, request.id, stage), _teller(self._emit, request.id),
             lambda text, pieces: self._emit(protocol.Token(request.id, text, pieces)),
         )  # fmt: skip
         try:
             if cancelled():
                 raise Cancelled
             given = checked_arguments(request.job, kind.needs, kind.takes, request.arguments)
-            event: protocol.Event = protocol.Finished(request.id, _plain(kind.run(self._services, given, course)))
+            event: protocol.Event = protocol.Finished(request.id, _plain(kind.run(self._services, given, job)))
         except Cancelled:
             event = protocol.Finished(request.id, {"cancelled": True})
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked must hear of it

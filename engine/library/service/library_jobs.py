@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from engine.errors import InvalidRequestError
+from engine.job import StagedJob
 from engine.library.records import to_json
 from engine.library.service.services import UNDO_S, Services
 from engine.remote.jobs import own_key, server_chat, server_key, server_models
@@ -27,14 +28,12 @@ Lane = Literal["quick", "hub", "files", "servers", "prepare"]
 
 
 @dataclass(frozen=True)
-class Course:
-    """How a running job tells of itself. tell: stage, done, total, seconds left; say: text of an answer, and in how
-    many pieces it came so far."""
+class LibraryContext(StagedJob):
+    """What a library job reports through. report: stage, done, total, seconds left. say: text of an answer so far, and
+    the number of chunks that it came in."""
 
-    stage: Callable[[str], Callable[[int, int], None]]
-    tell: Callable[[str, int, int, float | None], None]
-    cancelled: Callable[[], bool]
-    say: Callable[[str, int], None]
+    report: Callable[[str, int, int, float | None], None] = lambda stage, done, total, eta_s: None
+    say: Callable[[str, int], None] = lambda text, chunks: None
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class LibraryJob:
     """needs, takes: the arguments that must and may be there, each with its type."""
 
     lane: Lane
-    run: Callable[[Services, Values, Course], Values]
+    run: Callable[[Services, Values, LibraryContext], Values]
     needs: Mapping[str, type] = field(default_factory=dict)
     takes: Mapping[str, type] = field(default_factory=dict)
 
@@ -50,7 +49,7 @@ class LibraryJob:
 # ------------------------------------------------------------------ this PC, and what it could run
 
 
-def _machine(services: Services, given: Values, course: Course) -> Values:
+def _machine(services: Services, given: Values, job: LibraryContext) -> Values:
     return to_json(_this_pc(services, given).line(services.library.folder))
 
 
@@ -58,7 +57,7 @@ def _this_pc(services: Services, given: Values) -> KnownMachine:
     return services.machine(given.get("own_vram_bytes", 0), given.get("engine_pid", 0))
 
 
-def _catalogue(services: Services, given: Values, course: Course) -> Values:
+def _catalogue(services: Services, given: Values, job: LibraryContext) -> Values:
     machine, budget = _this_pc(services, given), given.get("vram_budget_gib")
     estimated = services.estimates.all(machine, budget, given.get("context"))
     return {
@@ -67,7 +66,7 @@ def _catalogue(services: Services, given: Values, course: Course) -> Values:
     }
 
 
-def _estimate(services: Services, given: Values, course: Course) -> Values:
+def _estimate(services: Services, given: Values, job: LibraryContext) -> Values:
     model, budget, context = given["model"], given.get("vram_budget_gib"), given.get("context")
     machine = _this_pc(services, given)
     entry = services.catalogue.find(model)
@@ -82,14 +81,14 @@ def _estimate(services: Services, given: Values, course: Course) -> Values:
 # ------------------------------------------------------------------ the hub
 
 
-def _search(services: Services, given: Values, course: Course) -> Values:
+def _search(services: Services, given: Values, job: LibraryContext) -> Values:
     found = services.hub.search(given["query"], given.get("sort", "downloads"), given.get("limit", 30))
     return {"models": [to_json(model) for model in found]}
 
 
-def _look(services: Services, given: Values, course: Course) -> Values:
+def _look(services: Services, given: Values, job: LibraryContext) -> Values:
     listing = services.hub.listing(given["repo"])
-    estimates = _estimates_of(services, listing, course.cancelled)
+    estimates = _estimates_of(services, listing, job.cancelled)
     return {"listing": to_json(listing), "estimates": {name: to_json(found) for name, found in estimates.items()}}
 
 
@@ -123,7 +122,7 @@ def _n_bytes(variant: Variant) -> int:
     return variant.n_bytes
 
 
-def _token(services: Services, given: Values, course: Course) -> Values:
+def _token(services: Services, given: Values, job: LibraryContext) -> Values:
     if "set" in given:
         return services.credentials.set(given["set"], given.get("allow_file", False))
     return services.credentials.state()
@@ -132,11 +131,11 @@ def _token(services: Services, given: Values, course: Course) -> Values:
 # ------------------------------------------------------------------ downloads
 
 
-def _downloads(services: Services, given: Values, course: Course) -> Values:
+def _downloads(services: Services, given: Values, job: LibraryContext) -> Values:
     return services.news("downloads")
 
 
-def _download(services: Services, given: Values, course: Course) -> Values:
+def _download(services: Services, given: Values, job: LibraryContext) -> Values:
     if "catalogue_id" in given:
         entry = services.catalogue.get(given["catalogue_id"])
         return {"download": to_json(services.downloads.add(entry))}
@@ -152,22 +151,22 @@ def _download(services: Services, given: Values, course: Course) -> Values:
     return {"download": to_json(queued)}
 
 
-def _pause(services: Services, given: Values, course: Course) -> Values:
+def _pause(services: Services, given: Values, job: LibraryContext) -> Values:
     services.downloads.pause(given["download"])
     return {}
 
 
-def _resume(services: Services, given: Values, course: Course) -> Values:
+def _resume(services: Services, given: Values, job: LibraryContext) -> Values:
     services.downloads.resume(given["download"])
     return {}
 
 
-def _cancel_download(services: Services, given: Values, course: Course) -> Values:
+def _cancel_download(services: Services, given: Values, job: LibraryContext) -> Values:
     services.downloads.cancel(given["download"])
     return {}
 
 
-def _forget_download(services: Services, given: Values, course: Course) -> Values:
+def _forget_download(services: Services, given: Values, job: LibraryContext) -> Values:
     services.downloads.forget(given["download"])
     return {}
 
@@ -175,19 +174,17 @@ def _forget_download(services: Services, given: Values, course: Course) -> Value
 # ------------------------------------------------------------------ what is owned
 
 
-def _library(services: Services, given: Values, course: Course) -> Values:
+def _library(services: Services, given: Values, job: LibraryContext) -> Values:
     return services.news("library")
 
 
-def _import(services: Services, given: Values, course: Course) -> Values:
-    model = services.library.add(
-        Path(given["path"]), given.get("copy", False), given.get("name", ""), course.stage, course.cancelled
-    )
+def _import(services: Services, given: Values, job: LibraryContext) -> Values:
+    model = services.library.add(Path(given["path"]), given.get("copy", False), given.get("name", ""), job)
     services.tell("library")
     return {"model": to_json(model)}
 
 
-def _remove(services: Services, given: Values, course: Course) -> Values:
+def _remove(services: Services, given: Values, job: LibraryContext) -> Values:
     from engine.library.prepare.preparing import forget
 
     services.library.purge(UNDO_S)
@@ -197,37 +194,37 @@ def _remove(services: Services, given: Values, course: Course) -> Values:
     return {"undo": undo}
 
 
-def _restore(services: Services, given: Values, course: Course) -> Values:
+def _restore(services: Services, given: Values, job: LibraryContext) -> Values:
     model = services.library.restore(given["undo"])
     services.tell("library")
     return {"model": to_json(model)}
 
 
-def _relocate(services: Services, given: Values, course: Course) -> Values:
-    folder = services.library.relocate(Path(given["folder"]), course.stage("moving"), course.cancelled)
+def _relocate(services: Services, given: Values, job: LibraryContext) -> Values:
+    folder = services.library.relocate(Path(given["folder"]), job.at("moving"))
     services.tell("library")
     return {"folder": str(folder)}
 
 
-def _verify(services: Services, given: Values, course: Course) -> Values:
-    damaged = services.library.verify(given["model"], course.stage("checking"), course.cancelled)
+def _verify(services: Services, given: Values, job: LibraryContext) -> Values:
+    damaged = services.library.verify(given["model"], job.at("checking"))
     services.tell("library")
     return {"damaged": damaged}
 
 
-def _repair(services: Services, given: Values, course: Course) -> Values:
+def _repair(services: Services, given: Values, job: LibraryContext) -> Values:
     model = services.library.get(given["model"])
     entry = services.catalogue.find(model.catalogue_id)
     return {"download": to_json(services.downloads.repair(model, tuple(given.get("damaged", ())), entry))}
 
 
-def _measured(services: Services, given: Values, course: Course) -> Values:
+def _measured(services: Services, given: Values, job: LibraryContext) -> Values:
     services.library.set_measured(given["model"], given["tok_s"])
     services.tell("library")
     return {}
 
 
-def _newer_release(services: Services, given: Values, course: Course) -> Values:
+def _newer_release(services: Services, given: Values, job: LibraryContext) -> Values:
     """{"version", "page"}; nothing where there is no newer one."""
     from engine.library.hub.release import newer_release
 
@@ -238,21 +235,21 @@ def _newer_release(services: Services, given: Values, course: Course) -> Values:
 # ------------------------------------------------------------------ preparing
 
 
-def _prepare_plan(services: Services, given: Values, course: Course) -> Values:
+def _prepare_plan(services: Services, given: Values, job: LibraryContext) -> Values:
     from engine.library.prepare.preparing import plan
 
     model = given["model"]
     return to_json(plan(services.library, model, sparsity=services.sparsity_of(model)))
 
 
-def _prepare(services: Services, given: Values, course: Course) -> Values:
+def _prepare(services: Services, given: Values, job: LibraryContext) -> Values:
     from engine.library.prepare.preparing import prepare
 
     model = given["model"]
     services.training.hold()
     try:
         installed, done = prepare(
-            services.library, model, given.get("predictors", "train"), course.tell, course.cancelled,
+            services.library, model, given.get("predictors", "train"), job.report, job.cancelled,
             sparsity=services.sparsity_of(model),
         )  # fmt: skip
     finally:
@@ -261,7 +258,7 @@ def _prepare(services: Services, given: Values, course: Course) -> Values:
     return {"model": to_json(installed), "plan": to_json(done)}
 
 
-def _idle(services: Services, given: Values, course: Course) -> Values:
+def _idle(services: Services, given: Values, job: LibraryContext) -> Values:
     """Whether the person leaves this PC in peace: what was put off may be trained meanwhile."""
     return {"pending": services.training.allow(given["on"])}
 

@@ -16,6 +16,7 @@ from engine.commands import cli
 from engine.conversion.convert import convert
 from engine.errors import ArtifactMismatchError, Cancelled, ModelFormatError
 from engine.executor.dense import DenseExecutor
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
 from engine.model.kv_cache import KVCache
@@ -103,11 +104,11 @@ def test_a_gguf_carries_its_vocabulary_over(tmp_path: Path) -> None:
 
 def test_verify_finds_a_changed_byte(bundle: Bundle, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    verify(bundle, lambda done, total: seen.append((done, total)))
+    verify(bundle, Job(progress=lambda done, total: seen.append((done, total))))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (sum(entry.bytes for entry in bundle.manifest.files.values()),) * 2
     with pytest.raises(Cancelled):
-        verify(bundle, cancelled=lambda: True)
+        verify(bundle, job=Job(lambda: True))
     copy = Path(shutil.copytree(bundle.path, tmp_path / "copy"))
     data = bytearray((copy / "layer-0001.bin").read_bytes())
     data[-1] ^= 1

@@ -24,6 +24,7 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.conversion import convert as convert_module
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import last_logits
 from engine.model.model_artefacts import predictor_place, read_stats
@@ -213,7 +214,7 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
         monkeypatch.setattr("engine.conversion.carried.read_stats", dies)
     root = tmp_path / "b.partial"
     with pytest.raises(Cancelled):
-        convert(powerinfer, tmp_path / "b", "q8_0", cancelled=stop_once(at, root) if "part" in at else lambda: False)
+        convert(powerinfer, tmp_path / "b", "q8_0", job=Job(stop_once(at, root) if "part" in at else lambda: False))
     monkeypatch.undo()
     assert not (tmp_path / "b").exists()
     kept = root / "bundle" / "artefacts" / "predictor.safetensors"
@@ -297,7 +298,7 @@ def test_progress_counts_finished_files_while_they_are_verified_and_never_goes_b
     weights.write_bytes(data)
     monkeypatch.setattr("engine.bundle.bundle._HASH_PIECE_BYTES", 1 << 10)
     seen: list[tuple[int, int]] = []
-    made = convert(powerinfer, tmp_path / "b", "q8_0", lambda done, total: seen.append((done, total)))
+    made = convert(powerinfer, tmp_path / "b", "q8_0", Job(progress=lambda done, total: seen.append((done, total))))
     assert made.kept_parts == 3
     done = [now for now, _ in seen]
     assert done == sorted(set(done))
@@ -312,7 +313,7 @@ def test_stopping_while_finished_files_are_verified(
     file = interrupted_behind_the_predictors(powerinfer, tmp_path / "b", monkeypatch)
     before = contents(file.parent.parent)
     with pytest.raises(Cancelled):
-        convert(powerinfer, tmp_path / "b", "q8_0", cancelled=lambda: True)
+        convert(powerinfer, tmp_path / "b", "q8_0", job=Job(lambda: True))
     assert contents(file.parent.parent) == before
 
 

@@ -22,6 +22,7 @@ from engine.commands import cli
 from engine.conversion import convert as convert_module
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, InvalidRequestError, ModelFormatError, UnsupportedModelError
+from engine.job import Job
 from engine.model.weights import open_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -131,7 +132,7 @@ def test_memory_does_not_grow_with_the_model(tmp_path: Path, monkeypatch: pytest
 
 def test_progress_goes_up_to_the_end(source: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    convert(source, tmp_path / "b", "q8_0", lambda done, total: seen.append((done, total)))
+    convert(source, tmp_path / "b", "q8_0", Job(progress=lambda done, total: seen.append((done, total))))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (sum(open_model(source).codecs.values()),) * 2
 
@@ -168,7 +169,7 @@ def test_an_empty_folder_may_be_filled(source: Path, tmp_path: Path) -> None:
 def test_an_unfinished_conversion_of_something_else_is_left_alone(source: Path, tmp_path: Path) -> None:
     stop = stop_after(2)
     with pytest.raises(Cancelled):
-        convert(source, tmp_path / "b", "q8_0", cancelled=stop)
+        convert(source, tmp_path / "b", "q8_0", job=Job(stop))
     with pytest.raises(InvalidRequestError, match="another model or codec"):
         convert(source, tmp_path / "b", "q4_0")
     other = make_tiny_model(tmp_path / "other", seed=5)
@@ -203,7 +204,7 @@ def test_stopped_work_is_taken_up_again(source: Path, tmp_path: Path, how: type[
         return how is Cancelled and bool(stop())
 
     with pytest.raises(how):
-        convert(source, tmp_path / "b", "q8_0", cancelled=cancelled)
+        convert(source, tmp_path / "b", "q8_0", job=Job(cancelled))
     assert not (tmp_path / "b").exists()
     finished = {file: file.stat().st_ino for file in (tmp_path / "b.partial/bundle").glob("*.bin")}
     assert finished
@@ -218,7 +219,7 @@ def test_stopped_work_is_taken_up_again(source: Path, tmp_path: Path, how: type[
 def test_a_finished_file_that_changed_is_written_again(source: Path, tmp_path: Path) -> None:
     whole = contents(convert(source, tmp_path / "whole", "q8_0").bundle)
     with pytest.raises(Cancelled):
-        convert(source, tmp_path / "b", "q8_0", cancelled=stop_after(12))
+        convert(source, tmp_path / "b", "q8_0", job=Job(stop_after(12)))
     done = sorted((tmp_path / "b.partial/bundle").glob("*.bin"))
     data = bytearray(done[0].read_bytes())
     data[7] ^= 1
@@ -236,11 +237,12 @@ def test_killed_in_the_middle_of_a_file_it_goes_on(
     monkeypatch.setattr(convert_module, "TILE_NUMBERS", 512)  # the recorded errors are summed in the same order then
     code = (
         "import sys, time; from pathlib import Path; from engine.conversion import convert as c\n"
+        "from engine.job import Job\n"
         "c.TILE_NUMBERS = 512\n"
         "def progress(done, total):\n"
         "    print(done, total, flush=True)\n"
         "    if done > total // 2: time.sleep(600)\n"
-        "c.convert(Path(sys.argv[1]), Path(sys.argv[2]), 'q4_0', progress)"
+        "c.convert(Path(sys.argv[1]), Path(sys.argv[2]), 'q4_0', Job(progress=progress))"
     )
     process = child(code, str(source), str(tmp_path / "b"))
     assert process.stdout is not None
@@ -289,7 +291,7 @@ def test_killed_again_and_again_the_bundle_is_absent_or_whole(source: Path, tmp_
 
 def test_what_a_death_after_the_last_rename_left_is_no_obstacle(source: Path, tmp_path: Path) -> None:
     with pytest.raises(Cancelled):
-        convert(source, tmp_path / "b", "f16", cancelled=stop_after(12))
+        convert(source, tmp_path / "b", "f16", job=Job(stop_after(12)))
     whole = convert(source, tmp_path / "whole", "f16").bundle
     for file in (tmp_path / "b.partial/bundle").iterdir():
         file.unlink()
@@ -311,7 +313,7 @@ def test_two_at_once_do_not_mix(source: Path, tmp_path: Path) -> None:
             with pytest.raises(InvalidRequestError, match="Another conversion is at work"):
                 convert(source, tmp_path / "b", "f16")
 
-    convert(source, tmp_path / "b", "f16", progress)
+    convert(source, tmp_path / "b", "f16", Job(progress=progress))
     assert tried
 
 
@@ -374,7 +376,7 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
 
     whole = convert_module.convert
 
-    def interrupted(*args: Any, cancelled: Any, **options: Any) -> Any:
+    def interrupted(*args: Any, job: Job, **options: Any) -> Any:
         asked: list[int] = []
 
         def progress(done: int, total: int) -> None:
@@ -382,7 +384,7 @@ def test_the_command_tells_people_what_was_made_and_stops_when_asked(
                 asked.append(done)
                 signal.raise_signal(signal.SIGINT)
 
-        return whole(*args[:3], progress, cancelled)
+        return whole(*args[:3], job.reporting(progress))
 
     monkeypatch.setattr(convert_module, "convert", interrupted)
     assert cli.main(["convert", str(path), str(tmp_path / "d"), "--codec", "q4_0"]) == 130

@@ -8,6 +8,7 @@ from family_models import CASES, Reference, make_reference
 from support.walked_sequences import BATCH, CLOSE, OPS, by_sequence, check_batches, sequences_of
 
 from engine.executor.dense import DenseExecutor
+from engine.job import Job
 from engine.model.weights import load_weights, open_model
 from engine.training import layer_walk
 from engine.training.layer_walk import LayerBatch, ModelParts, walk_layers
@@ -29,7 +30,7 @@ def test_it_sees_what_the_graph_sees(reference: Reference, monkeypatch: pytest.M
     walked: list[LayerBatch] = []
     progress: list[tuple[int, int]] = []
     with walk_layers(
-        ModelParts(config, weights, OPS), texts, walked.append, progress=lambda *step: progress.append(step)
+        ModelParts(config, weights, OPS), texts, walked.append, job=Job(progress=lambda *step: progress.append(step))
     ) as behind:
         np.testing.assert_allclose(behind.logits(0, len(wanted)), wanted, atol=5 * CLOSE)
     check_batches(config, weights, walked, seen)

@@ -27,6 +27,7 @@ from engine.gpu.token import decode_program
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.gpu.trial import budget
 from engine.gpu.weights.loading import load_onto_gpu
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import choose_gpu, probe
 from engine.measure.evaluate import last_logits
@@ -216,7 +217,7 @@ def test_a_load_cancelled_at_any_moment_leaves_nothing(own_gpu: Gpu) -> None:
         asked = iter(range(at))
         try:
             LoadedModel.load(
-                starter_model(), EngineConfig(device="cuda"), cancelled=lambda left=asked: next(left, None) is None
+                starter_model(), EngineConfig(device="cuda"), job=Job(lambda left=asked: next(left, None) is None)
             ).close()
         except Cancelled:
             assert held_bytes() <= before + 4 * MIB

@@ -25,6 +25,7 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from engine.job import StagedJob
 from engine.library.owned import disk_room, imports
 from engine.library.owned.installed import STARTER_ID, Library
 
@@ -192,7 +193,8 @@ def test_what_hearth_does_not_read_is_refused_with_the_reason(
 def test_a_copy_tells_how_far_it_is(library: Library, tmp_path: Path) -> None:
     path = make_tiny_model(tmp_path / "hf")
     told: dict[str, list[tuple[int, int]]] = {"copying": [], "checking": []}
-    model = library.add(path, True, stage=lambda name: lambda done, total: told[name].append((done, total)))
+    job = StagedJob(stage=lambda name: lambda done, total: told[name].append((done, total)))
+    model = library.add(path, True, job=job)
     for steps in told.values():
         assert [total for _, total in steps] == [model.n_bytes] * len(steps)
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
@@ -223,7 +225,7 @@ def test_a_disk_that_fills_up_while_copying_leaves_nothing(library: Library, tmp
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DiskSpaceError, match="took no more"):
-        library.add(path, True, stage=lambda name: full)
+        library.add(path, True, job=StagedJob(stage=lambda name: full))
     assert [model.id for model in library.models()] == [STARTER_ID]
     assert {path.name for path in library.home.rglob("*") if not path.name.endswith(".lock")} == {"heads.json"}
 
@@ -237,7 +239,7 @@ def test_a_copy_can_be_stopped(library: Library, tmp_path: Path, stage: str) -> 
         return lambda done, total: stopped.append(done) if name == stage and done else None
 
     with pytest.raises(Cancelled):
-        library.add(path, True, stage=watch, cancelled=lambda: bool(stopped))
+        library.add(path, True, job=StagedJob(lambda: bool(stopped), watch))
     assert [model.id for model in library.models()] == [STARTER_ID]
     assert list(library.home.rglob("*.safetensors*")) == []
 
@@ -256,6 +258,7 @@ def test_a_copy_that_came_out_differently_is_noticed(
 COPY = """
 import sys, time
 from pathlib import Path
+from engine.job import StagedJob
 from engine.library.owned.installed import Library
 library = Library(Path(sys.argv[1]))
 moment = int(sys.argv[3])
@@ -268,7 +271,7 @@ def stage(name):
             print("there", flush=True)
             time.sleep(60)
     return step
-library.add(Path(sys.argv[2]), True, stage=stage)
+library.add(Path(sys.argv[2]), True, job=StagedJob(stage=stage))
 print("done", flush=True)
 """
 

@@ -12,6 +12,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.errors import Cancelled, HostMemoryError, ModelFormatError, UnsupportedModelError
 from engine.executor.dense import DenseExecutor
+from engine.job import Job
 from engine.model import weights as weights_module
 from engine.model.families import sampling_from_hf
 from engine.model.kv_cache import KVCache
@@ -111,7 +112,7 @@ def test_values_beyond_sixteen_bits_are_not_cut_off(tmp_path: Path, monkeypatch:
 def test_progress_counts_bytes_up_to_the_end(tmp_path: Path) -> None:
     opened = open_model(make_tiny_model(tmp_path / "m"))
     seen: list[tuple[int, int]] = []
-    load_weights(opened, lambda done, total: seen.append((done, total)))
+    load_weights(opened, Job(progress=lambda done, total: seen.append((done, total))))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1] == (sum(opened.codecs.values()),) * 2
 
@@ -121,8 +122,7 @@ def test_cancelling_stops_between_two_tensors(tmp_path: Path) -> None:
     with pytest.raises(Cancelled):
         load_weights(
             open_model(make_tiny_model(tmp_path / "m")),
-            lambda done, total: seen.append(done),
-            cancelled=lambda: len(seen) >= 3,
+            job=Job(lambda: len(seen) >= 3, lambda done, total: seen.append(done)),
         )
     assert len(seen) == 3
 

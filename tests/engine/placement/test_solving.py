@@ -28,6 +28,7 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.job import Job, StagedJob
 from engine.machine.measured_hardware import load_profile, profile_names
 from engine.model.model_files import open_model
 from engine.placement import memory_plan
@@ -282,7 +283,7 @@ def test_cancelled(tmp_path: Path) -> None:
     for after in range(3):
         asked = iter([False] * after + [True] * 9)
         with pytest.raises(Cancelled):
-            solve_model(opened, EngineConfig(hardware_file="pc-high"), cancelled=lambda answers=asked: next(answers))
+            solve_model(opened, EngineConfig(hardware_file="pc-high"), job=Job(lambda answers=asked: next(answers)))
         assert not open_model(tmp_path / "m").has_placement
 
 
@@ -293,14 +294,14 @@ def test_as_a_job() -> None:
         return lambda done, total: steps.append((name, done, total))
 
     arguments = {"model": "starter-chat", "engine": {"hardware_file": "pc-high"}}
-    values = run_job("solve", arguments, stage, lambda: False)
+    values = run_job("solve", arguments, StagedJob(stage=stage))
     assert values.keys() >= KEYS
     assert steps[-1] == ("solving", 4, 4)
     json.dumps(values)
-    assert run_job("solve", arguments, stage, lambda: False)["reused"]
-    assert not run_job("solve", {**arguments, "again": True}, stage, lambda: False)["reused"]
+    assert run_job("solve", arguments, StagedJob(stage=stage))["reused"]
+    assert not run_job("solve", {**arguments, "again": True}, StagedJob(stage=stage))["reused"]
     with pytest.raises(Cancelled):
-        run_job("solve", {**arguments, "again": True}, stage, lambda: True)
+        run_job("solve", {**arguments, "again": True}, StagedJob(lambda: True, stage))
 
 
 def test_how_much_memory_is_read_for_a_model(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from samples.tiny_model import make_tiny_model
 
 from engine.errors import Cancelled, InvalidRequestError
+from engine.job import StagedJob
 from engine.service import jobs, protocol
 from engine.service.host import EngineHost
 from engine.service.jobs import JobKind, run_job
@@ -63,9 +64,9 @@ def test_profile(model: Path, text: Path, tmp_path: Path) -> None:
 def test_train(model: Path, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def train(loaded: Any, words: str, wishes: Any, device: str, progress: Any, cancelled: Any) -> SimpleNamespace:
-        asked.extend((loaded.mode, words, wishes.tokens, device, cancelled()))
-        progress(1, 2)
+    def train(loaded: Any, words: str, wishes: Any, device: str, job: Any) -> SimpleNamespace:
+        asked.extend((loaded.mode, words, wishes.tokens, device, job.cancelled()))
+        job.progress(1, 2)
         return SimpleNamespace(values=lambda: {"bytes": 7})
 
     monkeypatch.setattr(training, "train", train)
@@ -123,18 +124,19 @@ def test_what_is_wrong_with_a_job_is_told(model: Path) -> None:
 
 
 def test_a_job_is_one_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(given: jobs.Values, stage: jobs.Stage, cancelled: jobs.Cancelled) -> jobs.Values:
-        if cancelled():
+    def work(given: jobs.Values, job: StagedJob) -> jobs.Values:
+        if job.cancelled():
             raise Cancelled
-        stage("counting")(1, 1)
+        job.stage("counting")(1, 1)
         return given
 
     monkeypatch.setitem(jobs.JOBS, "count", JobKind({"to": int}, {"loudly": bool}, work))
     seen: list[Any] = []
-    assert run_job("count", {"to": 3, "loudly": None}, lambda name: lambda *step: seen.append((name, *step)),
-                   lambda: False) == {"to": 3}  # fmt: skip
+    assert run_job("count", {"to": 3, "loudly": None}, StagedJob(
+        stage=lambda name: lambda *step: seen.append((name, *step))
+    )) == {"to": 3}  # fmt: skip
     assert seen == [("counting", 1, 1)]
     with pytest.raises(Cancelled):
-        run_job("count", {"to": 3}, lambda name: lambda *step: None, lambda: True)
+        run_job("count", {"to": 3}, StagedJob(lambda: True))
     with pytest.raises(InvalidRequestError, match="true or false"):
-        run_job("count", {"to": 3, "loudly": 1}, lambda name: lambda *step: None, lambda: False)
+        run_job("count", {"to": 3, "loudly": 1}, StagedJob())

@@ -12,6 +12,7 @@ from samples.tiny_model import make_tiny_model
 from engine import assets
 from engine.config import EngineConfig
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.training import calibration, prompts
 from engine.training.calibration import calibration_texts, write_portion
@@ -32,7 +33,7 @@ def kept(own_folders: Path) -> Callable[[], list[Path]]:
 
 def test_a_portion_has_each_kind_in_its_share(model: LoadedModel, kept: Callable[[], list[Path]]) -> None:
     steps: list[tuple[int, int]] = []
-    portion = write_portion(model, 0, size=SIZE, progress=lambda *step: steps.append(step))
+    portion = write_portion(model, 0, size=SIZE, job=Job(progress=lambda *step: steps.append(step)))
     sizes = {name: sum(map(len, texts)) for name, texts in portion.items()}
     assert sizes == {"questions": 100, "dialogue": 200, "free": 100, "prose": 100, "encyclopedia": 100,
                      "code": 20, "tables": 20, "languages": 20}  # fmt: skip
@@ -76,7 +77,7 @@ def test_what_is_kept_is_not_trusted(model: LoadedModel, kept: Callable[[], list
 def test_portions_follow_one_another(model: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "PORTION_TOKENS", SIZE)
     steps: list[tuple[int, int]] = []
-    texts = calibration_texts(model, 2 * SIZE + 70, progress=lambda *step: steps.append(step))
+    texts = calibration_texts(model, 2 * SIZE + 70, job=Job(progress=lambda *step: steps.append(step)))
     assert sum(map(len, texts)) == 2 * SIZE + 70
     assert steps[-1] == (2 * SIZE + 70, 2 * SIZE + 70)
     portions = [text for i in (0, 1) for of_kind in write_portion(model, i, size=SIZE).values() for text in of_kind]
@@ -87,7 +88,7 @@ def test_portions_follow_one_another(model: LoadedModel, monkeypatch: pytest.Mon
 
 def test_it_stops_and_nothing_is_kept(model: LoadedModel, own_folders: Path) -> None:
     with pytest.raises(Cancelled):
-        write_portion(model, 0, size=SIZE, cancelled=lambda: True)
+        write_portion(model, 0, size=SIZE, job=Job(lambda: True))
     assert not list((own_folders / "cache").rglob("*.npz*"))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.errors import Cancelled
+from engine.job import Job
 from engine.training.gate_copies import CopyFit, CopyMaker
 from native_kernels.backend import F32, PackedMatrix
 from native_kernels.codecs.copies import COPY_GROUP
@@ -93,7 +94,7 @@ def test_inputs_that_never_vary_and_weights_of_zero_are_no_trouble() -> None:
 def test_it_stops_when_asked_to_and_says_how_far_it_is() -> None:
     w, bias, x = _layer()
     seen: list[tuple[int, int]] = []
-    _maker(w, bias, x).fit(1, progress=lambda done, total: seen.append((done, total)))
+    _maker(w, bias, x).fit(1, job=Job(progress=lambda done, total: seen.append((done, total))))
     assert seen[-1] == (F, F)
     with pytest.raises(Cancelled):
-        _maker(w, bias, x).fit(1, cancelled=lambda: True)
+        _maker(w, bias, x).fit(1, job=Job(lambda: True))

@@ -15,6 +15,7 @@ from engine.backends import choose_backend
 from engine.errors import Cancelled, ContextOverflowError, DiskSpaceError, InvalidRequestError, TokenizerMismatchError
 from engine.executor.dense import DenseExecutor
 from engine.executor.sparse import SparseExecutor
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.model.weights import load_weights, open_model
 from engine.sparsity.predictor import LayerPredictor, LowRank, Predictor
@@ -110,7 +111,7 @@ def test_a_full_disk_is_told(parts: ModelParts, monkeypatch: pytest.MonkeyPatch,
 def test_it_stops_between_batches(parts: ModelParts) -> None:
     walked: list[LayerBatch] = []
     with pytest.raises(Cancelled):
-        walk_layers(parts, sequences_of(parts.config), walked.append, cancelled=lambda: len(walked) == 7)
+        walk_layers(parts, sequences_of(parts.config), walked.append, job=Job(lambda: len(walked) == 7))
     assert len(walked) == 7
 
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from engine.errors import Cancelled
+from engine.job import Job
 from engine.training import low_rank
 from engine.training.low_rank import Codec, GateCuts, LowRankFitter, LowRankMap, Recipe, n_stored_bytes
 from native_kernels.backend import F32
@@ -133,7 +134,7 @@ def test_it_can_be_stopped_and_says_how_far_it_is(layer: Layer) -> None:
     with pytest.raises(Cancelled):
         LowRankFitter(layer.x, layer.contribution).fit(
             layer.cuts.cut(32, "q4_0"), SHORT,
-            progress=lambda done, total: seen.append((done, total)), cancelled=lambda: len(seen) == 3,
+            job=Job(lambda: len(seen) == 3, lambda done, total: seen.append((done, total))),
         )  # fmt: skip
     assert seen == [(1, 60), (2, 60), (3, 60)]
 

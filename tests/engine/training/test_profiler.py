@@ -24,6 +24,7 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.model.model_artefacts import read_stats
 from engine.sparsity.stats import NeuronStats
@@ -74,7 +75,7 @@ def counted(model: LoadedModel, sequences: list[list[int]]) -> np.ndarray:
 
 def test_it_counts_what_the_executor_counts(model: LoadedModel) -> None:
     steps: list[tuple[int, int]] = []
-    found = profile(model, TEXT, progress=lambda *step: steps.append(step))
+    found = profile(model, TEXT, job=Job(progress=lambda *step: steps.append(step)))
     sequences = text_sequences(model, TEXT)
     tokens = sum(map(len, sequences))
     assert found.stats.tokens == tokens > 600
@@ -92,7 +93,7 @@ def test_it_counts_what_the_executor_counts(model: LoadedModel) -> None:
 
 def test_without_a_text_the_model_writes_one(model: LoadedModel) -> None:
     steps: list[tuple[int, int]] = []
-    found = profile(model, tokens=500, progress=lambda *step: steps.append(step))
+    found = profile(model, tokens=500, job=Job(progress=lambda *step: steps.append(step)))
     assert (found.stats.tokens, found.stats.text) == (500, "self-written")
     assert np.abs(found.stats.counts - counted(model, calibration_texts(model, 500))).sum() <= 2
     assert steps[-1] == (1000, 1000)
@@ -118,7 +119,7 @@ def test_an_interruption_changes_nothing(
             return asked > patience * (1 + limit / 10)
 
         try:
-            again = profile(model, text, tokens, cancelled=cancelled).stats
+            again = profile(model, text, tokens, job=Job(cancelled)).stats
             break
         except Cancelled:
             stopped += 1
@@ -131,7 +132,7 @@ def test_an_interruption_changes_nothing(
 def test_cancelled_leaves_the_older_statistics(model: LoadedModel) -> None:
     before = profile(model, TEXT, 100)
     with pytest.raises(Cancelled):
-        profile(model, TEXT, 150, cancelled=lambda: True)
+        profile(model, TEXT, 150, job=Job(lambda: True))
     kept = read_stats(model.opened)
     assert kept is not None
     assert kept.tokens == 100
@@ -148,7 +149,7 @@ def test_kept_counts_are_not_trusted(model: LoadedModel, own_folders: Path, dama
         return asked > 3
 
     with pytest.raises(Cancelled):
-        profile(model, TEXT, 500, cancelled=later)
+        profile(model, TEXT, 500, job=Job(later))
     (kept,) = (own_folders / "cache" / "Hearth" / "profiles").iterdir()
     if damage is None:
         np.savez(kept, counts=np.full((2, 64), 10**6), digests=np.array(["x"]))
@@ -195,7 +196,7 @@ def test_where_nothing_can_be_written_is_seen_before_the_work(
     monkeypatch.setattr(Path, "write_bytes", refuse)
     asked: list[int] = []
     with pytest.raises(kind):
-        profile(model, TEXT, progress=lambda done, total: asked.append(done))
+        profile(model, TEXT, job=Job(progress=lambda done, total: asked.append(done)))
     assert not asked
     assert not list(artefacts.artefact_folder(model.opened).iterdir())
 

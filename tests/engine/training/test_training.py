@@ -24,6 +24,7 @@ from engine.errors import (
     InvalidRequestError,
     UnsupportedModelError,
 )
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
 from engine.training import training
@@ -76,7 +77,7 @@ def kept(model: LoadedModel) -> list[Path]:
 def test_what_is_trained_is_found_held_to_its_budget_and_run(model: LoadedModel, folder: Path) -> None:
     steps: list[tuple[int, int]] = []
     goal = training.Goal(0.2, 0.8, 0.8)
-    trained = train(model, TEXT, wishes(kind="low_rank", goal=goal), progress=lambda *step: steps.append(step))
+    trained = train(model, TEXT, wishes(kind="low_rank", goal=goal), job=Job(progress=lambda *step: steps.append(step)))
     budget = trained.predictor.budget
     assert budget is not None
     assert [one.text for one in budget.measured] == ["the text given", "self-written chat", "self-written prose"]
@@ -121,7 +122,7 @@ def test_an_interruption_costs_a_layer_and_changes_nothing(
 
     monkeypatch.setattr(LowRankFitter, "__init__", counting)
     with pytest.raises(Cancelled):
-        train(model, None, wishes(kind="cascade"), cancelled=lambda: len(fitted) == 3)
+        train(model, None, wishes(kind="cascade"), job=Job(lambda: len(fitted) == 3))
     assert len(fitted) == 3
     assert not kept(model)
     train(model, None, wishes(kind="cascade"))

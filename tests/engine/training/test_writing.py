@@ -10,6 +10,7 @@ from samples.tiny_model import make_tiny_model
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, ContextOverflowError, TokenizerMismatchError
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.training import writing
 from engine.training.layer_walk import ModelParts
@@ -58,14 +59,14 @@ def test_the_cache_is_bounded(parts: ModelParts, monkeypatch: pytest.MonkeyPatch
     tasks = [Task([0], 4, RANDOM) for _ in range(5)]
     writer = writing._Writer(parts, tasks, 0)
     assert len(writer._free) == 2
-    assert [len(text) for text in writer.run(lambda done, total: None, lambda: False)] == [5] * 5
+    assert [len(text) for text in writer.run(Job())] == [5] * 5
 
 
 def test_progress_is_whole_also_where_texts_end_early(parts: ModelParts) -> None:
     steps: list[tuple[int, int]] = []
     stops = frozenset(write_texts(parts, [Task([0], 4, RANDOM)], 0)[0][3:])
     tasks = [Task([0], 30, RANDOM, stops) for _ in range(6)]
-    texts = write_texts(parts, tasks, 0, lambda *step: steps.append(step))
+    texts = write_texts(parts, tasks, 0, Job(progress=lambda *step: steps.append(step)))
     assert len(texts[0]) < 6
     assert texts[0][-1] in stops
     assert steps[-1] == (6 * 31, 6 * 31)
@@ -74,7 +75,7 @@ def test_progress_is_whole_also_where_texts_end_early(parts: ModelParts) -> None
 
 def test_it_stops_and_refuses(parts: ModelParts) -> None:
     with pytest.raises(Cancelled):
-        write_texts(parts, [Task([0], 5, RANDOM)], 0, cancelled=lambda: True)
+        write_texts(parts, [Task([0], 5, RANDOM)], 0, job=Job(lambda: True))
     with pytest.raises(TokenizerMismatchError):
         write_texts(parts, [Task([parts.config.vocab_size], 5, RANDOM)], 0)
 

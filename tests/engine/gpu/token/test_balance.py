@@ -24,6 +24,7 @@ from engine.gpu import placed_part, room
 from engine.gpu.token import balance
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
+from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
 from engine.machine.lane_rates import LaneRates
@@ -246,7 +247,7 @@ def test_who_cancels_is_heard(
     monkeypatch.setattr(GpuDecodeProgram, "timed_step", stepping)
     config = EngineConfig(device="cuda", threads=1, hardware_file=str(tiny.parent / "slow.json"))
     with pytest.raises(Cancelled):
-        LoadedModel.load(tiny, config, cancelled=lambda: bool(wanted))
+        LoadedModel.load(tiny, config, job=Job(lambda: bool(wanted)))
     assert wanted
     assert machine.gpus[0].used_bytes == 0
     assert machine.gpus[0].closed

@@ -22,6 +22,7 @@ from engine.errors import Cancelled
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.weights.landing import Landing, Numbers, Rows
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
+from engine.job import Job
 from engine.model.model_files import OpenedModel, open_model
 from engine.model.pages import ask_for, let_go
 from engine.model.weights import Hold, ModelWeights, load_weights
@@ -107,7 +108,7 @@ def models(tmp_path: Path) -> dict[str, Callable[[], Case]]:
 def test_every_row_is_where_the_layout_says(name: str, tmp_path: Path, gpu: FakeGpu) -> None:
     made = models(tmp_path)[name]()
     steps: list[tuple[int, int]] = []
-    loaded = made.load(gpu, progress=lambda done, total: steps.append((done, total)))
+    loaded = made.load(gpu, job=Job(progress=lambda done, total: steps.append((done, total))))
     config = made.opened.config
     for i, (layer, source) in enumerate(zip(loaded.model.layers, made.weights.layers, strict=True)):
         assert layer is not None
@@ -319,7 +320,7 @@ def test_cancelled_at_any_time_leaves_nothing_there(
     for n in range(5):
         asked = iter([False] * n + [True])
         with pytest.raises(Cancelled):
-            made.load(gpu, cancelled=lambda answers=asked: next(answers))
+            made.load(gpu, job=Job(lambda answers=asked: next(answers)))
         assert gpu.used_bytes == 0
         assert not gpu._memory
 

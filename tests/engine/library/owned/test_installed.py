@@ -21,6 +21,7 @@ from engine.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from engine.job import Job
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import RECEIPT
 from engine.library.records import InstalledFile
@@ -325,7 +326,7 @@ def test_a_model_that_is_fetched_again_keeps_what_was_found_out(library: Library
 def test_verify_names_the_files_that_are_not_what_they_were(library: Library, tmp_path: Path) -> None:
     model = library.add(make_tiny_model(tmp_path / "hf"), copy=True)
     seen: list[tuple[int, int]] = []
-    assert library.verify(model.id, lambda done, total: seen.append((done, total))) == []
+    assert library.verify(model.id, Job(progress=lambda done, total: seen.append((done, total)))) == []
     assert seen[-1] == (model.n_bytes, model.n_bytes)
     weights = Path(model.folder) / "model.safetensors"
     flipped = bytearray(weights.read_bytes())

@@ -18,6 +18,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 
 from engine.conversion.convert import convert
 from engine.errors import Cancelled, DiskSpaceError, LibraryError
+from engine.job import Job
 from engine.library.owned import moving
 from engine.library.owned.imports import file_hash
 from engine.library.owned.installed import STARTER_ID, Library
@@ -75,7 +76,7 @@ def gguf_files(folder: Path) -> list[Path]:
 def move_and_check(library: Library, target: Path) -> list[tuple[int, int]]:
     before = {model.id: model for model in library.models()}
     seen: list[tuple[int, int]] = []
-    assert library.relocate(target, lambda done, total: seen.append((done, total))) == target
+    assert library.relocate(target, Job(progress=lambda done, total: seen.append((done, total)))) == target
     again = Library(library.home)
     for model in again.models():
         old = before[model.id]
@@ -155,7 +156,7 @@ def killed(what: str, library: Library, tmp_path: Path, target: Path, every: int
 def test_a_cancelled_move_leaves_every_model_whole(library: Library, other_disk: Path) -> None:
     seen: list[int] = []
     with pytest.raises(Cancelled):
-        library.relocate(other_disk / "new", lambda done, total: seen.append(done), lambda: len(seen) > 4)
+        library.relocate(other_disk / "new", Job(lambda: len(seen) > 4, lambda done, total: seen.append(done)))
     assert set(states(library).values()) <= {"ready", "needs preparing"}
     assert all(library.verify(id) == [] for id in states(library))
     assert library.folder == library.home

@@ -35,6 +35,7 @@ from engine.errors import (
     LibraryError,
     ModelNotFoundError,
 )
+from engine.job import Job
 from engine.library.prepare import preparing
 from engine.library.prepare.prepare_gains import Gains
 from engine.library.prepare.prepare_state import PrepareState, forget_state, keep_state, only_one, read_pace, read_state
@@ -63,14 +64,14 @@ def quick(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> No
         rows = rng.integers(0, VOCAB_SIZE, (-(-size // 32), 32)).tolist()
         return {"questions": rows[::2], "prose": rows[1::2]}
 
-    def made_up(model: LoadedModel, text: Any, wishes: Any, device: str, progress: Any, cancelled: Any) -> Any:
-        progress(0, 1000)
+    def made_up(model: LoadedModel, text: Any, wishes: Any, device: str, job: Any) -> Any:
+        job.progress(0, 1000)
         config, signed = model.opened.config, wishes.kind == "sign"
         codes, scales = np.zeros((config.d_ff, config.d_model), np.uint8), np.ones((config.d_ff, 1), np.float16)
         copy = GateCopy(pack_copy(codes, scales, 1 if signed else 2), signed_input=signed)
         layer = LayerPredictor(None, copy, active_share=0.9 if signed else 0.12)
         artefacts.save_predictor(model.opened, Predictor((layer,) * config.n_layers))
-        progress(1000, 1000)
+        job.progress(1000, 1000)
         return SimpleNamespace(values=dict)
 
     for module in (profiler, training):
@@ -236,7 +237,7 @@ def test_what_was_made_of_other_files_is_made_anew(
     else:
         steps = iter([False, False, True, True, True])
         with pytest.raises(Cancelled):
-            conversion.convert(other, place, "q8_0", cancelled=lambda: next(steps, True), activation="relu")
+            conversion.convert(other, place, "q8_0", job=Job(lambda: next(steps, True)), activation="relu")
         assert (place.parent / f"{place.name}.partial").is_dir()
     run(shelf, cpu)
     assert open_bundle(place).manifest.source.fingerprint == open_model(Path(shelf.model.path), "relu").fingerprint
@@ -315,7 +316,7 @@ def test_a_removed_model_leaves_nothing(shelf: OneModel, cpu: EngineConfig) -> N
     place = shelf.prepared_folder(ID)
     steps = iter([False, False, True])
     with pytest.raises(Cancelled):
-        conversion.convert(Path(shelf.model.path), place, "q8_0", cancelled=lambda: next(steps, True))
+        conversion.convert(Path(shelf.model.path), place, "q8_0", job=Job(lambda: next(steps, True)))
     keep_state(PrepareState(ID, stage="convert"))
     with only_one("somebody/else"):
         preparing.forget(shelf, ID)

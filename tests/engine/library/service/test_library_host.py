@@ -25,7 +25,7 @@ from engine.library.records import (
     from_json,
 )
 from engine.library.service.host import LibraryHost
-from engine.library.service.library_jobs import JOBS, Course, LibraryJob
+from engine.library.service.library_jobs import JOBS, LibraryContext, LibraryJob
 from engine.library.service.services import Services
 from engine.service import protocol
 
@@ -115,7 +115,7 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
     lock, go_on = threading.Lock(), threading.Event()
 
     def run(lane: str) -> Callable[..., dict[str, Any]]:
-        def work(services: Services, given: dict[str, Any], course: Course) -> dict[str, Any]:
+        def work(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
             with lock:
                 running.append(lane)
                 most[lane] = max(most.get(lane, 0), running.count(lane))
@@ -130,7 +130,7 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
         **fake(
             search=LibraryJob("hub", run("hub")),
             prepare=LibraryJob("prepare", run("prepare")),
-            estimate=LibraryJob("quick", lambda services, given, course: {"quick": True}),
+            estimate=LibraryJob("quick", lambda services, given, job: {"quick": True}),
         )
     )
     slow = [here.begin("search") for _ in range(6)] + [here.begin("prepare") for _ in range(3)]
@@ -143,12 +143,12 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
 
 
 def test_a_job_is_cancelled_whether_it_runs_or_waits(asker: Callable[..., Asker]) -> None:
-    def work(services: Services, given: dict[str, Any], course: Course) -> dict[str, Any]:
+    def work(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
         from engine.errors import Cancelled
 
         told = 0
-        while not course.cancelled():
-            course.tell("train", told, 1000, 5.0)
+        while not job.cancelled():
+            job.report("train", told, 1000, 5.0)
             told += 1
             time.sleep(0.005)
         raise Cancelled
@@ -165,7 +165,7 @@ def test_a_job_is_cancelled_whether_it_runs_or_waits(asker: Callable[..., Asker]
 
 
 def test_what_is_wrong_with_a_request_is_said(asker: Callable[..., Asker]) -> None:
-    def bug(services: Services, given: dict[str, Any], course: Course) -> dict[str, Any]:
+    def bug(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
         raise ZeroDivisionError("division by zero")
 
     here = asker(**fake(broken=LibraryJob("quick", bug, {"model": str}, {"vram_budget_gib": float})))
@@ -183,7 +183,7 @@ def test_the_same_request_twice_is_done_once(asker: Callable[..., Asker]) -> Non
     done: list[int] = []
     go_on = threading.Event()
 
-    def work(services: Services, given: dict[str, Any], course: Course) -> dict[str, Any]:
+    def work(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
         go_on.wait(60)
         done.append(1)
         return {}

@@ -1,0 +1,91 @@
+"""How long work is watched from outside: whether it was cancelled, and where it reports its progress."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from engine.errors import Cancelled
+
+CHECK_EVERY_S = 0.05
+
+Progress = Callable[[int, int], None]  # done, total; the function that takes it names the unit
+Result = TypeVar("Result")
+
+
+def never() -> bool:
+    """Return False: nothing cancels this work."""
+    return False
+
+
+def _ignore(done: int, total: int) -> None:
+    """Drop a progress report."""
+
+
+def _ignore_stage(stage: str) -> Progress:
+    return _ignore
+
+
+@dataclass(frozen=True)
+class Job:
+    """A cancel check and a progress callback. The default is never cancelled and reports nowhere."""
+
+    cancelled: Callable[[], bool] = never
+    progress: Progress = _ignore
+
+    def reporting(self, progress: Progress) -> Job:
+        """Return this job with another progress callback."""
+        return replace(self, progress=progress)
+
+    def part(self, start: int, stop: int, total: int) -> Job:
+        """Return the job of one stage, which takes the whole job from start to stop of total."""
+        return self.reporting(lambda done, of: self.progress(start + (stop - start) * done // max(1, of), total))
+
+    def stop_if_cancelled(self) -> None:
+        """Raises: Cancelled."""
+        if self.cancelled():
+            raise Cancelled
+
+
+@dataclass(frozen=True)
+class StagedJob:
+    """A job in named stages, each with a progress callback of its own."""
+
+    cancelled: Callable[[], bool] = never
+    stage: Callable[[str], Progress] = _ignore_stage
+
+    def at(self, stage: str) -> Job:
+        """Return the job of that stage."""
+        return Job(self.cancelled, self.stage(stage))
+
+
+def run_cancellable(cancelled: Callable[[], bool], work: Callable[[], Result], name: str) -> Result:
+    """Run work that has no cancel check of its own in a thread of that name, and return its result.
+
+    After a cancel the thread still runs to its end: use it for seconds of computing that hold little memory and no
+    device. Raises: what the work raises; Cancelled within CHECK_EVERY_S, as far as the work lets other threads run.
+    """
+    found: queue.SimpleQueue[tuple[Result | None, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            found.put((work(), None))
+        except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
+            found.put((None, error))
+
+    if cancelled():
+        raise Cancelled
+    threading.Thread(target=run, name=name, daemon=True).start()
+    while True:
+        try:
+            result, error = found.get(timeout=CHECK_EVERY_S)
+        except queue.Empty:
+            if cancelled():
+                raise Cancelled from None
+            continue
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # without an error it is the result of the work
