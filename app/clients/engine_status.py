@@ -135,9 +135,9 @@ class EngineStatus:
         return word
 
 
-def short_name(card: str) -> str:
+def short_name(name: str) -> str:
     """Return a GPU's usual name: "RTX 4090"."""
-    return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return name.removeprefix("NVIDIA ").removeprefix("GeForce ")
 
 
 def why_there(device_reason: str) -> str:
