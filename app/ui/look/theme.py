@@ -377,7 +377,8 @@ def qss() -> str:
     row = f"font-size: {px(13.5)}px;"
     return f"""
     * {{ outline: none; }}
-    QToolTip {{ background: {t.ink}; color: {t.on_ink}; border: 0; padding: {px(4)}px {px(8)}px; }}
+    QToolTip {{ background: {t.ink}; color: {t.on_ink}; border: 0; padding: {px(4)}px {px(8)}px;
+        qproperty-textFormat: PlainText; }} /* names come from outside: an image in one must not be looked for */
     QFrame[kind="page"], QDialog[kind="page"] {{ background: {t.page}; border: 0; }}
     QFrame[kind="side"] {{ background: {t.side}; border: 0; border-right: 1px solid {t.line}; }}
     QFrame[kind="bar"] {{ background: {t.page}; border: 0; border-bottom: 1px solid {t.line}; }}
