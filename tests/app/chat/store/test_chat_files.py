@@ -294,3 +294,10 @@ def test_whatever_is_written_into_a_file_it_is_read_or_refused(tmp_path: Path, s
         write_json(tmp_path / "again.json", chats)
         assert read_json(tmp_path / "again.json") == chats
     store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(ChatFileError):
+        read_json(tmp_path / "pipe.json")
