@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +29,7 @@ from engine.errors import (
 )
 from engine.library.hub.credentials import Credentials
 from engine.library.hub.hub_failures import Passing, cause_of, network_failures, printable
-from engine.library.hub.hub_names import parse_repository
+from engine.library.hub.hub_names import check_readable_name, is_model_id, parse_repository
 from engine.library.hub.variants import variants_of
 from engine.library.records import HubFile, HubModel, Listing
 
@@ -45,7 +46,11 @@ CONNECT_S = 10.0
 ANSWER_S = 30.0  # of a search or a list
 MAX_REDIRECTS = 5
 MAX_FILES = 20_000  # of a repository
-MAX_ANSWER_BYTES = 64 << 20  # of a list
+MAX_PAGES = 500  # of a list
+MAX_ANSWER_BYTES = 16 << 20  # of a page
+MAX_ANSWER_CONTAINERS = 500_000  # lists and objects in it: each takes 64 bytes or more in memory
+MAX_ANSWER_S = 120.0  # for a whole page, however steadily it trickles
+MAX_COUNT = 2**63
 MAX_READ_BYTES = 64 << 20  # of a head that is read without keeping it
 # The client's own transfer engine cannot be stopped, its progress bars write to a terminal, its telemetry asks the
 # hub which program called. It reads these when it is imported.
@@ -89,7 +94,7 @@ class Hub:
         self._credentials = credentials if credentials is not None else Credentials()
         self._stall_s = stall_s
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT", "").strip() or PUBLIC_HUB).rstrip("/")
-        if urlsplit(self.endpoint).scheme not in ("http", "https"):
+        if not _is_web_address(self.endpoint):
             raise InvalidRequestError(f"HF_ENDPOINT is {self.endpoint[:200]!r}, which is no web address.")
 
     def page_of(self, repo: str) -> str:
@@ -107,7 +112,7 @@ class Hub:
         read = _client().ModelInfo
         found, _ = self._ask(f"/api/models?{query}", "the search", "")
         with self._strange_answers():
-            return [_model(read(**values)) for values in found[:limit]]
+            return [_model(read(**values)) for values in found[:limit] if is_model_id(values["id"])]
 
     def listing(self, repo: str, revision: str = "") -> Listing:
         """What a repository offers, by its id or the address of its page; its revision pinned to a commit.
@@ -128,29 +133,31 @@ class Hub:
         if not re.fullmatch("[0-9a-f]{40}", commit):
             raise HubError(f"The hub states no commit for {repo}.")
         files: list[HubFile] = []
-        page = f"{at}/tree/{commit}?recursive=true"
+        page, pages = f"{at}/tree/{commit}?recursive=true", 0
         while page:
+            pages += 1
             entries, page = self._ask(page, repo, repo)
             with self._strange_answers():
                 files += [_file(client.RepoFile(**entry)) for entry in entries if entry["type"] == "file"]
-            if len(files) > MAX_FILES:
+            for file in files:
+                check_readable_name(file.name)
+            if len(files) > MAX_FILES or pages > MAX_PAGES:
                 raise HubError(f"{repo} has more than {MAX_FILES} files.", "Choose another model.")
         return model, commit, tuple(files)
 
     def _ask(self, place: str, what: str, repo: str) -> tuple[Any, str]:
         """(what the hub says at a place of its own, the place where it goes on or "")."""
         with self._network(what):
-            response = self._follow(self.endpoint + place, {"Accept": "application/json"}, what)
+            headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+            response = self._follow(self.endpoint + place, headers, what)
             try:
                 if response.status_code >= 400:
                     raise self._refusal(response, what, repo, at_hub=True)
-                body = bytearray()
-                for block in response.iter_bytes():
-                    body += block
-                    if len(body) > MAX_ANSWER_BYTES:
-                        raise HubError(f"The hub answers {what} with more than {MAX_ANSWER_BYTES >> 20} MiB.")
+                body = _body_of(response, what)
             finally:
                 response.close()
+        if body.count(b"[") + body.count(b"{") > MAX_ANSWER_CONTAINERS:
+            raise HubError(f"The hub answers {what} with more than it could have to say.")
         with self._strange_answers():
             values = json.loads(body)
             following = str(response.links.get("next", {}).get("url", ""))
@@ -210,15 +217,16 @@ class Hub:
             own = {"User-Agent": "hearth", **headers}
             if self._is_hub(url) and (token := self._credentials.token()):
                 own["Authorization"] = f"Bearer {token}"
-            request = session.build_request("GET", url, headers=own, timeout=timeout)
-            response = session.send(request, stream=True, follow_redirects=False)
+            try:
+                request = session.build_request("GET", url, headers=own, timeout=timeout)
+                response = session.send(request, stream=True, follow_redirects=False)
+            except UnicodeError as error:  # the host of the address is none
+                raise HubError(f"The hub sends to an address for {what} that is none.") from error
             if not response.has_redirect_location:
                 return response
-            target = str(response.url.join(response.headers["location"]))
             response.close()
-            if urlsplit(target).scheme not in ("http", "https") or (
-                url.startswith("https:") and not target.startswith("https:")
-            ):
+            target = str(response.url.join(response.headers["location"]))
+            if not _is_web_address(target) or (url.startswith("https:") and not target.startswith("https:")):
                 raise HubError(f"The hub sends to an unsafe address for {what}.")
             url = target
         raise HubError(f"The hub sends from one address to the next for {what}.")
@@ -234,7 +242,7 @@ class Hub:
         """Whatever is no answer of a hub, such as the login page of a hotel's network."""
         try:
             yield
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, OverflowError) as error:
             raise HubError(
                 f"{self.endpoint} answers in another way than a hub does.",
                 "Look whether this network wants a login in a browser first, and at HF_ENDPOINT.",
@@ -285,6 +293,36 @@ class Hub:
         if not at_hub and status in (400, 401, 403):
             error.__cause__ = Passing()
         return error
+
+
+def _is_web_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and parts.port != 0  # asking for the port checks it
+    except ValueError:
+        return False
+
+
+def _body_of(response: httpx2.Response, what: str) -> bytearray:
+    """The whole answer as it is sent: unpacked, 1 KB can become gigabytes. Raises: HubError."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise HubError(f"The hub packs {what}, though it was asked not to.")
+    body, until = bytearray(), time.monotonic() + MAX_ANSWER_S
+    for block in response.iter_raw():
+        body += block
+        if len(body) > MAX_ANSWER_BYTES:
+            raise HubError(f"The hub answers {what} with more than {MAX_ANSWER_BYTES >> 20} MiB.")
+        if time.monotonic() > until:
+            raise OfflineError(f"The hub is too slow with {what}.") from Passing(is_network=True)
+    return body
+
+
+def _count(value: Any) -> int:
+    """A number of something. Raises: ValueError, OverflowError, TypeError."""
+    number = int(value or 0)
+    if number >= MAX_COUNT:
+        raise ValueError("too large")
+    return max(0, number)
 
 
 def _range_of(response: httpx2.Response, what: str) -> tuple[int, int | None]:
@@ -346,14 +384,14 @@ def _check_offline(request: httpx2.Request) -> None:
 
 
 def _model(info: Any) -> HubModel:
-    tags = tuple(str(tag) for tag in info.tags or ())
+    if not is_model_id(info.id):
+        raise ValueError("no model's id")
+    tags = tuple(printable(str(tag)) for tag in info.tags or ())
     licence = next((tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), "")
     updated = info.last_modified.isoformat() if info.last_modified is not None else ""
-    return HubModel(
-        str(info.id), int(info.downloads or 0), int(info.likes or 0), licence, bool(info.gated), tags, updated
-    )
+    return HubModel(str(info.id), _count(info.downloads), _count(info.likes), licence, bool(info.gated), tags, updated)
 
 
 def _file(entry: Any) -> HubFile:
     sha256 = str(entry.lfs.sha256) if entry.lfs is not None else ""
-    return HubFile(str(entry.path), max(0, int(entry.size)), sha256.lower(), str(entry.blob_id or "").lower())
+    return HubFile(str(entry.path), _count(entry.size), sha256.lower(), str(entry.blob_id or "").lower())

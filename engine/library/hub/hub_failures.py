@@ -38,7 +38,7 @@ def retry_after_s(text: str) -> float | None:
         return min(float(text), 3600.0)
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     if moment.tzinfo is None:
         return None

@@ -6,6 +6,7 @@ What the network says is not trusted: a name that could leave its folder, or mea
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit
 
@@ -15,7 +16,9 @@ HUB_HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 _REPOSITORY = re.compile(rf"({_PART})/({_PART})")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(\..*)?", re.IGNORECASE)
-_FORBIDDEN = re.compile(r'[<>:"|?*\\\x00-\x1f\x7f]')
+_FORBIDDEN = re.compile(r'[<>:"|?*\\]')
+# Control characters, which a terminal would obey; marks that turn the reading order; halves of characters.
+_UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 MAX_NAME_BYTES = 255  # of one part of a path, as most file systems have it
 MAX_PATH_CHARACTERS = 1000
 
@@ -52,6 +55,17 @@ def is_repository(text: str) -> bool:
     return found is not None and ".." not in text and not any(_is_bad_part(part) for part in found.groups())
 
 
+def is_model_id(text: object) -> bool:
+    """Whether it is an id that a hub gives: "owner/name", or the name alone of one of its oldest."""
+    return isinstance(text, str) and (is_repository(text) or is_repository(f"hub/{text}"))
+
+
+def check_readable_name(name: str) -> None:
+    """Raises HubError for a file's name that must not even be shown."""
+    if len(name) > MAX_PATH_CHARACTERS or _UNREADABLE.search(name):
+        raise _bad_name(name)
+
+
 def check_file_name(name: str) -> str:
     """The name, where it can be written below a folder on every system and stays there; "/" parts its folders.
 
@@ -59,21 +73,27 @@ def check_file_name(name: str) -> str:
     """
     parts = name.split("/")
     if not name or len(name) > MAX_PATH_CHARACTERS or any(_is_bad_part(part) for part in parts):
-        raise HubError(
-            f"The repository has a file called {name[:100]!r}, which cannot be written safely.",
-            "Choose another model, or tell the people who made this one.",
-        )
+        raise _bad_name(name)
     return name
 
 
+def _bad_name(name: str) -> HubError:
+    return HubError(
+        f"The repository has a file called {name[:100]!a}, which cannot be written safely.",
+        "Choose another model, or tell the people who made this one.",
+    )
+
+
 def check_file_names(names: Iterable[str]) -> None:
-    """Raises HubError for a name that cannot be written, and for two that are one where case does not count."""
+    """Raises HubError for a name that cannot be written, and for two that some systems take for one: by case, or by
+    how a letter with an accent is written."""
     seen: set[str] = set()
     for name in names:
         check_file_name(name)
-        if name.casefold() in seen:
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        if folded in seen:
             raise HubError(f"The repository has two files called {name[:100]!r}.", "Choose another model.")
-        seen.add(name.casefold())
+        seen.add(folded)
 
 
 def _is_bad_part(part: str) -> bool:
@@ -87,6 +107,7 @@ def _is_bad_part(part: str) -> bool:
         or part[-1] in ". "
         or part[0] == " "
         or _FORBIDDEN.search(part) is not None
+        or _UNREADABLE.search(part) is not None
         or _DEVICES.fullmatch(part) is not None
     )
 

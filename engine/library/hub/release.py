@@ -54,12 +54,14 @@ def newer_release(own: str = __version__) -> Release | None:
         ):
             response.raise_for_status()
             data = b""
-            for block in response.iter_bytes():
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise ValueError("the answer is packed")  # unpacked, 1 KB can become gigabytes
+            for block in response.iter_raw():
                 data += block
                 if len(data) > MAX_BYTES:
                     raise ValueError("the answer is too long")
         return _newer(json.loads(data), own)
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, RecursionError) as error:
         log.info("no newer version could be looked for: %s", type(error).__name__)
         return None
 
