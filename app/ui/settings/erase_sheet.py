@@ -144,7 +144,9 @@ class ErasingDialog(Sheet):
         self.again.setDefault(True)
         left = erased.undeleted[:MOST_NAMED]
         if left:
-            self.body.addWidget(card_of_rows([_row(one) for one in left]))
+            card = card_of_rows([_row(one) for one in left])
+            self.body.addWidget(card)
+            card.show()  # now: the dialog is made as high as what it shows
         more = len(erased.undeleted) - len(left)
         if more:
             self.body.addWidget(Label(tr_n("and {n} more", "and {n} more", more), "small", wrap=True))
@@ -152,6 +154,8 @@ class ErasingDialog(Sheet):
         deleted = tr("{size} deleted.", size=_size(erased.n_bytes))
         self.say(f"{deleted} {tr('What is left is still there:') if left else tr('The rest is still there.')}")
         self.again.setFocus()
+        if self.parentWidget() is None:
+            self.move(self.screen().availableGeometry().center() - self.rect().center())
 
     def _stop(self) -> None:
         self.stop.setEnabled(False)

@@ -15,6 +15,7 @@ from app.desktop.erasing import Erasing, command_of_a_start
 from app.settings import AppSettings
 from app.stored_data import GROUPS, Erased, Undeleted
 from app.ui.settings.erase_sheet import EraseSheet, ErasingDialog
+from app.ui.widgets.controls import Label
 from app.ui.widgets.floating import ConfirmDialog
 
 pytestmark = pytest.mark.gui
@@ -97,6 +98,9 @@ def test_what_could_not_be_deleted_is_shown_before_the_next_start(qtbot: QtBot) 
     dialog.finish(Erased(900, [Undeleted("/x/settings.json", "Permission denied.")]))
     assert dialog.isVisible()
     assert dialog.again.isVisible()
+    qtbot.wait(20)
+    named = [label for label in dialog.findChildren(Label) if label.words == "/x/settings.json"]
+    assert [label.visibleRegion().isEmpty() for label in named] == [False], "it is in sight"
     assert not dialog.progress.isVisible()
 
 
