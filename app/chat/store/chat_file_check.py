@@ -205,10 +205,24 @@ def _is_finite(value: Any) -> bool:
 
 def _plain(values: Any, where: str, what: str) -> dict[str, Any]:
     """Return a dictionary of plain values, neither deep nor large."""
-    _check(isinstance(values, dict) and _depth_is_fine(values, DEEPEST_PLAIN), where, what)
+    _check(isinstance(values, dict) and _is_short(values) and _depth_is_fine(values, DEEPEST_PLAIN), where, what)
     _check(all(_is_utf8(text) for text in _texts(values)), where, what)
     _check(len(json.dumps(values, ensure_ascii=False)) <= LONGEST_PLAIN, where, what)
     return dict(values)
+
+
+def _is_short(values: dict[str, Any]) -> bool:
+    """Whether its texts and numbers could fit LONGEST_PLAIN characters. Asked first: json.dumps holds up the window."""
+    left, waiting = LONGEST_PLAIN, [values]
+    while waiting and left >= 0:
+        one: Any = waiting.pop()
+        if isinstance(one, str | dict | list):
+            left -= len(one)
+        if isinstance(one, dict) and left >= 0:
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list) and left >= 0:
+            waiting += one
+    return left >= 0
 
 
 def _depth_is_fine(value: Any, left: int) -> bool:

@@ -13,6 +13,7 @@ from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  
 from typing import Any
 
 DEEPEST = 200  # levels of nesting
+MOST_VALUES = 10_000_000  # texts, numbers and words: each takes some microseconds, and up to 60 bytes
 STEP_BYTES = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]{0,65536}")
 _SHORT = re.compile(r'"([^"\\\x00-\x1f]{0,8192})"')  # a string without escapes
@@ -31,7 +32,7 @@ def text_of(data: bytes) -> str:
 
 
 class TooManyContainersError(ValueError):
-    """The JSON has more lists and objects than the caller allows."""
+    """The JSON has more lists and objects than the caller allows, or more than MOST_VALUES other values."""
 
 
 def decoded(text: str, most_containers: int) -> Any:
@@ -55,7 +56,7 @@ def _refuse(word: str) -> float:
 class _Reader:
     def __init__(self, text: str, most_containers: int) -> None:
         self._text, self._at = text, 0
-        self._left = most_containers
+        self._left, self._values_left = most_containers, MOST_VALUES
         self._scan = JSONDecoder(parse_constant=_refuse).scan_once  # type: ignore[attr-defined]  # of C
         self._names: dict[str, str] = {}  # one string object for equal names
 
@@ -77,6 +78,9 @@ class _Reader:
                 self._at += 1
                 value: Any = new
             else:
+                self._values_left -= 1
+                if self._values_left < 0:
+                    raise TooManyContainersError
                 value = self._string() if first == '"' else self._plain()
             while open_ones:  # the value is complete, and so may be its container
                 container, name = open_ones[-1]

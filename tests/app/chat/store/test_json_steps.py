@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app.chat.store import json_steps
 from app.chat.store.json_steps import TooManyContainersError, decoded, text_of
 
 LETTERS = ["a", '"', "\\", "/", "\n", "\x01", "é", "漢", "👩", "\ud83d", "\udc69", "x" * 9000]
@@ -102,3 +103,10 @@ def test_other_threads_have_their_turns_while_a_large_file_is_read() -> None:
     assert any(
         3 * longest_pause(lambda: decoded(text, 100)) < longest_pause(lambda: json.loads(text)) for _ in range(4)
     )
+
+
+def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_steps, "MOST_VALUES", 10)
+    assert decoded("[" + "1," * 9 + "1]", 5) == [1] * 10
+    with pytest.raises(TooManyContainersError):
+        decoded("[" + "1," * 10 + "1]", 5)
