@@ -24,7 +24,6 @@ from native_kernels.reference import ReferenceOperators
 
 if TYPE_CHECKING:
     from engine.decode.decode_program import DecodeProgram
-    from engine.executor.hot_blocks import HotBlocks
     from engine.sparsity.predictor import Predictor
     from native_kernels.cpu.operators import CpuOperators
     from native_kernels.cpu.runtime.jit import Kernel
@@ -54,14 +53,6 @@ class Backend:
         """What prefill and evaluation compute with."""
         return self._reference if self.kernels is None else self.kernels
 
-    def further_operators(self) -> Operators:
-        """More of the same, for another thread beside whoever uses `operators`."""
-        if self.kernels is None:
-            return self._reference
-        from native_kernels.cpu.operators import CpuOperators
-
-        return CpuOperators(self.kernels.pool)
-
     @property
     def kv_codec(self) -> KvCodec:
         """How keys and values are kept where nothing else was asked for.
@@ -85,23 +76,16 @@ class Backend:
         mode: Mode,
         counters: FfnCounters,
         predictor: Predictor | None,
-        blocks: HotBlocks | None = None,
     ) -> DecodeProgram | None:
-        """The program of a token; None where the operators compute layer by layer instead. blocks: the hot neurons,
-        where some have a side of their own."""
+        """The program of a token; None where the operators compute layer by layer instead."""
         if self.kernels is None:
             return None
-        from engine.decode.decode_program import DecodeProgram, Sides, why_not
-        from engine.executor.hot_side import HotRows
+        from engine.decode.decode_program import DecodeProgram, why_not
 
-        sides = None
-        if blocks is not None:
-            assert isinstance(blocks.hot, HotRows), "another device than the CPU has a program of its own"
-            sides = Sides(blocks.tables, blocks.hot)
-        if reasons := why_not(config, weights, mode, predictor, sides):
+        if reasons := why_not(config, weights, mode, predictor):
             log.info("No program for a token: %s", " ".join(reasons))
             return None
-        return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor, sides)
+        return DecodeProgram(config, weights, mode, counters, self.kernels.pool, predictor)
 
     def prepare_operators(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,6 @@ from typing import Any
 from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
-from engine.executor.hot_side import CpuHotSide
-from engine.executor.hybrid import HybridExecutor
 from engine.gpu.part import GpuPart, load_part
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
@@ -30,7 +27,7 @@ from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads,
 from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
 from engine.model.read_in import ReadIn, parts_of, spans_of
-from engine.model.transformer import FfnExecutor, Transformer
+from engine.model.transformer import Transformer
 from engine.model.weights import Hold, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
 from engine.opening import choose_context, find_model, read_tokenizer
@@ -39,7 +36,6 @@ from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.oversized import Room, fitting_context
 from engine.text.tokenizer import Tokenizer
-from native_kernels.backend import I32
 
 _HELD: dict[Hold, str] = {
     "f32": "Held as 32-bit numbers",
@@ -65,7 +61,6 @@ class LoadedModel(LoadContext):
     mode_reason: str
     load_s: float
     on_gpu: GpuPart | None = None  # what of it a GPU computes
-    placed_blocks: HotBlocks | None = None  # where its hot neurons are without a GPU; None: with all others
     reading: ReadIn | None = None  # what reads its files in where no GPU computes; a GPU's part has its own
 
     @classmethod
@@ -172,7 +167,7 @@ class LoadedModel(LoadContext):
     @property
     def hot_blocks(self) -> HotBlocks | None:
         """Where its hot neurons are; None where none have a place of their own."""
-        return self.placed_blocks if self.gpu is None else self.gpu.blocks
+        return None if self.gpu is None else self.gpu.blocks
 
     @property
     def generation(self) -> int:
@@ -236,28 +231,13 @@ class LoadedModel(LoadContext):
 
     def transformer(self, mode: str | None = None) -> Transformer:
         """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
-        mode, operators, blocks = self.resolve_mode(mode), self.backend.operators, self.placed_blocks
+        mode, operators = self.resolve_mode(mode), self.backend.operators
         if self.gpu is not None:
             return self.gpu.transformer(mode)
         predictor = self.modes.predictor if mode == "sparse" else None
-        config = self.opened.config
-        executor: FfnExecutor
-        if blocks is None:
-            executor = self.modes.executor(mode, operators)
-        else:
-            executor = HybridExecutor(config, self.weights, predictor, blocks, operators)
-        decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor, blocks)
+        config, executor = self.opened.config, self.modes.executor(mode, operators)
+        decoder = self.backend.decoder(config, self.weights, mode, executor.counters, predictor)
         return Transformer(config, self.weights, executor, operators, decoder)
-
-    def placed(self, hot: Sequence[I32], learned: Sequence[I32] | None = None) -> LoadedModel:
-        """The same model with the hot neurons of each layer on a side of their own, which here is the CPU's too.
-
-        So the two sides are tried out where there is no GPU, and nothing is gained. learned: as HotBlocks has it.
-        Raises: InvalidRequestError where the neurons cannot be parted.
-        """
-        config, weights, operators = self.opened.config, self.weights, self.backend.further_operators()
-        blocks = HotBlocks(config, weights, hot, lambda n: CpuHotSide(config, weights, n, operators), learned)
-        return dataclasses.replace(self, placed_blocks=blocks)
 
 
 @dataclass(frozen=True, eq=False)

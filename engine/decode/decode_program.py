@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +17,7 @@ from engine.decode.expert_calls import ExpertCalls
 from engine.decode.expert_calls import why_not as cannot_choose
 from engine.decode.ffn_calls import FfnCalls
 from engine.decode.ffn_calls import why_not as cannot_plan
-from engine.decode.hybrid_calls import HybridCalls
-from engine.decode.hybrid_calls import why_not as cannot_part
 from engine.errors import Cancelled
-from engine.executor.hot_side import HotRows
-from engine.executor.slots import SlotTable
 from engine.job import never
 from engine.model.counters import FfnCounters
 from engine.model.kv_cache import KVCache
@@ -37,19 +32,11 @@ from native_kernels.cpu.runtime.token_state import CACHE, LAYER_BYTES, POSITION,
 from native_kernels.kv_blocks import KvLayout
 
 
-class Sides(NamedTuple):
-    """The layers' slot tables, and the rows in the slots: a hot side that the program's own threads compute."""
-
-    tables: tuple[SlotTable, ...]
-    hot: HotRows
-
-
 def why_not(
     config: ModelConfig,
     weights: ModelWeights,
     mode: Mode,
     predictor: Predictor | None = None,
-    sides: Sides | None = None,
 ) -> list[str]:
     """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
     first, *_ = weights.layers
@@ -58,7 +45,7 @@ def why_not(
     matrices = [one for one in (*layers, *others) if isinstance(one, PackedMatrix)]
     reasons = [reason for matrix in matrices for reason in cannot_multiply(matrix)]
     reasons += cannot_choose(config, weights, mode) if config.n_experts else cannot_plan(mode, predictor)
-    return list(dict.fromkeys(reasons if sides is None else reasons + cannot_part(weights)))
+    return list(dict.fromkeys(reasons))
 
 
 class DecodeProgram:
@@ -72,9 +59,7 @@ class DecodeProgram:
         counters: FfnCounters,
         pool: Pool,
         predictor: Predictor | None = None,
-        sides: Sides | None = None,
     ) -> None:
-        """sides: where the neurons are, if they are placed; mode then is what they are computed in."""
         self._timed = False
         self._config = config
         self._counters = counters
@@ -83,10 +68,8 @@ class DecodeProgram:
         ffn: FfnPlan
         if config.n_experts:
             ffn = ExpertCalls(mode, config, weights, products)
-        elif sides is None:
-            ffn = FfnCalls(mode, config, weights, products, predictor)
         else:
-            ffn = HybridCalls(config, weights, products, predictor, *sides)
+            ffn = FfnCalls(mode, config, weights, products, predictor)
         self._calls = DecodeCalls(config, weights, ffn, products)
         self._layout = KvLayout(config.head_dim, "f32")
         self._program: Program | None = None

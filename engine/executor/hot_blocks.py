@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
-from engine.executor.hot_side import HotStore
+from engine.executor.hot_store import HotStore
 from engine.executor.slots import SlotTable
 from engine.model.weights import ModelWeights
 from native_kernels.backend import I32, I64

@@ -55,11 +55,6 @@ class SlotTable:
         self.neuron_in[slots] = neurons
         self._list()
 
-    def part(self, ids: I32) -> tuple[I32, I32]:
-        """Active neurons [K], ascending -> the slots of the hot ones and the cold ones, in the order of the neurons."""
-        slots = self.slot_of[ids]
-        return slots[slots >= 0], ids[slots < 0]
-
     def _list(self) -> None:
         self.slot_of[:] = -1
         self.slot_of[self.neuron_in] = np.arange(self.n_slots, dtype=np.int32)

@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +27,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fakes.hot_store import FakeHotStore
+
 from engine.adaptation import Adaptation
 from engine.bundle.artefacts import save_stats
 from engine.config import EngineConfig
 from engine.conversion.convert import convert
+from engine.executor.hot_blocks import HotBlocks
 from engine.loaded_model import LoadedModel
 from engine.opening import resolve_model
 from engine.sparsity.stats import NeuronStats
@@ -158,14 +164,13 @@ def coverage(hot: Sequence[NDArray[np.int32]], counts: I64) -> float:
 
 def adapt(model: LoadedModel, hot: list[NDArray[np.int32]], chat: Sequence[int]) -> tuple[list[NDArray[np.int32]], int]:
     """The hot neurons after these tokens in answers, with all idle work done after each; and how many moved."""
-    placed = model.placed(hot)
-    transformer, blocks = placed.transformer("exact"), placed.hot_blocks
-    assert blocks is not None, "a placed model has them"
+    blocks = HotBlocks(model.opened.config, model.weights, hot, FakeHotStore)
+    transformer = model.transformer("exact")
     transformer.executor.counters.record_per_neuron()
     with tempfile.TemporaryDirectory() as folder:  # what is learned here is no person's
         adaptation = Adaptation(model.opened, Path(folder))
         for window in _pieces(chat, WINDOW_TOKENS):
-            cache = placed.new_cache()
+            cache = model.new_cache()
             for answer in _pieces(window, ANSWER_TOKENS):
                 transformer.forward(np.asarray(answer, np.int64), cache)
                 adaptation.learn(transformer.executor.counters)

@@ -20,14 +20,13 @@ from engine.gpu.weights.layers import GpuModel
 from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
-from native_kernels.backend import I64
+from native_kernels.backend import I32, I64
 from native_kernels.cpu.ffn.bit_lists import list_bits_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
-from native_kernels.cpu.ffn.two_sides import room_for
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
-from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally
 
 # Stages of what the CPU does for a layer beside the GPU, apart from those of layers that are at home there.
@@ -75,7 +74,7 @@ class CpuCalls:
         self._shared = shared
         self._x = Vector(shared.x.array)
         self._residual = Vector(shared.residual.array)
-        self._listed = room_for(config.d_ff)
+        self._listed: tuple[I32, I64] = (aligned_empty(config.d_ff, np.int32), aligned_empty(1, np.int64))
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         layers = range(config.n_layers)
         # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
