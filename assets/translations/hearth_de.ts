@@ -4,64 +4,24 @@
 <context>
     <name>Hearth</name>
     <message>
-        <location filename="../../app/bootstrap.py"/>
-        <source>Hearth is already running; its window was brought to the front.</source>
-        <translation>Hearth läuft bereits; sein Fenster wurde nach vorn geholt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>Every chat with {name} begins so now</source>
-        <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>No model is loaded.</source>
-        <translation>Es ist kein Modell geladen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>Saved as {name}</source>
-        <translation>Gespeichert als {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
-        <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
-        <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>{model} here: {costs}.</source>
-        <translation>{model} hier: {costs}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>{name} has no choices of its own</source>
-        <translation>{name} hat keine eigenen Vorgaben</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Already in memory</source>
         <translation>Bereits im Speicher</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Another program on this PC</source>
         <translation>Anderes Programm auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer</source>
         <translation>Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -70,51 +30,51 @@
         <translation>Kontext</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Cut off at the length limit</source>
         <translation>An der Längengrenze abgebrochen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Cut off: the context is full</source>
         <translation>Abgebrochen: Der Kontext ist voll</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Dense</source>
         <translation>Dicht</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Exact</source>
         <translation>Exakt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>First token after</source>
         <translation>Erstes Token nach</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>Unterbrochen: Hearth wurde während der Antwort geschlossen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Left out of the context</source>
         <translation>Nicht mehr im Kontext</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Model</source>
         <translation>Modell</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
@@ -124,109 +84,110 @@
         <translation>Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Neurons computed</source>
         <translation>Berechnete Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Neurons that fired</source>
         <translation>Aktive Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the engine failed</source>
         <translation>Nicht beendet: Die Engine ist ausgefallen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the server did not answer</source>
         <translation>Nicht fertig: der Server hat nicht geantwortet</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>Prompt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
         <translation>Lesen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Server, not on this PC</source>
         <translation>Server, nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Share on the GPU</source>
         <translation>Anteil auf der GPU</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Sparse</source>
         <translation>Sparsam</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/models/model_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <source>Stopped</source>
         <translation>Gestoppt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>Gedankengang</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Thought for {time}</source>
         <translation>{time} nachgedacht</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Time</source>
         <translation>Zeit</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/shortcuts.py"/>
         <source>Writing</source>
         <translation>Schreiben</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>erstes nach {time}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>from {server}, another program on this PC</source>
         <translation>von {server}, einem anderen Programm auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>from {server}, not on this PC</source>
         <translation>von {server}, nicht auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>under 1%</source>
         <translation>unter 1%</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} messages</source>
         <translation>
@@ -235,7 +196,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -246,24 +207,206 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{share} of neurons</source>
         <translation>{share} der Neuronen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{tokens} in {time}</source>
         <translation>{tokens} in {time}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{used} of {total}</source>
         <translation>{used} von {total}</translation>
     </message>
     <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>Every chat with {name} begins so now</source>
+        <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>No model is loaded.</source>
+        <translation>Es ist kein Modell geladen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>Saved as {name}</source>
+        <translation>Gespeichert als {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
+        <translation>Dieses Modell berechnet ohnehin jedes Neuron, es gibt also nichts zu vergleichen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>{model} here: {costs}.</source>
+        <translation>{model} hier: {costs}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>{name} has no choices of its own</source>
+        <translation>{name} hat keine eigenen Vorgaben</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answering</source>
+        <translation>Antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>As set</source>
+        <translation>Wie eingestellt</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Both are about as fast here.</source>
+        <translation>Beide sind hier etwa gleich schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Both wrote the same words.</source>
+        <translation>Beide schrieben dieselben Wörter.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The engine stopped unexpectedly. Compare again once it is back.</source>
+        <translation>Die Engine hat unerwartet aufgehört. Vergleichen Sie erneut, sobald sie wieder da ist.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The first {n} words are the same; then they go apart.</source>
+        <translation>
+            <numerusform>Das erste Wort ist gleich, dann gehen sie auseinander.</numerusform>
+            <numerusform>Die ersten {n} Wörter sind gleich, dann gehen sie auseinander.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The model was changed meanwhile. Compare again with the new one.</source>
+        <translation>Das Modell wurde inzwischen gewechselt. Vergleichen Sie erneut mit dem neuen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>They differ from the first word on.</source>
+        <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Waiting for the answer that runs</source>
+        <translation>Warten auf die laufende Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Waiting for the model</source>
+        <translation>Warten auf das Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>{faster} is {times} times as fast as {slower} here.</source>
+        <translation>{faster} ist hier {times}-mal so schnell wie {slower}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>{state}: {side}, {now} of {sides}</source>
+        <translation>{state}: {side}, {now} von {sides}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>Auto</source>
+        <translation>Auto</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>{rates}, in {n} answers on this PC</source>
+        <translation>
+            <numerusform>{rates}, in {n} Antwort auf diesem PC</numerusform>
+            <numerusform>{rates}, in {n} Antworten auf diesem PC</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Concise</source>
+        <translation>Knapp</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Copy editor</source>
+        <translation>Korrektor</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Patient teacher</source>
+        <translation>Geduldiger Lehrer</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Programmer</source>
+        <translation>Programmierer</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>{name} holds no personas.</source>
+        <translation>{name} enthält keine Personas.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>As in the settings, else as the model's makers advise</source>
+        <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>As is</source>
+        <translation>Unverändert</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Balanced</source>
+        <translation>Ausgewogen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Creative</source>
+        <translation>Kreativ</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Facts, code, translations</source>
+        <translation>Fakten, Code, Übersetzungen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Precise</source>
+        <translation>Präzise</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Stories, ideas</source>
+        <translation>Geschichten, Ideen</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>{name} holds no presets.</source>
+        <translation>{name} enthält keine Vorgaben.</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/attachments.py"/>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>{name} konnte nicht gelesen werden: {why}.</translation>
     </message>
@@ -313,47 +456,47 @@
         <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>Chat angeheftet</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat restored</source>
         <translation>Chat wiederhergestellt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat unpinned</source>
         <translation>Chat gelöst</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved into “{folder}”, which was there already</source>
         <translation>Verschoben nach „{folder}“, den es schon gab</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved to “{folder}”</source>
         <translation>Verschoben nach „{folder}“</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Taken out of “{folder}”</source>
         <translation>Aus „{folder}“ herausgenommen</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Taken out of “{folder}”: {chats}</source>
         <translation>Aus „{folder}“ herausgenommen: {chats}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>There is no chat in this file</source>
         <translation>In dieser Datei ist kein Chat</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <location filename="../../app/ui/sidebar/chat_model.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} chats</source>
@@ -363,7 +506,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>{n} Chat nach {name} exportiert</numerusform>
@@ -371,7 +514,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats imported</source>
         <translation>
             <numerusform>{n} Chat importiert</numerusform>
@@ -379,7 +522,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats were here already</source>
         <translation>
             <numerusform>{n} Chat war schon hier</numerusform>
@@ -387,7 +530,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} were here already</source>
         <translation>
             <numerusform>{n} war schon hier</numerusform>
@@ -423,70 +566,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>Answering</source>
-        <translation>Antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>As set</source>
-        <translation>Wie eingestellt</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Both are about as fast here.</source>
-        <translation>Beide sind hier etwa gleich schnell.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Both wrote the same words.</source>
-        <translation>Beide schrieben dieselben Wörter.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The engine stopped unexpectedly. Compare again once it is back.</source>
-        <translation>Die Engine hat unerwartet aufgehört. Vergleichen Sie erneut, sobald sie wieder da ist.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The first {n} words are the same; then they go apart.</source>
-        <translation>
-            <numerusform>Das erste Wort ist gleich, dann gehen sie auseinander.</numerusform>
-            <numerusform>Die ersten {n} Wörter sind gleich, dann gehen sie auseinander.</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The model was changed meanwhile. Compare again with the new one.</source>
-        <translation>Das Modell wurde inzwischen gewechselt. Vergleichen Sie erneut mit dem neuen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>They differ from the first word on.</source>
-        <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Waiting for the answer that runs</source>
-        <translation>Warten auf die laufende Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Waiting for the model</source>
-        <translation>Warten auf das Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>{faster} is {times} times as fast as {slower} here.</source>
-        <translation>{faster} ist hier {times}-mal so schnell wie {slower}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>{state}: {side}, {now} of {sides}</source>
-        <translation>{state}: {side}, {now} von {sides}</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/conversation.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
@@ -500,24 +579,6 @@
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>Auto</source>
-        <translation>Auto</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
-        <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>{rates}, in {n} answers on this PC</source>
-        <translation>
-            <numerusform>{rates}, in {n} Antwort auf diesem PC</numerusform>
-            <numerusform>{rates}, in {n} Antworten auf diesem PC</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/chat/next_message.py"/>
@@ -550,97 +611,33 @@
         <translation>{name} ist mit einem Passwort geschützt.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Concise</source>
-        <translation>Knapp</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Copy editor</source>
-        <translation>Korrektor</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Patient teacher</source>
-        <translation>Geduldiger Lehrer</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Programmer</source>
-        <translation>Programmierer</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>{name} holds no personas.</source>
-        <translation>{name} enthält keine Personas.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
-        <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>As is</source>
-        <translation>Unverändert</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Balanced</source>
-        <translation>Ausgewogen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Creative</source>
-        <translation>Kreativ</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Facts, code, translations</source>
-        <translation>Fakten, Code, Übersetzungen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Precise</source>
-        <translation>Präzise</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Stories, ideas</source>
-        <translation>Geschichten, Ideen</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>{name} holds no presets.</source>
-        <translation>{name} enthält keine Vorgaben.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>More than {most} cannot be kept.</source>
         <translation>Mehr als {most} können nicht behalten werden.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} holds nothing of Hearth's.</source>
         <translation>{name} enthält nichts von Hearth.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} is larger than {most} MB.</source>
         <translation>{name} ist größer als {most} MB.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} is no JSON file.</source>
         <translation>{name} ist keine JSON-Datei.</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} was written by a newer Hearth.</source>
         <translation>{name} wurde von einem neueren Hearth geschrieben.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
         <source>This file does not hold chats that Hearth exported.</source>
         <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
     </message>
@@ -942,7 +939,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_status.py"/>
-        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/models/model_labels.py"/>
         <source>{n} cores</source>
         <translation>
             <numerusform>{n} Kern</numerusform>
@@ -1170,32 +1167,37 @@
         <translation>{name}, Speicher</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open</source>
         <translation>Hearth ist bereits geöffnet</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open.</source>
         <translation>Hearth ist bereits geöffnet.</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
+        <source>Hearth is already running; its window was brought to the front.</source>
+        <translation>Hearth läuft bereits; sein Fenster wurde nach vorn geholt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
         <translation>Es antwortet gerade nicht. Warten Sie kurz und starten Sie es erneut, oder beenden Sie es zuerst.</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Report (*.zip)</source>
         <translation>Bericht (*.zip)</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Report saved</source>
         <translation>Bericht gespeichert</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -1203,39 +1205,80 @@
         <translation>Bericht speichern</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>The report was not saved: {why}</source>
         <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>This desktop has no tray.</source>
         <translation>Dieser Desktop hat kein Infofeld.</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>answering</source>
         <translation>antwortet</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>downloading</source>
         <translation>lädt herunter</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>hearing an answer</source>
         <translation>empfängt eine Antwort</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>preparing a model</source>
         <translation>bereitet ein Modell vor</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>something unforeseen; the log says more</source>
         <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Access token</source>
+        <translation>Zugriffstoken</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>Key of {name}</source>
+        <translation>Schlüssel: {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>Keys in this system's keyring</source>
+        <translation>Schlüssel im Schlüsselbund des Systems</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Local server</source>
+        <translation>Lokaler Server</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>The keyring did not answer.</source>
+        <translation>Der Schlüsselbund hat nicht geantwortet.</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>The rest</source>
+        <translation>Der Rest</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>This system's keyring did not delete it.</source>
+        <translation>Der Schlüsselbund des Systems hat es nicht gelöscht.</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
@@ -1286,191 +1329,246 @@
         <translation>Hearth: {reasons}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>A file came down with other contents than it should have. Trying again fetches that file alone.</source>
         <translation>Eine Datei kam mit anderem Inhalt an als erwartet. Ein neuer Versuch lädt nur diese Datei.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>Another Hearth has been changing the list of models for too long.</source>
+        <translation>Ein anderes Hearth ändert die Modellliste schon zu lange.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Another Hearth is downloading.</source>
+        <translation>Ein anderes Hearth lädt gerade herunter.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Choose another model</source>
         <translation>Anderes Modell wählen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't open {model}</source>
         <translation>{model} ließ sich nicht öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't search</source>
         <translation>Suche nicht möglich</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Enter a token</source>
         <translation>Token eingeben</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It could not be done; the details say why.</source>
         <translation>Das ging nicht; die Details sagen, warum.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It is no longer where it was.</source>
         <translation>Es ist nicht mehr, wo es war.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It is not known what preparing {model} would bring</source>
         <translation>Was das Vorbereiten von {model} brächte, ist nicht bekannt</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It was asked for with a value that does not do.</source>
         <translation>Ein Wert der Anfrage passt nicht.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.</source>
         <translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>No estimate was made for {model}</source>
         <translation>Für {model} wurde keine Schätzung gemacht</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Nothing was trained in idle time</source>
         <translation>In der Leerlaufzeit wurde nichts trainiert</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>One of the files is damaged or incomplete. Fetch it again, or use another model.</source>
         <translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The access token cannot be kept in {place}: {why}.</source>
+        <translation>Das Zugangstoken lässt sich nicht in {place} speichern: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The access token was not kept</source>
         <translation>Das Zugriffstoken wurde nicht behalten</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The copy of {what} is not what was copied.</source>
+        <translation>Die Kopie von {what} weicht vom Original ab.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The disk is full. Free some space there, or choose a folder on another disk.</source>
         <translation>Der Datenträger ist voll. Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The disk that holds {what} is full.</source>
+        <translation>Der Datenträger mit {what} ist voll.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>The disk took no more while {what} was written: {why}.</source>
+        <translation>Der Datenträger nahm nichts mehr an, als {what} geschrieben wurde: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The download did not go on</source>
         <translation>Der Download ging nicht weiter</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download stays on the list</source>
         <translation>Der Download bleibt auf der Liste</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download was not ended</source>
         <translation>Der Download wurde nicht beendet</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download was not paused</source>
         <translation>Der Download wurde nicht angehalten</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The downloads were not read</source>
         <translation>Die Downloads wurden nicht gelesen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub cannot be reached. Connect to the network, or import a model that lies on this PC.</source>
         <translation>Der Hub ist nicht erreichbar. Verbinden Sie sich mit dem Netz, oder importieren Sie ein Modell von diesem PC.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub does not answer as it should. What was downloaded is kept. Try again later.</source>
         <translation>Der Hub antwortet nicht, wie er sollte. Was geladen wurde, bleibt. Versuchen Sie es später erneut.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub has nothing of that name, or shows it only to those with an access token. Check the name.</source>
         <translation>Unter diesem Namen hat der Hub nichts, oder er zeigt es nur mit Zugriffstoken. Prüfen Sie den Namen.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The list of models was written by a newer Hearth: {what} has the version {found}, and this one knows {known}.</source>
+        <translation>Ein neueres Hearth hat die Modellliste geschrieben: {what} hat Version {found}, dieses kennt {known}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The model is of a kind that Hearth does not run.</source>
         <translation>Modelle dieser Art führt Hearth nicht aus.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The model was not added</source>
         <translation>Das Modell wurde nicht hinzugefügt</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The models are being moved already.</source>
+        <translation>Die Modelle werden schon verschoben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The models folder does not allow it; the details say why.</source>
         <translation>Der Modellordner lässt es nicht zu; die Details sagen, warum.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models on this PC were not read</source>
         <translation>Die Modelle auf diesem PC wurden nicht gelesen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models to choose from were not read</source>
         <translation>Die Modelle zur Auswahl wurden nicht gelesen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models were not moved</source>
         <translation>Die Modelle wurden nicht verschoben</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The rate was not kept</source>
         <translation>Die Rate wurde nicht behalten</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The starter model comes with Hearth and stays.</source>
+        <translation>Das Startmodell gehört zu Hearth und bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>Der Tokenizer neben den Gewichten gehört zu einem anderen Modell.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The window and what looks after your models are of different versions. Install Hearth again.</source>
         <translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>There is a {what} again.</source>
+        <translation>{what} ist wieder da.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>There is a {what} in {folder} again.</source>
+        <translation>In {folder} gibt es wieder {what}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>There is not enough free memory on the GPU. Close programs that use it.</source>
         <translation>Auf der GPU ist nicht genug Speicher frei. Schließen Sie Programme, die sie verwenden.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>There is not enough free memory. Close other programs.</source>
         <translation>Es ist nicht genug Speicher frei. Schließen Sie andere Programme.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>This PC was not looked at</source>
         <translation>Dieser PC wurde nicht untersucht</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>This was not done. Your chats and your models are safe.</source>
         <translation>Das wurde nicht ausgeführt. Ihre Chats und Modelle sind sicher.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/widgets/note.py"/>
@@ -1479,62 +1577,277 @@
         <translation>Erneut versuchen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>What looks after your models stopped in the middle of it, and starts again by itself.</source>
         <translation>Die Modellverwaltung brach mittendrin ab und startet von selbst neu.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>What was removed is gone for good.</source>
+        <translation>Das Entfernte ist endgültig gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>{fact} Close other programs.</source>
         <translation>{fact} Schließen Sie andere Programme.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Close programs that use the GPU.</source>
         <translation>{fact} Schließen Sie Programme, die die GPU nutzen.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Free some space there, or choose a folder on another disk.</source>
         <translation>{fact} Schaffen Sie dort Platz, oder wählen Sie einen Ordner auf einem anderen Datenträger.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
         <translation>{file} ist beschädigt oder unvollständig. Laden Sie die Datei noch einmal herunter, oder verwenden Sie ein anderes Modell.</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} did not come back</source>
         <translation>{model} kam nicht zurück</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not checked</source>
         <translation>{model} wurde nicht geprüft</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not deleted</source>
         <translation>{model} wurde nicht gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not downloaded</source>
         <translation>{model} wurde nicht heruntergeladen</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not prepared</source>
         <translation>{model} wurde nicht vorbereitet</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not repaired</source>
         <translation>{model} wurde nicht repariert</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} came out differently from {source}.</source>
+        <translation>{what} weicht von {source} ab.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be deleted: {why}.</source>
+        <translation>{what} lässt sich nicht löschen: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be made: {why}.</source>
+        <translation>{what} lässt sich nicht anlegen: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be put back: {why}.</source>
+        <translation>{what} lässt sich nicht zurücklegen: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be read: {why}.</source>
+        <translation>{what} lässt sich nicht lesen: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be written: {why}.</source>
+        <translation>{what} lässt sich nicht schreiben: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} exists already.</source>
+        <translation>{what} gibt es schon.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} is being prepared; one model at a time can be.</source>
+        <translation>{what} wird gerade vorbereitet; das geht nur mit einem Modell zur Zeit.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} is no folder.</source>
+        <translation>{what} ist kein Ordner.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} lies in the folder of {model}.</source>
+        <translation>{what} liegt im Ordner von {model}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} may not be changed: {why}.</source>
+        <translation>{what} darf nicht geändert werden: {why}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Checking the file</source>
+        <translation>Datei prüfen</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Convert</source>
+        <translation>Umwandeln</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Converting</source>
+        <translation>Umwandeln</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
+        <translation>Schätzungen für PCs wie diesen: keine GPU, {cores}, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
+        <translation>Schätzungen für PCs wie diesen: {gpu} mit {memory} für Modelle, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for this PC: no GPU, {cores}, {free}</source>
+        <translation>Schätzungen für diesen PC: keine GPU, {cores}, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
+        <translation>Schätzungen für diesen PC: {gpu} mit {memory} für Modelle, {free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Needs {need}. This PC can give it {room}.</source>
+        <translation>Braucht {need}. Dieser PC kann {room} geben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>No estimate</source>
+        <translation>Unbekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Paused</source>
+        <translation>Angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Placement</source>
+        <translation>Platzierung</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Placing</source>
+        <translation>Platzieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Predictors</source>
+        <translation>Prädiktoren</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Profile</source>
+        <translation>Profil</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Profiling</source>
+        <translation>Profil erstellen</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Queued</source>
+        <translation>Wartet</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Training predictors</source>
+        <translation>Prädiktoren trainieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Waiting for the network</source>
+        <translation>Warten auf das Netz</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>about {time}</source>
+        <translation>etwa {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>does not fit</source>
+        <translation>passt nicht</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>estimated</source>
+        <translation>geschätzt</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>measured here</source>
+        <translation>hier gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>once prepared</source>
+        <translation>nach dem Vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>{done} of {total}</source>
+        <translation>{done} von {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{least} to {most}</source>
+        <translation>{least} bis {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{least} to {most} once prepared</source>
+        <translation>{least} bis {most} nach dem Vorbereiten</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{memory} RAM free</source>
+        <translation>{memory} RAM frei</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} in RAM</source>
+        <translation>{memory} im RAM</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} on the GPU</source>
+        <translation>{memory} auf der GPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{time} left</source>
+        <translation>noch {time}</translation>
     </message>
     <message>
         <location filename="../../app/models/model_rows.py"/>
@@ -1692,160 +2005,6 @@
         <location filename="../../app/models/model_switch.py"/>
         <source>{name} is unloaded after this answer</source>
         <translation>{name} wird nach dieser Antwort entladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Checking the file</source>
-        <translation>Datei prüfen</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Convert</source>
-        <translation>Umwandeln</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Converting</source>
-        <translation>Umwandeln</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
-        <translation>Schätzungen für PCs wie diesen: keine GPU, {cores}, {free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
-        <translation>Schätzungen für PCs wie diesen: {gpu} mit {memory} für Modelle, {free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for this PC: no GPU, {cores}, {free}</source>
-        <translation>Schätzungen für diesen PC: keine GPU, {cores}, {free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
-        <translation>Schätzungen für diesen PC: {gpu} mit {memory} für Modelle, {free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Needs {need}. This PC can give it {room}.</source>
-        <translation>Braucht {need}. Dieser PC kann {room} geben.</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>No estimate</source>
-        <translation>Unbekannt</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Paused</source>
-        <translation>Angehalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Placement</source>
-        <translation>Platzierung</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Placing</source>
-        <translation>Platzieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Predictors</source>
-        <translation>Prädiktoren</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Profile</source>
-        <translation>Profil</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Profiling</source>
-        <translation>Profil erstellen</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Queued</source>
-        <translation>Wartet</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Training predictors</source>
-        <translation>Prädiktoren trainieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Waiting for the network</source>
-        <translation>Warten auf das Netz</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>about {time}</source>
-        <translation>etwa {time}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>does not fit</source>
-        <translation>passt nicht</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>estimated</source>
-        <translation>geschätzt</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>measured here</source>
-        <translation>hier gemessen</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>once prepared</source>
-        <translation>nach dem Vorbereiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{done} of {total}</source>
-        <translation>{done} von {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{least} to {most}</source>
-        <translation>{least} bis {most}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{least} to {most} once prepared</source>
-        <translation>{least} bis {most} nach dem Vorbereiten</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{memory} RAM free</source>
-        <translation>{memory} RAM frei</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{memory} in RAM</source>
-        <translation>{memory} im RAM</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{memory} on the GPU</source>
-        <translation>{memory} auf der GPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{time} left</source>
-        <translation>noch {time}</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
@@ -2071,12 +2230,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <source>Local server</source>
-        <translation>Lokaler Server</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Longest answer</source>
         <translation>Längste Antwort</translation>
     </message>
@@ -2268,14 +2421,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Access token</source>
-        <translation>Zugriffstoken</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <source>Add a model file</source>
         <translation>Modelldatei hinzufügen</translation>
     </message>
@@ -2300,6 +2445,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Alt</source>
+        <translation>Alt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
@@ -2310,6 +2460,11 @@
         <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer again with another model</source>
         <translation>Mit anderem Modell antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Arrow down</source>
+        <translation>Pfeil ab</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2339,6 +2494,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/sidebar/chat_list.py"/>
         <source>Chats</source>
@@ -2391,6 +2547,12 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Del</source>
         <translation>Entf</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Delete everything…</source>
+        <translation>Alles löschen …</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2500,6 +2662,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/main_window.py"/>
         <location filename="../../app/ui/models/model_list.py"/>
@@ -2515,6 +2678,7 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move the models folder</source>
         <translation>Modellordner verschieben</translation>
     </message>
@@ -2622,6 +2786,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -2632,6 +2797,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Shift</source>
         <translation>Umschalt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Show more of a folded text</source>
+        <translation>Mehr von eingeklapptem Text zeigen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2750,6 +2920,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>erase reset remove stored data privacy</source>
+        <translation>löschen zurücksetzen entfernen gespeichert daten privatsphäre</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>exit close</source>
         <translation>verlassen schließen</translation>
     </message>
@@ -2822,6 +2997,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>import open own safetensors bundle</source>
         <translation>importieren öffnen eigene safetensors bundle</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>in a very long message</source>
+        <translation>in einer sehr langen Nachricht</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2994,6 +3174,81 @@
         <translation>zurücksetzen zoom textgröße</translation>
     </message>
     <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>All chats with their attachments and drafts, and the bin</source>
+        <translation>Alle Chats mit Anhängen und Entwürfen, und der Papierkorb</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Compiled code for this PC</source>
+        <translation>Übersetzter Code für diesen PC</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Downloaded and copied models. Models used in place, such as those of LM Studio or Ollama, stay</source>
+        <translation>Geladene und kopierte Modelle. An ihrem Ort genutzte, etwa von LM Studio oder Ollama, bleiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>It was deleted only now.</source>
+        <translation>Es wurde erst jetzt gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Logs and crash notes</source>
+        <translation>Protokolle und Absturznotizen</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Only the link to it was deleted.</source>
+        <translation>Nur die Verknüpfung dorthin wurde gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Parts of models that are still being downloaded</source>
+        <translation>Teile von Modellen, die noch geladen werden</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Prepared data</source>
+        <translation>Vorbereitete Daten</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Servers and keys</source>
+        <translation>Server und Schlüssel</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Settings, personas, presets and choices for models</source>
+        <translation>Einstellungen, Personas, Voreinstellungen und Wahl je Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>The next start makes it again, in about a minute</source>
+        <translation>Der nächste Start erzeugt ihn neu, in etwa einer Minute</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>The servers that you added; keys and the access token, also in this system's keyring</source>
+        <translation>Ihre Server; Schlüssel und Zugangstoken, auch im Schlüsselbund des Systems</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Unfinished downloads</source>
+        <translation>Unfertige Downloads</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>What Hearth did. They hold no text of a chat</source>
+        <translation>Was Hearth getan hat. Sie enthalten keinen Text aus Chats</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>What preparing made for this PC, and measured speeds</source>
+        <translation>Was das Vorbereiten für diesen PC erzeugt hat, und gemessene Raten</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
         <location filename="../../app/ui/chat/shelf_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
@@ -3053,6 +3308,7 @@
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
@@ -3062,6 +3318,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Open</source>
         <translation>Öffnen</translation>
     </message>
@@ -3118,6 +3375,7 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
         <location filename="../../app/ui/models/work_bar.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <source>Stop</source>
         <translation>Stoppen</translation>
     </message>
@@ -3476,11 +3734,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>Kopieren</translation>
@@ -3741,8 +3999,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
-        <source>Folded because the text is very long. It is sent whole. Click to show more of it.</source>
-        <translation>Eingeklappt, weil der Text sehr lang ist. Er wird ganz gesendet. Klicken Sie, um mehr davon zu sehen.</translation>
+        <source>Folded because the text is very long. It is sent whole. Click, or press {keys}, to show more of it.</source>
+        <translation>Eingeklappt, weil der Text sehr lang ist. Er wird ganz gesendet. Klicken Sie, oder drücken Sie {keys}, um mehr zu sehen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4677,6 +4935,7 @@ Andere Programme: {others}</translation>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/sidebar/folder_sheet.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
@@ -4761,6 +5020,7 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_acts.py"/>
         <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
         <source>Keep</source>
@@ -5329,8 +5589,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
-        <translation>Chats werden unverschlüsselt in Ihrem eigenen Ordner gespeichert. „Ihre Chats“ in den Einstellungen öffnet ihn. Löschen Sie einzelne Chats in Hearth oder alles mit dem Ordner.</translation>
+        <source>Chats are stored unencrypted in your own folder. “Data folder” in the settings opens it. Delete single chats in Hearth, or all that Hearth stores with “Delete everything…” in the settings.</source>
+        <translation>Chats liegen unverschlüsselt in Ihrem eigenen Ordner. „Datenordner“ in den Einstellungen öffnet ihn. Löschen Sie einzelne Chats in Hearth, oder alles, was Hearth speichert, mit „Alles löschen …“ in den Einstellungen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -5369,7 +5629,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Text</source>
         <translation>Text</translation>
@@ -5432,6 +5692,119 @@ Andere Programme: {others}</translation>
         <translation>Ihre Chats sind sicher</translation>
     </message>
     <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Choose what is deleted. Hearth itself stays installed.</source>
+        <translation>Wählen Sie, was gelöscht wird. Hearth selbst bleibt installiert.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Close Hearth</source>
+        <translation>Hearth schließen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete this for good?</source>
+        <translation>Endgültig löschen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete what Hearth stores on this PC</source>
+        <translation>Löschen, was Hearth auf diesem PC speichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete {size} for good?</source>
+        <translation>{size} endgültig löschen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete {size}…</source>
+        <translation>{size} löschen …</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete…</source>
+        <translation>Löschen …</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Deleting</source>
+        <translation>Löschen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Empty</source>
+        <translation>Leer</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Everything that Hearth stores on this PC is deleted.</source>
+        <translation>Alles, was Hearth auf diesem PC speichert, wird gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth is closing, to delete this.</source>
+        <translation>Hearth schließt sich, um zu löschen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth is ending what it was doing.</source>
+        <translation>Hearth beendet, was es gerade tat.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth stops what it is doing, deletes it, and starts again.</source>
+        <translation>Hearth beendet, was es gerade tut, löscht und startet neu.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>It cannot be undone.</source>
+        <translation>Das lässt sich nicht rückgängig machen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Less than 1 MB</source>
+        <translation>Weniger als 1 MB</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Not everything was deleted</source>
+        <translation>Nicht alles wurde gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Start Hearth again</source>
+        <translation>Hearth neu starten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>The rest is still there.</source>
+        <translation>Der Rest ist noch da.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>This is deleted: {groups}.</source>
+        <translation>Gelöscht wird: {groups}.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>What is left is still there:</source>
+        <translation>Noch vorhanden ist:</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>and {n} more</source>
+        <translation>
+            <numerusform>und {n} weiteres</numerusform>
+            <numerusform>und {n} weitere</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>{size} deleted.</source>
+        <translation>{size} gelöscht.</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <source>A program</source>
         <translation>Ein Programm</translation>
@@ -5440,19 +5813,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <source>Connected now</source>
         <translation>Jetzt verbunden</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <location filename="../../app/ui/transcript/message_buttons.py"/>
-        <location filename="../../app/ui/widgets/banner.py"/>
-        <source>Copied</source>
-        <translation>Kopiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <source>Copy: {what}</source>
-        <translation>Kopieren: {what}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
@@ -5550,8 +5910,31 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copied</source>
+        <translation>Kopiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>Copy: {what}</source>
+        <translation>Kopieren: {what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Expanded</source>
         <translation>Aufgeklappt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>No program opened this folder. Copy its path instead.</source>
+        <translation>Kein Programm hat den Ordner geöffnet. Kopieren Sie stattdessen den Pfad.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>Open: {what}</source>
+        <translation>Öffnen: {what}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
@@ -5600,6 +5983,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Data folder</source>
+        <translation>Datenordner</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>For models that ask for one</source>
         <translation>Für Modelle, die eines verlangen</translation>
     </message>
@@ -5615,13 +6003,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Move it to another place</source>
-        <translation>An einen anderen Ort verschieben</translation>
+        <source>Move…</source>
+        <translation>Verschieben …</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>Keine Einstellung enthält „{typed}“.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Or parts of what Hearth stores on this PC</source>
+        <translation>Oder Teile dessen, was Hearth hier speichert</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -5642,11 +6035,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>Was diesen PC verlässt und was nicht</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Your chats</source>
-        <translation>Ihre Chats</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
@@ -6196,7 +6584,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy message</source>
         <translation>Nachricht kopieren</translation>
     </message>
@@ -6251,22 +6639,22 @@ Andere Programme: {others}</translation>
         <translation>{share} % dieser Nachricht werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy as Markdown</source>
         <translation>Als Markdown kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy link</source>
         <translation>Link kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Open link</source>
         <translation>Link öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Select message</source>
         <translation>Nachricht auswählen</translation>
     </message>

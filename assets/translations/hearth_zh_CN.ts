@@ -4,64 +4,24 @@
 <context>
     <name>Hearth</name>
     <message>
-        <location filename="../../app/bootstrap.py"/>
-        <source>Hearth is already running; its window was brought to the front.</source>
-        <translation>Hearth 已在运行，其窗口已移到前面。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>Every chat with {name} begins so now</source>
-        <translation>与 {name} 的每个聊天今后都这样开始</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>No model is loaded.</source>
-        <translation>未加载模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>Saved as {name}</source>
-        <translation>已保存为 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
-        <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
-        <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>{model} here: {costs}.</source>
-        <translation>{model} 在此电脑上：{costs}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_setup.py"/>
-        <source>{name} has no choices of its own</source>
-        <translation>{name} 没有自己的选择</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Already in memory</source>
         <translation>已在内存中</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Another program on this PC</source>
         <translation>本机上的另一程序</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer</source>
         <translation>回答</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -70,51 +30,51 @@
         <translation>上下文</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Cut off at the length limit</source>
         <translation>因达到长度上限而中断</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Cut off: the context is full</source>
         <translation>已中断：上下文已满</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Dense</source>
         <translation>稠密</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Exact</source>
         <translation>精确</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>First token after</source>
         <translation>首个 token 用时</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Interrupted: Hearth closed in mid-answer</source>
         <translation>已中断：Hearth 在回答途中关闭</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Left out of the context</source>
         <translation>已移出上下文</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Model</source>
         <translation>模型</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/live_figures.py"/>
         <location filename="../../app/settings.py"/>
         <location filename="../../app/ui/composer/preset_menu.py"/>
@@ -124,109 +84,110 @@
         <translation>神经元</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Neurons computed</source>
         <translation>计算的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Neurons that fired</source>
         <translation>激活的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the engine failed</source>
         <translation>未完成：引擎出错</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Not finished: the server did not answer</source>
         <translation>未完成：服务器没有回答</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>Prompt</source>
         <translation>提示</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <source>Reading</source>
         <translation>阅读</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Server, not on this PC</source>
         <translation>服务器，不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Share on the GPU</source>
         <translation>GPU 占比</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
-        <location filename="../../app/chat/mode_rates.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
         <location filename="../../app/settings.py"/>
         <source>Sparse</source>
         <translation>稀疏</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/models/model_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <source>Stopped</source>
         <translation>已停止</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/transcript/thought_view.py"/>
         <source>Thought</source>
         <translation>思考过程</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Thought for {time}</source>
         <translation>思考了 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>Time</source>
         <translation>时间</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/clients/engine_status.py"/>
         <location filename="../../app/shortcuts.py"/>
         <source>Writing</source>
         <translation>书写</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <source>first after {time}</source>
         <translation>首个 token {time}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>from {server}, another program on this PC</source>
         <translation>来自 {server}，本机上的另一程序</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>from {server}, not on this PC</source>
         <translation>来自 {server}，不在此电脑上</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>under 1%</source>
         <translation>不到 1%</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} messages</source>
         <translation>
@@ -234,7 +195,7 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
@@ -244,24 +205,204 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{share} of neurons</source>
         <translation>{share} 的神经元</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{tokens} in {time}</source>
         <translation>{tokens}，用时 {time}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/answer_words.py"/>
+        <location filename="../../app/chat/answers/answer_labels.py"/>
         <source>{used} of {total}</source>
         <translation>{used} / {total}</translation>
     </message>
     <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>Every chat with {name} begins so now</source>
+        <translation>与 {name} 的每个聊天今后都这样开始</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>No model is loaded.</source>
+        <translation>未加载模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>Saved as {name}</source>
+        <translation>已保存为 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>This model computes every neuron anyway, so there is nothing to compare.</source>
+        <translation>此模型本来就计算每个神经元，没有可比较的。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>{model} here: {costs}.</source>
+        <translation>{model} 在此电脑上：{costs}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>{name} has no choices of its own</source>
+        <translation>{name} 没有自己的选择</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>As set</source>
+        <translation>按设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Both are about as fast here.</source>
+        <translation>两者在这里速度相近。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Both wrote the same words.</source>
+        <translation>两者写出的内容相同。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The engine stopped unexpectedly. Compare again once it is back.</source>
+        <translation>引擎意外停止。恢复后请重新比较。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The first {n} words are the same; then they go apart.</source>
+        <translation>
+            <numerusform>前 {n} 个词相同，之后开始不同。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>The model was changed meanwhile. Compare again with the new one.</source>
+        <translation>模型已更换。请用新模型重新比较。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>They differ from the first word on.</source>
+        <translation>从第一个词起就不同。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Waiting for the answer that runs</source>
+        <translation>等待当前回答结束</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>Waiting for the model</source>
+        <translation>等待模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>{faster} is {times} times as fast as {slower} here.</source>
+        <translation>{faster}在这里的速度是{slower}的 {times} 倍。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/comparison.py"/>
+        <source>{state}: {side}, {now} of {sides}</source>
+        <translation>{state}：{side}，{now} / {sides}</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>Auto</source>
+        <translation>自动</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <translation>尚未测量：有了回答后，这里会显示各模式的速度。</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/chat/answers/mode_rates.py"/>
+        <source>{rates}, in {n} answers on this PC</source>
+        <translation>
+            <numerusform>{rates}，基于此电脑上的 {n} 个回答</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Concise</source>
+        <translation>简洁</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Copy editor</source>
+        <translation>文字编辑</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Patient teacher</source>
+        <translation>耐心的老师</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>Programmer</source>
+        <translation>程序员</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/personas.py"/>
+        <source>{name} holds no personas.</source>
+        <translation>{name} 不含角色。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>As in the settings, else as the model's makers advise</source>
+        <translation>按设置，否则按模型作者的建议</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>As is</source>
+        <translation>保持原样</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Balanced</source>
+        <translation>均衡</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Creative</source>
+        <translation>创意</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Facts, code, translations</source>
+        <translation>事实、代码、翻译</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Precise</source>
+        <translation>精准</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>Stories, ideas</source>
+        <translation>故事、点子</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/presets.py"/>
+        <source>{name} holds no presets.</source>
+        <translation>{name} 不含预设。</translation>
+    </message>
+    <message>
         <location filename="../../app/chat/attachments.py"/>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} could not be read: {why}.</source>
         <translation>无法读取 {name}：{why}。</translation>
     </message>
@@ -311,47 +452,47 @@
         <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>已固定聊天</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat restored</source>
         <translation>对话已恢复</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat unpinned</source>
         <translation>已取消固定</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved into “{folder}”, which was there already</source>
         <translation>已移入已有的“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved to “{folder}”</source>
         <translation>已移至“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Taken out of “{folder}”</source>
         <translation>已移出“{folder}”</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>Taken out of “{folder}”: {chats}</source>
         <translation>已移出“{folder}”：{chats}</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>There is no chat in this file</source>
         <translation>此文件中没有聊天</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <location filename="../../app/ui/sidebar/chat_model.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{n} chats</source>
@@ -360,28 +501,28 @@
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats exported to {name}</source>
         <translation>
             <numerusform>已将 {n} 个聊天导出到 {name}</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats imported</source>
         <translation>
             <numerusform>已导入 {n} 个聊天</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} chats were here already</source>
         <translation>
             <numerusform>{n} 个聊天已存在</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/chat/chat_shelf.py"/>
+        <location filename="../../app/chat/chat_folders.py"/>
         <source>{n} were here already</source>
         <translation>
             <numerusform>{n} 个已存在</numerusform>
@@ -415,69 +556,6 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>Answering</source>
-        <translation>正在回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>As set</source>
-        <translation>按设置</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Both are about as fast here.</source>
-        <translation>两者在这里速度相近。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Both wrote the same words.</source>
-        <translation>两者写出的内容相同。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The engine stopped unexpectedly. Compare again once it is back.</source>
-        <translation>引擎意外停止。恢复后请重新比较。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The first {n} words are the same; then they go apart.</source>
-        <translation>
-            <numerusform>前 {n} 个词相同，之后开始不同。</numerusform>
-        </translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>The model was changed meanwhile. Compare again with the new one.</source>
-        <translation>模型已更换。请用新模型重新比较。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>They differ from the first word on.</source>
-        <translation>从第一个词起就不同。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Waiting for the answer that runs</source>
-        <translation>等待当前回答结束</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>Waiting for the model</source>
-        <translation>等待模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>{faster} is {times} times as fast as {slower} here.</source>
-        <translation>{faster}在这里的速度是{slower}的 {times} 倍。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/comparison.py"/>
-        <source>{state}: {side}, {now} of {sides}</source>
-        <translation>{state}：{side}，{now} / {sides}</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/conversation.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
@@ -491,23 +569,6 @@
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>Auto</source>
-        <translation>自动</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
-        <translation>尚未测量：有了回答后，这里会显示各模式的速度。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/chat/mode_rates.py"/>
-        <source>{rates}, in {n} answers on this PC</source>
-        <translation>
-            <numerusform>{rates}，基于此电脑上的 {n} 个回答</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/chat/next_message.py"/>
@@ -540,97 +601,33 @@
         <translation>{name} 有密码保护。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Concise</source>
-        <translation>简洁</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Copy editor</source>
-        <translation>文字编辑</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Patient teacher</source>
-        <translation>耐心的老师</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>Programmer</source>
-        <translation>程序员</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/personas.py"/>
-        <source>{name} holds no personas.</source>
-        <translation>{name} 不含角色。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
-        <translation>按设置，否则按模型作者的建议</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>As is</source>
-        <translation>保持原样</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Balanced</source>
-        <translation>均衡</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Creative</source>
-        <translation>创意</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Facts, code, translations</source>
-        <translation>事实、代码、翻译</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Precise</source>
-        <translation>精准</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>Stories, ideas</source>
-        <translation>故事、点子</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/presets.py"/>
-        <source>{name} holds no presets.</source>
-        <translation>{name} 不含预设。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>More than {most} cannot be kept.</source>
         <translation>最多保留 {most} 个。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} holds nothing of Hearth's.</source>
         <translation>{name} 不含 Hearth 的内容。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} is larger than {most} MB.</source>
         <translation>{name} 大于 {most} MB。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} is no JSON file.</source>
         <translation>{name} 不是 JSON 文件。</translation>
     </message>
     <message>
-        <location filename="../../app/chat/shelf.py"/>
+        <location filename="../../app/chat/preset_store.py"/>
         <source>{name} was written by a newer Hearth.</source>
         <translation>{name} 由更新版本的 Hearth 写入。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
+        <location filename="../../app/chat/store/chat_files.py"/>
         <source>This file does not hold chats that Hearth exported.</source>
         <translation>此文件不含 Hearth 导出的聊天。</translation>
     </message>
@@ -929,7 +926,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/clients/engine_status.py"/>
-        <location filename="../../app/models/model_words.py"/>
+        <location filename="../../app/models/model_labels.py"/>
         <source>{n} cores</source>
         <translation>
             <numerusform>{n} 核</numerusform>
@@ -1156,32 +1153,37 @@
         <translation>{name}，显存</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open</source>
         <translation>Hearth 已打开</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open.</source>
         <translation>Hearth 已打开。</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
+        <source>Hearth is already running; its window was brought to the front.</source>
+        <translation>Hearth 已在运行，其窗口已移到前面。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
         <translation>它目前没有响应。请稍候再启动，或先结束它。</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Report (*.zip)</source>
         <translation>报告 (*.zip)</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Report saved</source>
         <translation>报告已保存</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -1189,39 +1191,80 @@
         <translation>保存报告</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>The report was not saved: {why}</source>
         <translation>报告未保存：{why}</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>This desktop has no tray.</source>
         <translation>此桌面没有托盘。</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>answering</source>
         <translation>正在回答</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>downloading</source>
         <translation>正在下载</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>hearing an answer</source>
         <translation>正在接收回答</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>preparing a model</source>
         <translation>正在准备模型</translation>
     </message>
     <message>
-        <location filename="../../app/desktop/manners.py"/>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>something unforeseen; the log says more</source>
         <translation>发生了意料之外的情况；详见日志</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Access token</source>
+        <translation>访问令牌</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>Key of {name}</source>
+        <translation>{name} 的密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>Keys in this system's keyring</source>
+        <translation>系统密钥环中的密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <location filename="../../app/settings.py"/>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Local server</source>
+        <translation>本地服务器</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>The keyring did not answer.</source>
+        <translation>密钥环没有响应。</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>The rest</source>
+        <translation>其余</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/erasing.py"/>
+        <source>This system's keyring did not delete it.</source>
+        <translation>系统密钥环未将其删除。</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
@@ -1271,191 +1314,246 @@
         <translation>Hearth {reasons}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>A file came down with other contents than it should have. Trying again fetches that file alone.</source>
         <translation>有一个文件的内容与预期不符。重试只会重新下载该文件。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>Another Hearth has been changing the list of models for too long.</source>
+        <translation>另一个 Hearth 更改模型列表的时间过长。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Another Hearth is downloading.</source>
+        <translation>另一个 Hearth 正在下载。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Choose another model</source>
         <translation>选择其他模型</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't open {model}</source>
         <translation>无法打开 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't search</source>
         <translation>无法搜索</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Enter a token</source>
         <translation>输入令牌</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It could not be done; the details say why.</source>
         <translation>未能完成；原因见详细信息。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It is no longer where it was.</source>
         <translation>它已不在原处。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It is not known what preparing {model} would bring</source>
         <translation>不清楚准备 {model} 能带来什么</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>It was asked for with a value that does not do.</source>
         <translation>请求中有不适用的值。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.</source>
         <translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>No estimate was made for {model}</source>
         <translation>未能估算 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>Nothing was trained in idle time</source>
         <translation>空闲时未进行训练</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>One of the files is damaged or incomplete. Fetch it again, or use another model.</source>
         <translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The access token cannot be kept in {place}: {why}.</source>
+        <translation>访问令牌无法保存在 {place}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The access token was not kept</source>
         <translation>未保存访问令牌</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The copy of {what} is not what was copied.</source>
+        <translation>{what} 的副本与原文件不同。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The disk is full. Free some space there, or choose a folder on another disk.</source>
         <translation>磁盘已满。请释放空间，或选择其他磁盘上的文件夹。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The disk that holds {what} is full.</source>
+        <translation>{what} 所在的磁盘已满。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>The disk took no more while {what} was written: {why}.</source>
+        <translation>写入 {what} 时磁盘已无法再写：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The download did not go on</source>
         <translation>下载未能继续</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download stays on the list</source>
         <translation>下载仍在列表中</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download was not ended</source>
         <translation>未能取消下载</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The download was not paused</source>
         <translation>未能暂停下载</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The downloads were not read</source>
         <translation>未能读取下载列表</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub cannot be reached. Connect to the network, or import a model that lies on this PC.</source>
         <translation>无法连接 hub。请连接网络，或导入此电脑上的模型。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub does not answer as it should. What was downloaded is kept. Try again later.</source>
         <translation>hub 应答异常。已下载的内容会保留。请稍后再试。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The hub has nothing of that name, or shows it only to those with an access token. Check the name.</source>
         <translation>hub 上没有此名称，或仅对持有访问令牌者可见。请检查名称。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The list of models was written by a newer Hearth: {what} has the version {found}, and this one knows {known}.</source>
+        <translation>模型列表由较新的 Hearth 写入：{what} 的版本为 {found}，此版本只认识 {known}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The model is of a kind that Hearth does not run.</source>
         <translation>Hearth 不支持此类模型。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The model was not added</source>
         <translation>模型未添加</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The models are being moved already.</source>
+        <translation>模型已在移动中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>The models folder does not allow it; the details say why.</source>
         <translation>模型文件夹不允许此操作；原因见详细信息。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models on this PC were not read</source>
         <translation>未能读取此电脑上的模型</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models to choose from were not read</source>
         <translation>未能读取可选模型</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The models were not moved</source>
         <translation>未能移动模型</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The rate was not kept</source>
         <translation>未能保存速度</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>The starter model comes with Hearth and stays.</source>
+        <translation>入门模型随 Hearth 提供，会保留。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>权重旁的分词器属于另一个模型。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>The window and what looks after your models are of different versions. Install Hearth again.</source>
         <translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>There is a {what} again.</source>
+        <translation>{what} 又存在了。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>There is a {what} in {folder} again.</source>
+        <translation>{folder} 中又有了 {what}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>There is not enough free memory on the GPU. Close programs that use it.</source>
         <translation>GPU 可用内存不足。请关闭占用它的程序。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>There is not enough free memory. Close other programs.</source>
         <translation>可用内存不足。请关闭其他程序。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>This PC was not looked at</source>
         <translation>未能检测此电脑</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>This was not done. Your chats and your models are safe.</source>
         <translation>此操作未完成。您的聊天和模型都安全。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/widgets/note.py"/>
@@ -1464,62 +1562,277 @@
         <translation>重试</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>What looks after your models stopped in the middle of it, and starts again by itself.</source>
         <translation>模型管理中途停止，正在自行重启。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
+        <source>What was removed is gone for good.</source>
+        <translation>已移除的内容已永久消失。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>{fact} Close other programs.</source>
         <translation>{fact} 请关闭其他程序。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Close programs that use the GPU.</source>
         <translation>{fact} 请关闭占用 GPU 的程序。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{fact} Free some space there, or choose a folder on another disk.</source>
         <translation>{fact} 请释放空间，或选择其他磁盘上的文件夹。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
         <translation>{file} 已损坏或不完整。请重新下载，或使用其他模型。</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} did not come back</source>
         <translation>未能恢复 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not checked</source>
         <translation>未能检查 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not deleted</source>
         <translation>未能删除 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not downloaded</source>
         <translation>未能下载 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not prepared</source>
         <translation>未能准备 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/library_words.py"/>
+        <location filename="../../app/library_messages.py"/>
         <source>{model} was not repaired</source>
         <translation>未能修复 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} came out differently from {source}.</source>
+        <translation>{what} 与 {source} 不同。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be deleted: {why}.</source>
+        <translation>无法删除 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be made: {why}.</source>
+        <translation>无法创建 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be put back: {why}.</source>
+        <translation>无法放回 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be read: {why}.</source>
+        <translation>无法读取 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} cannot be written: {why}.</source>
+        <translation>无法写入 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} exists already.</source>
+        <translation>{what} 已存在。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} is being prepared; one model at a time can be.</source>
+        <translation>正在准备 {what}；一次只能准备一个模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} is no folder.</source>
+        <translation>{what} 不是文件夹。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} lies in the folder of {model}.</source>
+        <translation>{what} 位于 {model} 的文件夹中。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>{what} may not be changed: {why}.</source>
+        <translation>不允许更改 {what}：{why}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Checking the file</source>
+        <translation>正在检查文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Convert</source>
+        <translation>转换</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Converting</source>
+        <translation>正在转换</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
+        <translation>针对类似电脑的估算：无 GPU，{cores}，{free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
+        <translation>针对类似电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for this PC: no GPU, {cores}, {free}</source>
+        <translation>针对此电脑的估算：无 GPU，{cores}，{free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
+        <translation>针对此电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Needs {need}. This PC can give it {room}.</source>
+        <translation>需要 {need}。此电脑可提供 {room}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>No estimate</source>
+        <translation>无估算</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Paused</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Placement</source>
+        <translation>布局</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Placing</source>
+        <translation>正在布局</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/model_details.py"/>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Predictors</source>
+        <translation>预测器</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Profile</source>
+        <translation>分析</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Profiling</source>
+        <translation>正在分析</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Queued</source>
+        <translation>排队中</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Training predictors</source>
+        <translation>正在训练预测器</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>Waiting for the network</source>
+        <translation>等待网络</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>about {time}</source>
+        <translation>约 {time}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>does not fit</source>
+        <translation>放不下</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>estimated</source>
+        <translation>估算</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>measured here</source>
+        <translation>在此测得</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>once prepared</source>
+        <translation>准备后</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>{done} of {total}</source>
+        <translation>{done} / {total}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{least} to {most}</source>
+        <translation>{least} 至 {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{least} to {most} once prepared</source>
+        <translation>准备后 {least} 至 {most}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{memory} RAM free</source>
+        <translation>可用内存 {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} in RAM</source>
+        <translation>内存 {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{memory} on the GPU</source>
+        <translation>GPU {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/model_labels.py"/>
+        <source>{time} left</source>
+        <translation>剩余{time}</translation>
     </message>
     <message>
         <location filename="../../app/models/model_rows.py"/>
@@ -1677,160 +1990,6 @@
         <location filename="../../app/models/model_switch.py"/>
         <source>{name} is unloaded after this answer</source>
         <translation>{name} 将在此回答后卸载</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Checking the file</source>
-        <translation>正在检查文件</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Convert</source>
-        <translation>转换</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Converting</source>
-        <translation>正在转换</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for PCs like this: no GPU, {cores}, {free}</source>
-        <translation>针对类似电脑的估算：无 GPU，{cores}，{free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for PCs like this: {gpu} with {memory} for models, {free}</source>
-        <translation>针对类似电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for this PC: no GPU, {cores}, {free}</source>
-        <translation>针对此电脑的估算：无 GPU，{cores}，{free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Estimates for this PC: {gpu} with {memory} for models, {free}</source>
-        <translation>针对此电脑的估算：{gpu}，模型可用 {memory}，{free}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Needs {need}. This PC can give it {room}.</source>
-        <translation>需要 {need}。此电脑可提供 {room}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>No estimate</source>
-        <translation>无估算</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Paused</source>
-        <translation>已暂停</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Placement</source>
-        <translation>布局</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Placing</source>
-        <translation>正在布局</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/model_details.py"/>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Predictors</source>
-        <translation>预测器</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Profile</source>
-        <translation>分析</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Profiling</source>
-        <translation>正在分析</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Queued</source>
-        <translation>排队中</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Training predictors</source>
-        <translation>正在训练预测器</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>Waiting for the network</source>
-        <translation>等待网络</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>about {time}</source>
-        <translation>约 {time}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>does not fit</source>
-        <translation>放不下</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>estimated</source>
-        <translation>估算</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>measured here</source>
-        <translation>在此测得</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>once prepared</source>
-        <translation>准备后</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{done} of {total}</source>
-        <translation>{done} / {total}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{least} to {most}</source>
-        <translation>{least} 至 {most}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{least} to {most} once prepared</source>
-        <translation>准备后 {least} 至 {most}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{memory} RAM free</source>
-        <translation>可用内存 {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{memory} in RAM</source>
-        <translation>内存 {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>{memory} on the GPU</source>
-        <translation>GPU {memory}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/model_words.py"/>
-        <source>{time} left</source>
-        <translation>剩余{time}</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
@@ -2056,12 +2215,6 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/shortcuts.py"/>
-        <source>Local server</source>
-        <translation>本地服务器</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Longest answer</source>
         <translation>最长回答</translation>
     </message>
@@ -2253,14 +2406,6 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Access token</source>
-        <translation>访问令牌</translation>
-    </message>
-    <message>
-        <location filename="../../app/shortcuts.py"/>
         <source>Add a model file</source>
         <translation>添加模型文件</translation>
     </message>
@@ -2285,6 +2430,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>Alt</source>
+        <translation>Alt</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
@@ -2295,6 +2445,11 @@
         <location filename="../../app/ui/transcript/message_view.py"/>
         <source>Answer again with another model</source>
         <translation>换一个模型重新回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Arrow down</source>
+        <translation>下箭头</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2324,6 +2479,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/sidebar/chat_list.py"/>
         <source>Chats</source>
@@ -2376,6 +2532,12 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Del</source>
         <translation>Del</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Delete everything…</source>
+        <translation>全部删除…</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2485,6 +2647,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/main_window.py"/>
         <location filename="../../app/ui/models/model_list.py"/>
@@ -2500,6 +2663,7 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move the models folder</source>
         <translation>移动模型文件夹</translation>
     </message>
@@ -2607,6 +2771,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -2617,6 +2782,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>Shift</source>
         <translation>Shift</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>Show more of a folded text</source>
+        <translation>显示更多折叠文本</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2735,6 +2905,11 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
+        <source>erase reset remove stored data privacy</source>
+        <translation>删除 重置 清除 存储 数据 隐私</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
         <source>exit close</source>
         <translation>退出 关闭</translation>
     </message>
@@ -2807,6 +2982,11 @@
         <location filename="../../app/shortcuts.py"/>
         <source>import open own safetensors bundle</source>
         <translation>导入 打开 自有 safetensors bundle</translation>
+    </message>
+    <message>
+        <location filename="../../app/shortcuts.py"/>
+        <source>in a very long message</source>
+        <translation>在很长的消息中</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
@@ -2979,6 +3159,81 @@
         <translation>重置 缩放 字号</translation>
     </message>
     <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>All chats with their attachments and drafts, and the bin</source>
+        <translation>所有聊天及其附件和草稿，以及回收站</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Compiled code for this PC</source>
+        <translation>为此电脑编译的代码</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Downloaded and copied models. Models used in place, such as those of LM Studio or Ollama, stay</source>
+        <translation>已下载和已复制的模型。就地使用的模型（如 LM Studio 或 Ollama 的）会保留</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>It was deleted only now.</source>
+        <translation>刚刚才删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Logs and crash notes</source>
+        <translation>日志和崩溃记录</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Only the link to it was deleted.</source>
+        <translation>只删除了指向它的链接。</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Parts of models that are still being downloaded</source>
+        <translation>仍在下载的模型部分</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Prepared data</source>
+        <translation>准备好的数据</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Servers and keys</source>
+        <translation>服务器与密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Settings, personas, presets and choices for models</source>
+        <translation>设置、角色、预设以及各模型的选项</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>The next start makes it again, in about a minute</source>
+        <translation>下次启动会重新生成，约需一分钟</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>The servers that you added; keys and the access token, also in this system's keyring</source>
+        <translation>您添加的服务器；密钥和访问令牌，包括系统密钥环中的</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>Unfinished downloads</source>
+        <translation>未完成的下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>What Hearth did. They hold no text of a chat</source>
+        <translation>Hearth 的运行记录。不含聊天文字</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>What preparing made for this PC, and measured speeds</source>
+        <translation>为此电脑准备的数据和测得的速度</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
         <location filename="../../app/ui/chat/shelf_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
@@ -3038,6 +3293,7 @@
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
@@ -3047,6 +3303,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Open</source>
         <translation>打开</translation>
     </message>
@@ -3103,6 +3360,7 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
         <location filename="../../app/ui/models/work_bar.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <source>Stop</source>
         <translation>停止</translation>
     </message>
@@ -3458,11 +3716,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <location filename="../../app/ui/transcript/code_block.py"/>
         <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Copy</source>
         <translation>复制</translation>
@@ -3718,8 +3976,8 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
-        <source>Folded because the text is very long. It is sent whole. Click to show more of it.</source>
-        <translation>文本过长，已折叠，发送时仍会完整发送。点击可显示更多内容。</translation>
+        <source>Folded because the text is very long. It is sent whole. Click, or press {keys}, to show more of it.</source>
+        <translation>文本很长，因此已折叠。发送时是完整的。点击或按 {keys} 可显示更多。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4652,6 +4910,7 @@ Other programs: {others}</source>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/sidebar/folder_sheet.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
@@ -4736,6 +4995,7 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/models/server_acts.py"/>
         <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
         <source>Keep</source>
@@ -5301,8 +5561,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <source>Chats are stored unencrypted in your own folder. “Your chats” in the settings opens it. Delete single chats in Hearth, or everything with the folder.</source>
-        <translation>对话未加密地存储在您自己的文件夹中。设置中的“您的对话”可打开该文件夹。您可以在 Hearth 中删除单个对话，或连同文件夹一起全部删除。</translation>
+        <source>Chats are stored unencrypted in your own folder. “Data folder” in the settings opens it. Delete single chats in Hearth, or all that Hearth stores with “Delete everything…” in the settings.</source>
+        <translation>聊天未加密地存储在您自己的文件夹中。设置中的“数据文件夹”可打开它。您可以在 Hearth 中删除单个聊天，或用设置中的“全部删除…”删除 Hearth 存储的所有内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
@@ -5341,7 +5601,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
         <source>Text</source>
         <translation>文本</translation>
@@ -5404,6 +5664,118 @@ Other programs: {others}</source>
         <translation>您的对话安然无恙</translation>
     </message>
     <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Choose what is deleted. Hearth itself stays installed.</source>
+        <translation>请选择要删除的内容。Hearth 本身仍保持安装。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Close Hearth</source>
+        <translation>关闭 Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete this for good?</source>
+        <translation>永久删除？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete what Hearth stores on this PC</source>
+        <translation>删除 Hearth 存储在此电脑上的内容</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete {size} for good?</source>
+        <translation>永久删除 {size}？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete {size}…</source>
+        <translation>删除 {size}…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Deleting</source>
+        <translation>正在删除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Empty</source>
+        <translation>空</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Everything that Hearth stores on this PC is deleted.</source>
+        <translation>Hearth 存储在此电脑上的所有内容都将被删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth is closing, to delete this.</source>
+        <translation>Hearth 正在关闭以便删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth is ending what it was doing.</source>
+        <translation>Hearth 正在结束当前工作。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Hearth stops what it is doing, deletes it, and starts again.</source>
+        <translation>Hearth 会停止当前工作，删除后重新启动。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>It cannot be undone.</source>
+        <translation>此操作无法撤销。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Less than 1 MB</source>
+        <translation>不到 1 MB</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Not everything was deleted</source>
+        <translation>并非全部已删除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>Start Hearth again</source>
+        <translation>重新启动 Hearth</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>The rest is still there.</source>
+        <translation>其余内容仍在。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>This is deleted: {groups}.</source>
+        <translation>将删除：{groups}。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>What is left is still there:</source>
+        <translation>以下内容仍在：</translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>and {n} more</source>
+        <translation>
+            <numerusform>以及另外 {n} 项</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <source>{size} deleted.</source>
+        <translation>已删除 {size}。</translation>
+    </message>
+    <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <source>A program</source>
         <translation>程序</translation>
@@ -5412,19 +5784,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
         <source>Connected now</source>
         <translation>当前连接</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <location filename="../../app/ui/transcript/code_block.py"/>
-        <location filename="../../app/ui/transcript/message_buttons.py"/>
-        <location filename="../../app/ui/widgets/banner.py"/>
-        <source>Copied</source>
-        <translation>已复制</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <source>Copy: {what}</source>
-        <translation>复制：{what}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/own_server_rows.py"/>
@@ -5519,8 +5878,31 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/code_block.py"/>
+        <location filename="../../app/ui/transcript/message_buttons.py"/>
+        <location filename="../../app/ui/widgets/banner.py"/>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>Copy: {what}</source>
+        <translation>复制：{what}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
         <source>Expanded</source>
         <translation>已展开</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>No program opened this folder. Copy its path instead.</source>
+        <translation>没有程序打开此文件夹。请改为复制其路径。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/setting_groups.py"/>
+        <source>Open: {what}</source>
+        <translation>打开：{what}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_groups.py"/>
@@ -5569,6 +5951,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Data folder</source>
+        <translation>数据文件夹</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>For models that ask for one</source>
         <translation>用于需要令牌的模型</translation>
     </message>
@@ -5584,13 +5971,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Move it to another place</source>
-        <translation>移到其他位置</translation>
+        <source>Move…</source>
+        <translation>移动…</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>No setting has “{typed}” in its words.</source>
         <translation>没有含“{typed}”的设置。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <source>Or parts of what Hearth stores on this PC</source>
+        <translation>或删除部分存储内容</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -5611,11 +6003,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>What leaves this PC, and what does not</source>
         <translation>哪些内容会离开这台电脑，哪些不会</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>Your chats</source>
-        <translation>您的对话</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/sidebar/bin_sheet.py"/>
@@ -6152,7 +6539,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy message</source>
         <translation>复制消息</translation>
     </message>
@@ -6207,22 +6594,22 @@ Other programs: {others}</source>
         <translation>已显示此消息的 {share}%。复制和导出包含全部内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy as Markdown</source>
         <translation>复制为 Markdown</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Copy link</source>
         <translation>复制链接</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Open link</source>
         <translation>打开链接</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/selection.py"/>
+        <location filename="../../app/ui/transcript/selection/selection.py"/>
         <source>Select message</source>
         <translation>选择消息</translation>
     </message>

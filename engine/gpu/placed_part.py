@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from engine.adaptation import Adaptation, can_learn
 from engine.config import MODES, Mode
@@ -18,7 +19,6 @@ from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
 from engine.gpu.placed_words import is_for_want_of_memory, why_unused, words_of
-from engine.gpu.prefill.cold_stream import Rates
 from engine.gpu.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
@@ -31,25 +31,28 @@ from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.job import Job
-from engine.load_context import LoadContext
-from engine.machine.graphics import GpuInfo
-from engine.machine.lane_rates import LaneRates
 from engine.model.read_in import ReadIn, parts_of, spans_of
-from engine.model.transformer import FfnExecutor
 from engine.modes import choose_mode
 from engine.placement import memory_plan
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes
-from engine.placement.lanes import LaneTimes
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.rebalancing import could_reach
 from engine.placement.solving import Solved, solve_model
-from engine.sparsity.placement import Placement
-from engine.sparsity.predictor import Predictor
-from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, interrupted_by
+
+if TYPE_CHECKING:
+    from engine.gpu.prefill.cold_stream import Rates
+    from engine.load_context import LoadContext
+    from engine.machine.graphics import GpuInfo
+    from engine.machine.lane_rates import LaneRates
+    from engine.model.transformer import FfnExecutor
+    from engine.placement.lanes import LaneTimes
+    from engine.sparsity.placement import Placement
+    from engine.sparsity.predictor import Predictor
+    from native_kernels.cpu.runtime.pool import Pool
 
 log = logging.getLogger(__name__)
 

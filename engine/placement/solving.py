@@ -9,22 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.adaptation import can_learn, learned_stats
 from engine.bundle import artefacts
 from engine.config import MODES, EngineConfig, KvCodec, Mode
 from engine.errors import Cancelled, DeviceUnavailableError, EngineError, UnsupportedModelError
 from engine.job import Job, run_cancellable
-from engine.machine.cpu_and_ram import RamInfo
-from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
-from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import load_profile, recall_expected
 from engine.model.mapped_weights import turned_bytes
 from engine.model.model_artefacts import no_predictors, read_predictor, read_stats
-from engine.model.model_files import OpenedModel
-from engine.model.weights import ModelWeights
 from engine.opening import choose_context
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import Activity, activity_of
@@ -38,8 +33,15 @@ from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import I64, Hottest, Problem, build_problem
 from engine.placement.solver import TIME_LIMIT_S, Solution, solve
 from engine.sparsity.placement import Device, Origins, Placement
-from engine.sparsity.predictor import Predictor
-from engine.sparsity.stats import NeuronStats
+
+if TYPE_CHECKING:
+    from engine.machine.cpu_and_ram import RamInfo
+    from engine.machine.graphics import GpuInfo
+    from engine.machine.lane_rates import LaneRates
+    from engine.model.model_files import OpenedModel
+    from engine.model.weights import ModelWeights
+    from engine.sparsity.predictor import Predictor
+    from engine.sparsity.stats import NeuronStats
 
 log = logging.getLogger(__name__)
 
