@@ -25,7 +25,7 @@ from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import LibraryFile
 from engine.library.records import InstalledFile
 
-KILLED = Path(__file__).parents[3] / "support.killed_moves.py"
+KILLED = Path(__file__).parents[3] / "support" / "killed_moves.py"
 
 
 def fill(library: Library, mine: Path) -> None:
@@ -145,7 +145,7 @@ def test_killed_before_any_step_of_a_removal_nothing_is_half(
 
 def killed(what: str, library: Library, tmp_path: Path, target: Path, every: int) -> int:
     command = [sys.executable, str(KILLED), what, str(library.home), str(tmp_path / "work"), str(target), str(every)]
-    root = str(KILLED.parents[1])
+    root = str(KILLED.parents[2])
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=root, env={**os.environ, "PYTHONPATH": root}
     )
@@ -197,7 +197,7 @@ def test_only_one_moves_at_a_time(library: Library, tmp_path: Path) -> None:
                 Library(library.home).relocate(tmp_path / "third")
             refused.append(caught.value.hint)
 
-    library.relocate(tmp_path / "second", meanwhile)
+    library.relocate(tmp_path / "second", Job(progress=meanwhile))
     assert refused
     assert library.folder == tmp_path / "second"
 
@@ -231,7 +231,7 @@ def test_a_model_that_is_taken_in_meanwhile_is_kept(library: Library, other_disk
             added.append(Library(library.home).add(other, copy=True, name="New").id)
             Library(library.home).remove("local/copied")
 
-    library.relocate(other_disk / "new", meanwhile)
+    library.relocate(other_disk / "new", Job(progress=meanwhile))
     assert states(library).keys() == {"maker/tiny", "local/in-place", *added}
     assert Path(library.get(added[0]).folder).is_relative_to(other_disk / "new")
     assert "broken" not in states(library).values()
@@ -247,7 +247,7 @@ def test_a_full_disk_midway_leaves_every_model_whole(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DiskSpaceError):
-        library.relocate(other_disk / "new", full)
+        library.relocate(other_disk / "new", Job(progress=full))
     assert "broken" not in states(library).values()
     assert not (other_disk / "new" / ".incoming").exists()
     assert LibraryFile(library.home).read().moving_to == ""
