@@ -101,7 +101,7 @@ class ApiAnswers:
         """Raises: ApiError, EngineError."""
         has_begun = False
         while True:
-            session = self._session(turn.wish.model)
+            session = self._session(turn.api_request.model)
             model = session.model
             prompt, sampling, opened = self._asked(session, turn)
             if sampling.seed is not None:  # the same answer again needs the same steps: a prefix found was other ones
@@ -154,27 +154,31 @@ class ApiAnswers:
 
         Raises: ContextOverflowError, and what the chat template and the sampling say.
         """
-        wish, model = turn.wish, session.model
-        sampling = model.sampling.changed(wish.sampling)
-        given = [wish.prompt] if wish.what == "completion" else [message["content"] for message in wish.messages]
+        api_request, model = turn.api_request, session.model
+        sampling = model.sampling.changed(api_request.sampling)
+        given = (
+            [api_request.prompt]
+            if api_request.what == "completion"
+            else [message["content"] for message in api_request.messages]
+        )
         if sum(map(len, given)) > most_chars(session.context_total):
             raise ContextOverflowError(
                 f"The request is far longer than the context, which holds {session.context_total} tokens."
             )
-        if wish.what == "chat":
-            fitted = session.fit(wish.messages, sampling.max_tokens, "stop")
+        if api_request.what == "chat":
+            fitted = session.fit(api_request.messages, sampling.max_tokens, "stop")
             return fitted.prompt, model.chat_sampling(sampling), model.tokenizer.opened_thought(fitted.prompt)
-        if isinstance(wish.prompt, list):
-            return wish.prompt, sampling, ""
+        if isinstance(api_request.prompt, list):
+            return api_request.prompt, sampling, ""
         tokenizer = model.tokenizer
-        return tokenizer.encode(wish.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
+        return tokenizer.encode(api_request.prompt, special=True, add_bos=tokenizer.adds_bos), sampling, ""
 
 
 def _notes_of(model: LoadedModel, turn: Turn, first_char: int) -> Notes | None:
-    if turn.wish.alternatives is None:
+    if turn.api_request.alternatives is None:
         return None
     tokenizer = model.tokenizer
-    return Notes(turn.wish.alternatives, tokenizer.token_bytes, tokenizer.stream(), first_char)
+    return Notes(turn.api_request.alternatives, tokenizer.token_bytes, tokenizer.stream(), first_char)
 
 
 def _has_room(model: LoadedModel) -> bool:

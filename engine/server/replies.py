@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from engine.server.api_request import ApiRequest, What
 from engine.server.likelihoods import Likelihood, TokenLikelihood
 from engine.server.turns import End
-from engine.server.wishes import What, Wish
 
 DONE = "data: [DONE]\n\n"
 STILL_HERE = ": one moment\n\n"  # a comment, by which a client sees that the connection lives
@@ -30,14 +30,14 @@ def event(values: dict[str, Any]) -> str:
 
 
 class Reply:
-    """To one wish, by the model of that name."""
+    """To one api_request, by the model of that name."""
 
-    def __init__(self, wish: Wish, model: str) -> None:
-        self._wish = wish
-        self._is_chat = wish.what == "chat"
+    def __init__(self, api_request: ApiRequest, model: str) -> None:
+        self._api_request = wish
+        self._is_chat = api_request.what == "chat"
         self._head = {
-            "id": _PREFIXES[wish.what] + uuid.uuid4().hex,
-            "object": _KINDS[wish.what, wish.streams],
+            "id": _PREFIXES[api_request.what] + uuid.uuid4().hex,
+            "object": _KINDS[api_request.what, api_request.streams],
             "created": int(time.time()),
             "model": model,
         }
@@ -66,17 +66,17 @@ class Reply:
 
     def usage(self, end: End) -> dict[str, Any] | None:
         """The last chunk, where the client wants it."""
-        return {**self._head, "choices": [], "usage": _usage(end)} if self._wish.tells_usage else None
+        return {**self._head, "choices": [], "usage": _usage(end)} if self._api_request.tells_usage else None
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
-        usage = {"usage": None} if self._wish.tells_usage else {}
+        usage = {"usage": None} if self._api_request.tells_usage else {}
         return {**self._head, "choices": [choice], **usage}
 
     def _choice(
         self, said: dict[str, Any], tokens: Sequence[TokenLikelihood], finish_reason: str | None
     ) -> dict[str, Any]:
         logprobs: dict[str, Any] | None = None
-        if self._wish.alternatives is not None and (tokens or not self._wish.streams):
+        if self._api_request.alternatives is not None and (tokens or not self._api_request.streams):
             logprobs = _of_chat(tokens) if self._is_chat else _of_completion(tokens)
         return {"index": 0, **said, "logprobs": logprobs, "finish_reason": finish_reason}
 

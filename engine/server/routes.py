@@ -15,11 +15,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from engine.server.access import refusal, reply_headers
+from engine.server.api_request import ApiRequest, What, read_api_request
 from engine.server.failures import ApiError, failure_of, no_model
 from engine.server.likelihoods import TokenLikelihood
 from engine.server.replies import DONE, STILL_HERE, Reply, event
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
-from engine.server.wishes import What, Wish, read_wish
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -78,9 +78,9 @@ class Routes:
 
     def _endpoint(self, what: What) -> Endpoint:
         async def answer(request: Request) -> Response:
-            wish = read_wish(what, await request.body())
-            served = self._named(wish.model)
-            turn = Turn(wish, _client(request), asyncio.get_running_loop())
+            api_request = read_api_request(what, await request.body())
+            served = self._named(api_request.model)
+            turn = Turn(api_request, _client(request), asyncio.get_running_loop())
             self._line.join(turn)
             watching = asyncio.create_task(_watch(request, turn))
             is_handed_on = False
@@ -88,10 +88,10 @@ class Routes:
                 first = await turn.events.get()
                 if not isinstance(first, Begun):
                     raise _failure(first)
-                reply = Reply(wish, served.name)
-                if wish.streams:
+                reply = Reply(api_request, served.name)
+                if api_request.streams:
                     is_handed_on = True
-                    return AnswerStream(self._line, turn, self._chunks(turn, wish, reply))
+                    return AnswerStream(self._line, turn, self._chunks(turn, api_request, reply))
                 return JSONResponse(await _whole(turn, reply), headers=reply_headers())
             finally:
                 watching.cancel()
@@ -100,7 +100,7 @@ class Routes:
 
         return answer
 
-    async def _chunks(self, turn: Turn, wish: Wish, reply: Reply) -> AsyncIterator[str]:
+    async def _chunks(self, turn: Turn, api_request: ApiRequest, reply: Reply) -> AsyncIterator[str]:
         if (opening := reply.opening()) is not None:
             yield event(opening)
         while True:

@@ -1,6 +1,6 @@
-"""The line in front of the engine: wishes wait here, first come, first served, and their answers go back from here.
+"""The line in front of the engine: requests wait here, first come, first served, and their answers go back from here.
 
-The network's thread puts wishes in and listens, the engine's takes them out and tells. Nothing here computes.
+The network's thread puts requests in and listens, the engine's takes them out and tells. Nothing here computes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from engine.server.failures import ApiError, interrupted
 
 if TYPE_CHECKING:
     from engine.generate import FinishReason
+    from engine.server.api_request import ApiRequest
     from engine.server.likelihoods import TokenLikelihood
-    from engine.server.wishes import Wish
 
 MOST_WAITING = 16
 State = Literal["waiting", "answering", "over"]
@@ -25,7 +25,7 @@ State = Literal["waiting", "answering", "over"]
 
 @dataclass(frozen=True)
 class Begun:
-    """The engine has taken the wish up, and its prompt fits."""
+    """The engine has taken the api_request up, and its prompt fits."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ TurnEvent = Begun | Piece | End | ApiError
 
 @dataclass(eq=False)
 class Turn:
-    """A wish on its way. tell: may be called from any thread; what was told is heard in order."""
+    """A api_request on its way. tell: may be called from any thread; what was told is heard in order."""
 
-    wish: Wish
+    api_request: ApiRequest
     client: str  # what it calls itself
     loop: asyncio.AbstractEventLoop
     events: asyncio.Queue[TurnEvent] = field(default_factory=asyncio.Queue)
@@ -152,7 +152,7 @@ class Line:
         with self._lock:
             turns = [*([] if self._current is None else [self._current]), *self._waiting]
             return [
-                {"client": turn.client, "what": turn.wish.what, "state": turn.state, "tokens": turn.tokens}
+                {"client": turn.client, "what": turn.api_request.what, "state": turn.state, "tokens": turn.tokens}
                 for turn in turns
                 if not turn.is_gone
             ]

@@ -16,9 +16,9 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.loaded_model import LoadedModel
 from engine.server import answering
 from engine.server.answering import ApiAnswers
+from engine.server.api_request import ApiRequest
 from engine.server.failures import ApiError
 from engine.server.turns import End, Line, Piece, Turn, TurnEvent
-from engine.server.wishes import Wish
 
 PROMPT, OTHER = [1, 5, 9, 40, 7], [1, 8, 30, 12, 11, 10]
 N_TOKENS = 6
@@ -36,12 +36,12 @@ class Loop:
 class TalkingWindow:
     """A window that wants something done once the API's answer has so many tokens; 0: while its prompt is read."""
 
-    def __init__(self, model: LoadedModel, after: int, wish: Callable[[TalkingWindow], None]) -> None:
+    def __init__(self, model: LoadedModel, after: int, api_request: Callable[[TalkingWindow], None]) -> None:
         self.session: ChatSession | None = ChatSession(model)
         self.is_closed = False
         self.results: list[tuple[list[int], int]] = []
         self.turn: Turn | None = None
-        self._after, self._wish = after, wish
+        self._after, self._api_request = after, wish
         self._is_done = False
 
     def waits(self) -> bool:
@@ -51,7 +51,7 @@ class TalkingWindow:
     def go_first(self) -> None:
         if self.waits():
             self._is_done = True
-            self._wish(self)
+            self._api_request(self)
 
     def talk(self) -> None:
         """An answer to OTHER, and how much of it was in the cache already."""
@@ -65,8 +65,8 @@ def ask(window: TalkingWindow, **changes: Any) -> tuple[str, TurnEvent]:
     line = Line(lambda: None)
     line.open()
     sampling = {"temperature": 0, "max_tokens": N_TOKENS}
-    wish = Wish("completion", **{"model": "m", "prompt": PROMPT, "sampling": sampling, **changes})
-    turn = Turn(wish, "a test", Loop())  # type: ignore[arg-type]
+    api_request = ApiRequest("completion", **{"model": "m", "prompt": PROMPT, "sampling": sampling, **changes})
+    turn = Turn(api_request, "a test", Loop())  # type: ignore[arg-type]
     line.join(turn)
     window.turn = turn
     ApiAnswers(line, window).answer_waiting()

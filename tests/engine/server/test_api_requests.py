@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import SamplingConfig
+from engine.server.api_request import MOST_MESSAGES, What, read_api_request
 from engine.server.failures import ApiError
-from engine.server.wishes import MOST_MESSAGES, What, read_wish
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 CHAT: dict[str, Any] = {"model": "Pip", "messages": HELLO}
@@ -20,7 +20,7 @@ COMPLETION: dict[str, Any] = {"model": "Pip", "prompt": "Once"}
 
 def refused(what: What, body: object) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        read_wish(what, body if isinstance(body, bytes) else json.dumps(body).encode())
+        read_api_request(what, body if isinstance(body, bytes) else json.dumps(body).encode())
     error = caught.value
     assert error.status == 400
     assert error.message.endswith(".")
@@ -29,18 +29,18 @@ def refused(what: What, body: object) -> ApiError:
 
 
 def test_a_chat_is_read_with_all_that_differs_from_the_models_defaults() -> None:
-    wish = read_wish("chat", json.dumps({
+    api_request = read_api_request("chat", json.dumps({
         **CHAT, "temperature": 0, "top_p": 0.5, "seed": 7, "stop": "\n", "max_completion_tokens": 9, "max_tokens": 4,
         "logprobs": True, "top_logprobs": 3, "stream": True, "stream_options": {"include_usage": True}, "n": 1,
         "top_k": 5, "tools": [], "tool_choice": "none", "presence_penalty": 0.0, "user": "me", "logit_bias": None,
         "response_format": {"type": "text"},
     }).encode())  # fmt: skip
-    assert wish.messages == HELLO
-    assert wish.sampling == {
+    assert api_request.messages == HELLO
+    assert api_request.sampling == {
         "temperature": 0, "top_p": 0.5, "seed": 7, "top_k": 5, "max_tokens": 9, "stop": ["\n"],
     }  # fmt: skip
-    assert (wish.alternatives, wish.streams, wish.tells_usage) == (3, True, True)
-    SamplingConfig().changed(wish.sampling)
+    assert (api_request.alternatives, api_request.streams, api_request.tells_usage) == (3, True, True)
+    SamplingConfig().changed(api_request.sampling)
 
 
 def test_contents_may_come_in_parts_and_developers_speak_for_the_system() -> None:
@@ -49,7 +49,7 @@ def test_contents_may_come_in_parts_and_developers_speak_for_the_system() -> Non
         {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}], "name": "ann"},
         {"role": "assistant", "content": "Hi", "tool_calls": None, "refusal": None},
     ]
-    assert read_wish("chat", json.dumps({**CHAT, "messages": messages}).encode()).messages == [
+    assert read_api_request("chat", json.dumps({**CHAT, "messages": messages}).encode()).messages == [
         {"role": "system", "content": "Be short."},
         {"role": "user", "content": "Hello"},
         {"role": "assistant", "content": "Hi"},
@@ -61,8 +61,8 @@ def test_contents_may_come_in_parts_and_developers_speak_for_the_system() -> Non
     [("Once", "Once"), (["Once"], "Once"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2]), ("", "")],
 )
 def test_a_completion_takes_one_prompt_as_text_or_tokens(prompt: object, read: object) -> None:
-    wish = read_wish("completion", json.dumps({**COMPLETION, "prompt": prompt, "logprobs": 0}).encode())
-    assert (wish.prompt, wish.alternatives, wish.sampling) == (read, 0, {"max_tokens": 16})
+    api_request = read_api_request("completion", json.dumps({**COMPLETION, "prompt": prompt, "logprobs": 0}).encode())
+    assert (api_request.prompt, api_request.alternatives, api_request.sampling) == (read, 0, {"max_tokens": 16})
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ _NAMES = ["model", "messages", "prompt", "stop", "n", "stream", "stream_options"
 def test_whatever_comes_is_a_wish_or_refused_in_words(values: dict[str, Any], what: What) -> None:
     for body in (values, {**(CHAT if what == "chat" else COMPLETION), **values}):
         try:
-            wish = read_wish(what, json.dumps(body).encode())
+            api_request = read_api_request(what, json.dumps(body).encode())
         except ApiError as error:
             json.dumps(error.values)
         else:
-            SamplingConfig().changed(wish.sampling)
+            SamplingConfig().changed(api_request.sampling)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,6 @@ def test_whatever_comes_is_a_wish_or_refused_in_words(values: dict[str, Any], wh
 )
 def test_half_a_character_in_a_name_is_refused_in_words_that_can_be_sent(body: bytes) -> None:
     with pytest.raises(ApiError) as caught:
-        read_wish("completion", body.replace(b'"messages": []', b'"prompt": "x"'))
+        read_api_request("completion", body.replace(b'"messages": []', b'"prompt": "x"'))
     assert caught.value.status == 400
     json.dumps(caught.value.values, ensure_ascii=False).encode()

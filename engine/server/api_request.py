@@ -46,7 +46,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed")
 
 
 @dataclass(frozen=True)
-class Wish:
+class ApiRequest:
     """One request. prompt: of a completion; a text, or token ids. alternatives: how many tokens beside the chosen one
     are to be told for each position; None: no probabilities at all."""
 
@@ -60,25 +60,25 @@ class Wish:
     tells_usage: bool = False  # at the end of a stream
 
 
-def read_wish(what: What, body: bytes) -> Wish:
-    """The wish in a body. Raises: ApiError, with words for whoever wrote it."""
+def read_api_request(what: What, body: bytes) -> ApiRequest:
+    """The api_request in a body. Raises: ApiError, with words for whoever wrote it."""
     values = _object(body)
     model = _take(values, "model", str)
     if model is None:
         raise wrong("The field 'model' is missing; GET /v1/models lists what can be asked.", "model", "missing_field")
     _refuse_undone(values)
-    wish: dict[str, Any] = {"streams": bool(_take(values, "stream", bool))}
-    wish["tells_usage"] = _usage_wanted(values, wish["streams"])
+    api_request: dict[str, Any] = {"streams": bool(_take(values, "stream", bool))}
+    api_request["tells_usage"] = _usage_wanted(values, api_request["streams"])
     if what == "chat":
-        wish["messages"] = _messages(values)
-        wish["alternatives"] = _chat_alternatives(values)
+        api_request["messages"] = _messages(values)
+        api_request["alternatives"] = _chat_alternatives(values)
     else:
-        wish["prompt"] = _prompt(values)
-        wish["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
-    wish["sampling"] = _sampling(values, what)
+        api_request["prompt"] = _prompt(values)
+        api_request["alternatives"] = _count(values, "logprobs", MOST_ALTERNATIVES[what])
+    api_request["sampling"] = _sampling(values, what)
     if unknown := sorted(values.keys() - _UNUSED):
         raise wrong(f"Unrecognized field {_shown(unknown[0])}.", unknown[0][:100], "unknown_field")
-    return Wish(what, model, **wish)
+    return ApiRequest(what, model, **api_request)
 
 
 def _object(body: bytes) -> dict[str, Any]:
