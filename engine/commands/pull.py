@@ -16,7 +16,7 @@ from engine.errors import EngineError, HubError
 if TYPE_CHECKING:
     from engine.library.hub.download import RemoteFile
     from engine.library.hub.download_job import JobTelling
-    from engine.library.hub.wishes import Shelf, Wanted
+    from engine.library.hub.download_request import DownloadRequest, ModelStore
     from engine.library.records import InstalledModel
 
 TOLD_EVERY_S = 0.2
@@ -49,11 +49,11 @@ def pull(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(named: str, file: str | None, library: Shelf, endpoint: str) -> Wanted:
+def _wanted(named: str, file: str | None, library: ModelStore, endpoint: str) -> DownloadRequest:
     """What an id of the catalogue, or a repository's id or address, means."""
     from engine.library.estimate.catalogue import load_catalogue
+    from engine.library.hub.download_request import of_entry, of_variant
     from engine.library.hub.hub_names import parse_repository
-    from engine.library.hub.wishes import of_entry, of_variant
 
     catalogue = load_catalogue()
     if "/" not in named:

@@ -29,12 +29,12 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.library.hub.download import READ_BYTES, Patience, RemoteFile, Stop, Telling, fetch, prove, retrying
+from engine.library.hub.download_request import DownloadRequest, ModelStore
 from engine.library.hub.hub import Hub
 from engine.library.hub.hub_names import check_file_names
 from engine.library.hub.part_file import safe_length, sync_folder
 from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
-from engine.library.hub.wishes import Shelf, Wanted
 from engine.library.owned import disk_room
 from engine.library.owned.long_paths import spelled
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
@@ -71,7 +71,7 @@ class JobTelling:
     proven: Callable[[RemoteFile], None] = lambda file: None
 
 
-def resolve(hub: Hub, wanted: Wanted) -> Resolved:
+def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
     """The files that make up the model now. Raises: HubError and its kinds, UnsupportedModelError."""
     head, commit, there = hub.files(wanted.repo, wanted.revision)
     files = [_remote(wanted.repo, commit, file, file.name) for file in _chosen(wanted, there)]
@@ -92,7 +92,7 @@ def resolve(hub: Hub, wanted: Wanted) -> Resolved:
     return Resolved(commit, head.licence, tuple(files))
 
 
-def staging_folder(models: Path, wanted: Wanted) -> Path:
+def staging_folder(models: Path, wanted: DownloadRequest) -> Path:
     """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
     return spelled(models / disk_room.DOWNLOADS / name)
@@ -101,12 +101,12 @@ def staging_folder(models: Path, wanted: Wanted) -> Path:
 class DownloadJob:
     """One model on its way. run() may be called again after any failure, by another process too."""
 
-    def __init__(self, wanted: Wanted, resolved: Resolved | None, hub: Hub, shelf: Shelf, staging: Path,
+    def __init__(self, wanted: DownloadRequest, resolved: Resolved | None, hub: Hub, store: ModelStore, staging: Path,
                  patience: Patience, stop: Stop, telling: JobTelling,
                  others: Callable[[], int] = lambda: 0) -> None:  # fmt: skip
         """others: bytes that other downloads are still to write to the same disk."""
         self.wanted, self.resolved = wanted, resolved
-        self._hub, self._shelf, self._staging = hub, shelf, staging
+        self._hub, self._store, self._staging = hub, store, staging
         self._patience, self._stop, self._telling, self._others = patience, stop, telling, others
         self._counts: dict[str, int] = {}  # key -> bytes that count
         self._proven: dict[str, Path] = {}  # key -> where it lies
@@ -130,8 +130,8 @@ class DownloadJob:
                 self._look_around(self.resolved)
                 self._check_readable(self.resolved)
                 disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
-                if self._staging.parent.parent != spelled(self._shelf.folder):  # models have been moved since
-                    disk_room.check_room(self._shelf.folder, self.resolved.n_bytes, self._others())
+                if self._staging.parent.parent != spelled(self._store.folder):  # models have been moved since
+                    disk_room.check_room(self._store.folder, self.resolved.n_bytes, self._others())
                 for file in self.resolved.files:
                     self._one(file)
                 model = self._put(self.resolved)
@@ -154,7 +154,7 @@ class DownloadJob:
         return self._staging / f"{file.key}.whole"
 
     def _goal(self, file: RemoteFile) -> Path:
-        return spelled(self._shelf.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
+        return spelled(self._store.folder_for(self.wanted.model).joinpath(*file.place.split("/")))
 
     def _look_around(self, resolved: Resolved) -> None:
         """What is here already counts: finished files, parts, and files in their place that are still right."""
@@ -231,8 +231,8 @@ class DownloadJob:
             installed.append(InstalledFile(file.place, file.n_bytes, sha256))
         wanted = self.wanted
         try:
-            return self._shelf.register(
-                wanted.model, name=wanted.name, folder=self._shelf.folder_for(wanted.model), files=installed,
+            return self._store.register(
+                wanted.model, name=wanted.name, folder=self._store.folder_for(wanted.model), files=installed,
                 path=next((f.place for f in resolved.files if f.place.lower().endswith(".gguf")), ""),
                 origin="download", owned=True, repo=wanted.repo, revision=resolved.revision,
                 catalogue_id=wanted.catalogue_id, activation=wanted.activation, template=wanted.template,
@@ -250,7 +250,7 @@ class DownloadJob:
 
     def _take_back(self, resolved: Resolved) -> None:
         """So that files that no list names lie where cancelling deletes them."""
-        folder = self._shelf.folder_for(self.wanted.model)
+        folder = self._store.folder_for(self.wanted.model)
         for file in resolved.files:
             goal = self._goal(file)
             if goal.is_file():
@@ -313,7 +313,7 @@ class _locked:  # noqa: N801 - reads as what it does
         self._lock.release()
 
 
-def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
+def _chosen(wanted: DownloadRequest, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     if wanted.patterns:
         first = matching(there, wanted.patterns[:1])  # the others are taken where they are there
         if not first:
@@ -333,7 +333,7 @@ def _chosen(wanted: Wanted, there: tuple[HubFile, ...]) -> tuple[HubFile, ...]:
     return _usable(usable[0] if usable else offered[0]).files
 
 
-def _named(wanted: Wanted, offered: tuple[Variant, ...]) -> Variant:
+def _named(wanted: DownloadRequest, offered: tuple[Variant, ...]) -> Variant:
     for variant in offered:
         if wanted.variant == variant.name or wanted.variant in [file.name for file in variant.files]:
             return variant

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from engine.errors import EngineError, ModelFormatError
 from engine.library.hub.download_job import Resolved
-from engine.library.hub.wishes import Wanted
+from engine.library.hub.download_request import DownloadRequest
 from engine.library.records import DownloadState
 from engine.plain_config import from_plain
 
@@ -27,7 +27,7 @@ class Kept:
     cancelled: it is only waited for that its parts are deleted."""
 
     id: str
-    wanted: Wanted
+    wanted: DownloadRequest
     staging: str
     state: DownloadState
     resolved: Resolved | None = None

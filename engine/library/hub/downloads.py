@@ -24,7 +24,7 @@ from engine.errors import (
     LibraryError,
     RepositoryNotFoundError,
 )
-from engine.library.hub import wishes
+from engine.library.hub import download_request
 from engine.library.hub.download import Patience, Stop
 from engine.library.hub.download_entry import ACTIVE, Entry, record_of, total_bytes
 from engine.library.hub.download_job import (
@@ -37,8 +37,8 @@ from engine.library.hub.download_job import (
     staging_folder,
 )
 from engine.library.hub.download_queue import Kept, read_queue, write_queue
+from engine.library.hub.download_request import DownloadRequest, ModelStore
 from engine.library.hub.hub import Hub
-from engine.library.hub.wishes import Shelf, Wanted
 from engine.library.records import CatalogueEntry, Download, DownloadState, InstalledModel
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Downloads:
 
     def __init__(
         self,
-        library: Shelf,
+        library: ModelStore,
         hub: Hub,
         on_change: Callable[[list[Download]], None] | None = None,
         on_done: Callable[[InstalledModel], None] | None = None,
@@ -90,7 +90,7 @@ class Downloads:
 
     def add(self, entry: CatalogueEntry) -> Download:
         """Queues a model of the catalogue; one that is in the queue already goes on."""
-        return self._queue(wishes.of_entry(entry, self._library))
+        return self._queue(download_request.of_entry(entry, self._library))
 
     def add_variant(
         self, repo: str, variant: str = "", revision: str = "", name: str = "", n_bytes: int = 0
@@ -99,7 +99,7 @@ class Downloads:
 
         Raises: InvalidRequestError for what is no repository.
         """
-        wanted = wishes.of_variant(repo, variant, self._library, self._hub.endpoint)
+        wanted = download_request.of_variant(repo, variant, self._library, self._hub.endpoint)
         return self._queue(
             replace(wanted, revision=revision or wanted.revision, name=name or wanted.name, n_bytes=n_bytes)
         )
@@ -112,7 +112,7 @@ class Downloads:
 
         Raises: InvalidRequestError for a model that came from no hub.
         """
-        return self._queue(wishes.of_repair(model, damaged, entry), anew=True)
+        return self._queue(download_request.of_repair(model, damaged, entry), anew=True)
 
     def list(self) -> list[Download]:
         """All of them, in their order."""
@@ -180,7 +180,7 @@ class Downloads:
 
     # -------------------------------------------------------------- the queue
 
-    def _queue(self, wanted: Wanted, anew: bool = False) -> Download:
+    def _queue(self, wanted: DownloadRequest, anew: bool = False) -> Download:
         """anew: what it was settled to before is asked again."""
         staging = staging_folder(self._library.folder, wanted)
         with self._lock:

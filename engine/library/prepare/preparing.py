@@ -50,7 +50,7 @@ _WORK: dict[PrepareStage, str] = {
 Report = Callable[[str, int, int, float | None], None]  # stage, done, total, seconds left of all stages
 
 
-class Shelf(Protocol):
+class ModelStore(Protocol):
     """What of the library is needed: engine/library/owned/installed.py has it."""
 
     def models(self) -> list[InstalledModel]: ...
@@ -63,14 +63,14 @@ class Shelf(Protocol):
 
 
 def plan(
-    library: Shelf, model: str, engine: EngineConfig | None = None, sparsity: Sparsity | None = None
+    library: ModelStore, model: str, engine: EngineConfig | None = None, sparsity: Sparsity | None = None
 ) -> PreparePlan:
     """What preparing would do and gain. Cost and errors: as `outlook`; LibraryError for a model that is not there."""
     return outlook(library.get(model), "train", read_state(model), engine, sparsity).plan
 
 
 def prepare(
-    library: Shelf,
+    library: ModelStore,
     model: str,
     predictors: str = "train",
     report: Report = lambda stage, done, total, eta_s: None,
@@ -111,7 +111,7 @@ def prepare(
         return installed, replace(done, eta_s=sum(step.eta_s or 0.0 for step in steps), interrupted=False)
 
 
-def pending_training(library: Shelf) -> list[str]:
+def pending_training(library: ModelStore) -> list[str]:
     """The models whose predictors need no training and are to be followed by trained ones, when nobody waits: for each
     of them `prepare(library, model, "train")`, which may be cancelled and goes on the next time."""
     found = []
@@ -122,13 +122,13 @@ def pending_training(library: Shelf) -> list[str]:
     return found
 
 
-def unfinished(library: Shelf) -> list[str]:
+def unfinished(library: ModelStore) -> list[str]:
     """The models whose preparing was interrupted, by a crash or a cancel."""
     states = [read_state(model.id) for model in library.models()]
     return [state.model for state in states if state is not None and state.interrupted]
 
 
-def forget(library: Shelf, model: str) -> None:
+def forget(library: ModelStore, model: str) -> None:
     """Deletes what an unfinished preparing left of a model that is removed; its finished bundle is the library's.
 
     Does nothing while the model is being prepared.
@@ -158,7 +158,7 @@ class _Run:
 
     def __init__(
         self,
-        library: Shelf,
+        library: ModelStore,
         seen: Outlook,
         engine: EngineConfig,
         report: Report,

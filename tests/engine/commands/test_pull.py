@@ -17,8 +17,8 @@ from fakes.hub import FakeHub
 from engine.assets import starter_model
 from engine.commands.cli import main
 from engine.library.estimate.catalogue import load_catalogue
+from engine.library.hub.download_request import of_entry
 from engine.library.hub.variants import is_pickled
-from engine.library.hub.wishes import of_entry
 from engine.library.owned.installed import Library
 from engine.opening import resolve_model
 

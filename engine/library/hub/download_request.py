@@ -14,7 +14,7 @@ from engine.library.hub.variants import PREDICTOR_FOLDER
 from engine.library.records import CatalogueEntry, InstalledFile, InstalledModel, ModelKind, Origin
 
 
-class Shelf(Protocol):
+class ModelStore(Protocol):
     """Where models are put and listed: what a download asks of engine/library/owned/installed.py's Library."""
 
     @property
@@ -28,7 +28,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DownloadRequest:
     """A model as it was asked for. patterns: names or patterns of its files, of which the first must be
     there; else variant: one that the repository
     offers, empty for its only one. trusted: names of files that were just proven where they lie."""
@@ -49,29 +49,31 @@ class Wanted:
     trusted: tuple[str, ...] = ()
 
 
-def of_entry(entry: CatalogueEntry, shelf: Shelf) -> Wanted:
+def of_entry(entry: CatalogueEntry, store: ModelStore) -> DownloadRequest:
     """A model of the catalogue."""
     variant = entry.codec if entry.format in ("gguf", "powerinfer-gguf") else ""
-    return Wanted(
-        shelf.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
+    return DownloadRequest(
+        store.id_for(entry.repo, variant), entry.name, entry.repo, entry.revision, entry.files,
         predictor_repo=entry.predictor_repo, catalogue_id=entry.id, activation=entry.activation,
         template=entry.template, licence=entry.licence, kind=entry.kind, n_bytes=entry.n_bytes,
     )  # fmt: skip
 
 
-def of_variant(repo: str, variant: str, shelf: Shelf, endpoint: str) -> Wanted:
+def of_variant(repo: str, variant: str, store: ModelStore, endpoint: str) -> DownloadRequest:
     """A variant of a repository, by the names of engine/library/hub/variants.py or of its file; empty: its only one.
 
     repo: its id, or the address of its page. Raises: InvalidRequestError for what is no repository.
     """
     repo, revision = parse_repository(repo, endpoint)
     called = variant.rsplit("/", 1)[-1].removesuffix(".gguf")
-    id = shelf.id_for(repo, "" if variant == "safetensors" else called)
+    id = store.id_for(repo, "" if variant == "safetensors" else called)
     name = repo.partition("/")[2] + (f" {called}" if called and variant != "safetensors" else "")
-    return Wanted(id, name, repo, revision or "main", variant=variant)
+    return DownloadRequest(id, name, repo, revision or "main", variant=variant)
 
 
-def of_repair(model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None) -> Wanted:
+def of_repair(
+    model: InstalledModel, damaged: Sequence[str] = (), entry: CatalogueEntry | None = None
+) -> DownloadRequest:
     """What of an installed model is not as the hub has it. damaged: names of the files that are; empty: all are looked
     at. entry: the catalogue's, where it has one.
 
@@ -81,7 +83,7 @@ def of_repair(model: InstalledModel, damaged: Sequence[str] = (), entry: Catalog
         raise InvalidRequestError(f"{model.name} was not downloaded by Hearth.", "Import or download it again.")
     predictors = entry.predictor_repo if entry is not None else ""
     own = [f.name for f in model.files if not (predictors and f.name.startswith(PREDICTOR_FOLDER + "/"))]
-    return Wanted(
+    return DownloadRequest(
         model.id, model.name, model.repo, model.revision or "main", tuple(_escaped(name) for name in own),
         predictor_repo=predictors, catalogue_id=model.catalogue_id, activation=model.activation,
         template=model.template, licence=model.licence, kind=model.kind, n_bytes=model.n_bytes,
