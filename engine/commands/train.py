@@ -23,14 +23,14 @@ def train(arguments: argparse.Namespace) -> int:
 
     text = read_text(Path(arguments.text)) if arguments.text else None
     goal = Goal(perplexity_rise=arguments.budget / 100)
-    wishes = training.Wishes(arguments.kind, arguments.tokens, goal, seed=arguments.seed)
+    options = training.TrainingOptions(arguments.kind, arguments.tokens, goal, seed=arguments.seed)
     device = training.training_device(arguments.device)
     arguments.mode, arguments.device = "exact", "cpu"
     try:
         with interrupt_as_wish() as wished:
             model = load_model(arguments, wished)
             with ProgressBar("Training") as progress:
-                trained = training.train(model, text, wishes, device, Job(wished, progress))
+                trained = training.train(model, text, options, device, Job(wished, progress))
     except Cancelled:
         print("Stopped. The same command goes on where it was.", file=sys.stderr)
         return 130

@@ -119,11 +119,11 @@ def _train(given: Values, job: StagedJob) -> Values:
 
     text = read_text(Path(given["text"])) if "text" in given else None
     wanted = EngineConfig.from_dict(given.get("engine", {}))
-    wishes = training.Wishes(given.get("kind", "auto"), given.get("tokens", training.DEFAULT_TOKENS))
+    options = training.TrainingOptions(given.get("kind", "auto"), given.get("tokens", training.DEFAULT_TOKENS))
     device = training.training_device(wanted.device)
     engine = replace(wanted, mode="exact", device="cpu")
     model = LoadedModel.load(given["model"], engine, job.at("loading"), job.stage("preparing"))
-    return training.train(model, text, wishes, device, job.at("training")).values()
+    return training.train(model, text, options, device, job.at("training")).values()
 
 
 def _solve(given: Values, job: StagedJob) -> Values:

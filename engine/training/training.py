@@ -65,7 +65,7 @@ _VERSION = 1  # of what is kept between two runs
 
 
 @dataclass(frozen=True)
-class Wishes:
+class TrainingOptions:
     """What is asked of training. tokens: of text in all, the user's and the model's own half each."""
 
     kind: Wanted = "auto"
@@ -123,7 +123,7 @@ class Trained:
 def train(
     model: LoadedModel,
     text: str | None = None,
-    wishes: Wishes | None = None,
+    options: TrainingOptions | None = None,
     device: str = "auto",
     job: Job = Job(),
 ) -> Trained:
@@ -137,7 +137,7 @@ def train(
     DeviceUnavailableError, DeviceMemoryError, HostMemoryError, DiskSpaceError, Cancelled.
     """
     started = time.perf_counter()
-    wishes = wishes or Wishes()
+    options = options or TrainingOptions()
     config = model.opened.config
     if not config.has_zeros or config.n_experts:
         what = "has experts" if config.n_experts else f"has the activation {config.activation}, which makes no zeros"
@@ -146,9 +146,9 @@ def train(
             "Run it without predictors.",
         )
     device = training_device(device)
-    texts, held_out, source = _texts(model, text, wishes, job.part(0, _WRITTEN, _WHOLE))
+    texts, held_out, source = _texts(model, text, options, job.part(0, _WRITTEN, _WHOLE))
     with _threads(model.threads):
-        trainer = _Trainer(model, texts, wishes, device)
+        trainer = _Trainer(model, texts, options, device)
         trainer.fit_layers(job.part(_WRITTEN, _FITTED, _WHOLE))
         chosen = trainer.choose(held_out, job.part(_FITTED, _WHOLE, _WHOLE))
     made = replace(chosen, text=source)
@@ -183,14 +183,14 @@ def ranks_for(d_model: int) -> list[int]:
 class _Trainer:
     """One training: the layers that are done, and where they are kept."""
 
-    def __init__(self, model: LoadedModel, texts: TrainingTexts, wishes: Wishes, device: str) -> None:
+    def __init__(self, model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> None:
         self._model = model
         self._parts = ModelParts.of(model)
         self._texts = texts
-        self._wishes = wishes
+        self._options = options
         self._device = device
         self._machine = MachineCost(_USUAL_BYTES_PER_S, _GATHERED, _STAGE_S)
-        self._folder = _kept_in(model, texts, wishes, device)
+        self._folder = _kept_in(model, texts, options, device)
         self._records: dict[int, LayerRecord] = {}
         for layer in range(model.opened.config.n_layers):
             if (record := LayerRecord.load(self._file(layer))) is not None:
@@ -230,7 +230,7 @@ class _Trainer:
 
     def _fit(self, samples: LayerSamples, job: Job) -> LayerRecord:
         """All that one layer may be predicted by."""
-        kind = self._wishes.kind
+        kind = self._options.kind
         w = self._parts.weights.layers[samples.layer].ffns[0]
         matrix, bias = first_matrix(w)
         gate = unpacked(matrix)
@@ -270,7 +270,7 @@ class _Trainer:
         job: Job,
     ) -> list[LowRank]:
         """One of every rank, from the lowest on, until a larger one no longer pays."""
-        recipe = replace(self._wishes.recipe, seed=self._wishes.seed * 1009 + samples.layer)
+        recipe = replace(self._options.recipe, seed=self._options.seed * 1009 + samples.layer)
         recipe = replace(recipe, steps=min(recipe.steps, max(1, EPOCHS * samples.n_train // recipe.batch)))
         ranks = ranks_for(len(held_out.x[0]))
         fitter = LowRankFitter(samples.inputs[: samples.n_train], samples.contribution[: samples.n_train], self._device)
@@ -313,12 +313,12 @@ class _Trainer:
             passes = min(passes + 1, most - 1)
             return measure_masked(self._parts, texts, predictor, reference, job.reporting(of_pass))
 
-        return hold_budget(build, measure, texts, self._wishes.goal)
+        return hold_budget(build, measure, texts, self._options.goal)
 
     def _layer(self, layer: int, level: float) -> LayerPredictor:
         record = self._records[layer]
         chosen = choose_layer(record.candidates, level, record.cost, self._machine)
-        if chosen is None and self._wishes.kind != "auto":
+        if chosen is None and self._options.kind != "auto":
             chosen = min(record.candidates, key=lambda one: self._seconds(one, level, record))
         return LayerPredictor() if chosen is None else chosen.at(level)
 
@@ -333,7 +333,7 @@ def as_low_rank(fitted: LowRankMap) -> LowRank:
 
 
 def _texts(
-    model: LoadedModel, text: str | None, wishes: Wishes, job: Job
+    model: LoadedModel, text: str | None, options: TrainingOptions, job: Job
 ) -> tuple[TrainingTexts, list[HeldOutText], str]:
     """What is trained on, what is held out, and where it is from in words."""
     kinds: dict[str, list[list[int]]] = {}
@@ -345,9 +345,9 @@ def _texts(
                 f"The text has {n_given} tokens; at least {LEAST_TOKENS // 2} are needed.",
                 "Give a longer text, or none: the model then writes all of it.",
             )
-        given = spread(given, wishes.tokens // 2)
+        given = spread(given, options.tokens // 2)
         kinds["the text given"] = given
-    n_own = wishes.tokens - sum(map(len, given))
+    n_own = options.tokens - sum(map(len, given))
     chats = model.tokenizer.chat_template is not None
     for number in range(-(-n_own // PORTION_TOKENS)):
         before = number * PORTION_TOKENS
@@ -356,7 +356,7 @@ def _texts(
             job.progress(before + done, n_own)
 
         size = min(PORTION_TOKENS, n_own - before)
-        portion = write_portion(model, number, wishes.seed, size, job=job.reporting(report))
+        portion = write_portion(model, number, options.seed, size, job=job.reporting(report))
         for kind, sequences in portion.items():
             name = "self-written chat" if chats and kind in _CHATS else "self-written prose"
             kinds.setdefault(name, []).extend(sequences)
@@ -368,12 +368,12 @@ def _texts(
     return texts, held_out, f"{sum(map(len, texts.train))} positions {source}"
 
 
-def _kept_in(model: LoadedModel, texts: TrainingTexts, wishes: Wishes, device: str) -> Path:
+def _kept_in(model: LoadedModel, texts: TrainingTexts, options: TrainingOptions, device: str) -> Path:
     """The folder of what is finished; its name holds all that decides what is in it."""
     import platformdirs
 
-    made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, texts.fingerprint, wishes.kind,
-                         repr(astuple(wishes.recipe)), str(wishes.seed), device, model.backend.name, model.kv_codec,
+    made_of = "\n".join([model.opened.fingerprint, model.opened.config.activation_text, texts.fingerprint, options.kind,
+                         repr(astuple(options.recipe)), str(options.seed), device, model.backend.name, model.kv_codec,
                          repr((COPY_BITS, LEVELS)), str(_VERSION)])  # fmt: skip
     key = hashlib.sha256(made_of.encode()).hexdigest()[:32]
     return Path(platformdirs.user_cache_dir("Hearth", appauthor=False)) / "training" / key

@@ -29,7 +29,7 @@ from engine.loaded_model import LoadedModel
 from engine.measure.evaluate import perplexity
 from engine.training import training
 from engine.training.low_rank import LowRankFitter, Recipe
-from engine.training.training import Wishes, ranks_for, train
+from engine.training.training import TrainingOptions, ranks_for, train
 from engine.training.training_data import split_texts, spread
 from engine.training.training_records import LayerRecord
 
@@ -65,8 +65,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def wishes(**changes: Any) -> Wishes:
-    return Wishes(**{"tokens": 1600, "recipe": RECIPE, **changes})
+def options(**changes: Any) -> TrainingOptions:
+    return TrainingOptions(**{"tokens": 1600, "recipe": RECIPE, **changes})
 
 
 def kept(model: LoadedModel) -> list[Path]:
@@ -77,7 +77,9 @@ def kept(model: LoadedModel) -> list[Path]:
 def test_what_is_trained_is_found_held_to_its_budget_and_run(model: LoadedModel, folder: Path) -> None:
     steps: list[tuple[int, int]] = []
     goal = training.Goal(0.2, 0.8, 0.8)
-    trained = train(model, TEXT, wishes(kind="low_rank", goal=goal), job=Job(progress=lambda *step: steps.append(step)))
+    trained = train(
+        model, TEXT, options(kind="low_rank", goal=goal), job=Job(progress=lambda *step: steps.append(step))
+    )
     budget = trained.predictor.budget
     assert budget is not None
     assert [one.text for one in budget.measured] == ["the text given", "self-written chat", "self-written prose"]
@@ -97,12 +99,12 @@ def test_what_is_trained_is_found_held_to_its_budget_and_run(model: LoadedModel,
     score = perplexity(sparse, tokens, context=50, against="exact")
     assert score.top1_agreement is not None
     assert score.top1_agreement > 0.8
-    assert not list(training._kept_in(model, split_texts({"a": [[1]] * 3}), wishes(), "cpu").parent.iterdir())
+    assert not list(training._kept_in(model, split_texts({"a": [[1]] * 3}), options(), "cpu").parent.iterdir())
 
 
 @pytest.mark.parametrize("kind", ["gate_copy", "cascade", "sign", "auto"])
 def test_every_kind_is_what_was_asked_for(model: LoadedModel, kind: Any) -> None:
-    trained = train(model, None, wishes(kind=kind))
+    trained = train(model, None, options(kind=kind))
     kinds = {layer.kind for layer in trained.predictor.layers}
     assert kinds == {kind} if kind != "auto" else kinds <= {"low_rank", "gate_copy", "cascade", "true_gate"}
     for layer in trained.predictor.layers:
@@ -122,14 +124,14 @@ def test_an_interruption_costs_a_layer_and_changes_nothing(
 
     monkeypatch.setattr(LowRankFitter, "__init__", counting)
     with pytest.raises(Cancelled):
-        train(model, None, wishes(kind="cascade"), job=Job(lambda: len(fitted) == 3))
+        train(model, None, options(kind="cascade"), job=Job(lambda: len(fitted) == 3))
     assert len(fitted) == 3
     assert not kept(model)
-    train(model, None, wishes(kind="cascade"))
+    train(model, None, options(kind="cascade"))
     assert len(fitted) == 4  # of the layer in which it was stopped
     once_stopped = {path.name: path.read_bytes() for path in kept(model)}
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    train(model, None, wishes(kind="cascade"))
+    train(model, None, options(kind="cascade"))
     assert len(fitted) == 7
     assert once_stopped == {path.name: path.read_bytes() for path in kept(model)}
     assert len(once_stopped) == 2
@@ -147,7 +149,7 @@ def test_a_full_disk_leaves_nothing_half_written(model: LoadedModel, monkeypatch
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(DiskSpaceError):
-        train(model, None, wishes(kind="gate_copy"))
+        train(model, None, options(kind="gate_copy"))
     assert not kept(model)
 
 
@@ -158,7 +160,7 @@ def test_a_budget_that_nothing_holds_is_said(model: LoadedModel, monkeypatch: py
         return tuple(training.MeasuredText(one.text, 0.5, one.top1_agreement) for one in real(*arguments))
 
     monkeypatch.setattr(training, "measure_masked", worse)
-    trained = train(model, None, wishes(kind="gate_copy"))
+    trained = train(model, None, options(kind="gate_copy"))
     assert trained.predictor.budget is not None
     assert not trained.predictor.budget.held
     assert len(kept(model)) == 2
@@ -170,18 +172,18 @@ def test_a_budget_that_nothing_holds_is_said(model: LoadedModel, monkeypatch: py
 )
 def test_wishes_that_cannot_be_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequestError, match=words):
-        wishes(**change)
+        options(**change)
 
 
 def test_a_text_that_is_too_short_is_refused_with_what_is_needed(model: LoadedModel) -> None:
     with pytest.raises(InvalidRequestError, match="at least 400"):
-        train(model, "A few words.", wishes())
+        train(model, "A few words.", options())
 
 
 def test_models_without_zeros_are_refused(tmp_path: Path) -> None:
     dense = LoadedModel.load(make_tiny_model(tmp_path / "silu", activation="silu"), REFERENCE)
     with pytest.raises(UnsupportedModelError, match="makes no zeros"):
-        train(dense, None, wishes())
+        train(dense, None, options())
 
 
 def test_a_gpu_that_is_not_there_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
