@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import load_model, number, percent, print_json, print_note
 from engine.errors import Cancelled, EngineError
 from engine.job import Job
@@ -24,7 +24,7 @@ def generate(arguments: argparse.Namespace) -> int:
     tokens: list[int] = []
     text: list[str] = []
     model: LoadedModel | None = None
-    with interrupt_as_wish() as cancelled:
+    with interrupt_as_cancel() as cancelled:
         from engine.generate import GenerationStats  # in here, because it takes a while
 
         reason, stats = "cancelled", GenerationStats()
@@ -145,7 +145,7 @@ def chat(arguments: argparse.Namespace) -> int:
         messages.append({"role": "user", "content": line})
         answer: list[str] = []
         try:
-            with interrupt_as_wish() as cancelled:
+            with interrupt_as_cancel() as cancelled:
                 fitted, events = session.chat(messages, sampling, Job(cancelled))
                 if fitted.dropped:
                     print(f"[{fitted.dropped} earlier messages are no longer in the context]")

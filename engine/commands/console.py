@@ -31,24 +31,24 @@ def drop_output() -> None:
 
 
 @contextmanager
-def interrupt_as_wish() -> Iterator[Callable[[], bool]]:
+def interrupt_as_cancel() -> Iterator[Callable[[], bool]]:
     """Ctrl-C as a wish to be looked up between two steps, so that what is there can be shown; a second one interrupts.
 
     Where interrupts are ignored or handled already, they stay so.
     """
-    wished = threading.Event()
+    cancelled = threading.Event()
 
-    def wish(signal_number: int, frame: object) -> None:
-        if wished.is_set():
+    def on_interrupt(signal_number: int, frame: object) -> None:
+        if cancelled.is_set():
             raise KeyboardInterrupt
-        wished.set()
+        cancelled.set()
 
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield wished.is_set
+        yield cancelled.is_set
         return
-    signal.signal(signal.SIGINT, wish)
+    signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield wished.is_set
+        yield cancelled.is_set
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import print_json, print_note
 from engine.config import plain_values
 from engine.errors import Cancelled, EngineError
@@ -166,13 +166,13 @@ def convert(arguments: argparse.Namespace) -> int:
     from engine.opening import find_model
 
     try:
-        with ProgressBar("Converting") as progress, interrupt_as_wish() as wished:
+        with ProgressBar("Converting") as progress, interrupt_as_cancel() as cancelled:
             source = find_model(arguments.source)
             made = making.convert(
                 source.path,
                 Path(arguments.bundle),
                 arguments.codec,
-                job=Job(wished, progress),
+                job=Job(cancelled, progress),
                 activation=arguments.activation or source.activation or None,
             )
     except Cancelled:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import print_json
 from engine.errors import Cancelled, InvalidRequestError, ModelNotFoundError
 from engine.job import Progress, StagedJob
@@ -38,12 +38,12 @@ def import_model(arguments: argparse.Namespace) -> int:
     from engine.library.records import to_json
 
     try:
-        with ProgressBar("Copying") as copying, ProgressBar("Checking") as checking, interrupt_as_wish() as wished:
+        with ProgressBar("Copying") as copying, ProgressBar("Checking") as checking, interrupt_as_cancel() as cancelled:
 
             def stage(name: str) -> Progress:
                 return copying if name == "copying" else checking
 
-            model = Library().add(Path(arguments.path), arguments.copy, arguments.name, StagedJob(wished, stage))
+            model = Library().add(Path(arguments.path), arguments.copy, arguments.name, StagedJob(cancelled, stage))
     except Cancelled:
         print("Stopped. Nothing was taken in.", file=sys.stderr)
         return 130

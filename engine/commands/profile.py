@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import load_model, percent, print_json
 from engine.errors import Cancelled
 from engine.job import Job
@@ -32,10 +32,10 @@ def profile(arguments: argparse.Namespace) -> int:
     else:
         device, arguments.device, arguments.mode = arguments.device, "cpu", "exact"
         try:
-            with interrupt_as_wish() as wished:
-                model = load_model(arguments, wished)
+            with interrupt_as_cancel() as cancelled:
+                model = load_model(arguments, cancelled)
                 with ProgressBar("Writing and counting" if text is None else "Counting") as progress:
-                    found = profiler.profile(model, text, arguments.tokens, device=device, job=Job(wished, progress))
+                    found = profiler.profile(model, text, arguments.tokens, device=device, job=Job(cancelled, progress))
         except Cancelled:
             print("Stopped. The same command goes on where it was.", file=sys.stderr)
             return 130

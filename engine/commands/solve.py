@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import engine_config, number, percent, print_json
 from engine.errors import Cancelled
 from engine.job import Job
@@ -18,8 +18,8 @@ def solve(arguments: argparse.Namespace) -> int:
     engine = engine_config(arguments)
     opened = open_named(arguments.model, arguments.activation)
     try:
-        with ProgressBar("Solving") as progress, interrupt_as_wish() as wished:
-            solved = solve_model(opened, engine, Job(wished, progress), again=arguments.again)
+        with ProgressBar("Solving") as progress, interrupt_as_cancel() as cancelled:
+            solved = solve_model(opened, engine, Job(cancelled, progress), again=arguments.again)
     except Cancelled:
         print("Stopped. The placement that was there is still there.", file=sys.stderr)
         return 130

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.commands.console import ProgressBar, interrupt_as_wish
+from engine.commands.console import ProgressBar, interrupt_as_cancel
 from engine.commands.output import load_model, percent, print_json
 from engine.errors import Cancelled
 from engine.job import Job
@@ -27,10 +27,10 @@ def train(arguments: argparse.Namespace) -> int:
     device = training.training_device(arguments.device)
     arguments.mode, arguments.device = "exact", "cpu"
     try:
-        with interrupt_as_wish() as wished:
-            model = load_model(arguments, wished)
+        with interrupt_as_cancel() as cancelled:
+            model = load_model(arguments, cancelled)
             with ProgressBar("Training") as progress:
-                trained = training.train(model, text, options, device, Job(wished, progress))
+                trained = training.train(model, text, options, device, Job(cancelled, progress))
     except Cancelled:
         print("Stopped. The same command goes on where it was.", file=sys.stderr)
         return 130
