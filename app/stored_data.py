@@ -185,7 +185,7 @@ class StoredData:
 
     def _drop_empty(self, wanted: set[str], models: Iterable[Path]) -> None:
         """Remove the folders that are empty now."""
-        from engine.library.owned.disk_room import DOWNLOADS as PARTS
+        from engine.library.owned.disk_space import DOWNLOADS as PARTS
         from engine.library.owned.erasing import drop_empty_below
         from engine.library.owned.workshop import INCOMING
 

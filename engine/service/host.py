@@ -21,7 +21,7 @@ from engine.job import Job, Progress, StagedJob
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.service import protocol
 from engine.service.live import LiveFeed
-from engine.service.request_course import Emit, failure_of, progress_of
+from engine.service.request_events import Emit, failure_of, progress_of
 from engine.text.chat_room import checked_overflow
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.service import protocol
-from engine.service.request_course import Emit
+from engine.service.request_events import Emit
 
 if TYPE_CHECKING:
     from engine.chat_session import ChatSession

@@ -22,7 +22,7 @@ from engine.server.keys import KeyCheck
 from engine.server.served import ServedModel
 from engine.server.turns import Line
 from engine.service import protocol
-from engine.service.request_course import Emit, failure_of
+from engine.service.request_events import Emit, failure_of
 
 if TYPE_CHECKING:
     from engine.server.failures import ApiError

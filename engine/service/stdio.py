@@ -17,7 +17,7 @@ from engine import __version__
 from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.service import protocol
 from engine.service.host import EngineHost
-from engine.service.request_course import Emit
+from engine.service.request_events import Emit
 
 HEARTBEAT_EVERY_S = 1.0
 LAST_BREATH_S = 1.5  # for the running request, once the window is gone

@@ -24,7 +24,7 @@ FOR_MACHINES_AND_LOGS = {
     "app/clients/engine_worker.py": "the kind of failure, as data",
     "engine/errors.py": "the kind of failure, as data",
     "engine/service/stdio.py": "the kind of failure, as data",
-    "engine/service/request_course.py": "the kind of failure, as data; a crash's own words, which stay in the details",
+    "engine/service/request_events.py": "the kind of failure, as data; a crash's own words, which stay in the details",
     "engine/library/hub/download_queue.py": "the kind of failure, as data",
     "engine/commands/pull.py": "the kind of failure, as JSON",
     "engine/library/hub/system_keyring.py": "the log",

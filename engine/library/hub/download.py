@@ -19,7 +19,7 @@ from engine.errors import Cancelled, DownloadDamagedError, HubError, OfflineErro
 from engine.library.hub.hub import Answer, Hub
 from engine.library.hub.hub_failures import Passing, passing
 from engine.library.hub.part_file import PartFile
-from engine.library.owned import disk_room
+from engine.library.owned import disk_space
 
 Value = TypeVar("Value")
 
@@ -215,7 +215,7 @@ def _receive(
         telling.at(part.length)
         if part.length - looked >= _ROOM_EVERY_BYTES:
             looked = part.length
-            disk_room.check_not_full(part.path.parent)
+            disk_space.check_not_full(part.path.parent)
     stop.check()
     if part.length < file.n_bytes:
         raise OfflineError(f"The connection ended before {file.name} was whole.") from Passing(is_network=True)

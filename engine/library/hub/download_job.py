@@ -35,7 +35,7 @@ from engine.library.hub.hub_names import check_file_names
 from engine.library.hub.part_file import safe_length, sync_folder
 from engine.library.hub.remote_shape import check_readable
 from engine.library.hub.variants import PREDICTOR_FOLDER, is_pickled, matching, variants_of
-from engine.library.owned import disk_room
+from engine.library.owned import disk_space
 from engine.library.owned.long_paths import spelled
 from engine.library.records import HubFile, InstalledFile, InstalledModel, Variant
 
@@ -95,7 +95,7 @@ def resolve(hub: Hub, wanted: DownloadRequest) -> Resolved:
 def staging_folder(models: Path, wanted: DownloadRequest) -> Path:
     """Where the model's files come to lie until they are proven; the same one each time it is asked for."""
     name = hashlib.sha256(f"{wanted.repo} {wanted.model}".encode()).hexdigest()[:24]
-    return spelled(models / disk_room.DOWNLOADS / name)
+    return spelled(models / disk_space.DOWNLOADS / name)
 
 
 class DownloadJob:
@@ -129,15 +129,15 @@ class DownloadJob:
                 self._telling.doing("downloading", "")
                 self._look_around(self.resolved)
                 self._check_readable(self.resolved)
-                disk_room.check_room(self._staging, self.resolved.n_bytes - self._sum(), self._others())
+                disk_space.check_free_space(self._staging, self.resolved.n_bytes - self._sum(), self._others())
                 if self._staging.parent.parent != spelled(self._store.folder):  # models have been moved since
-                    disk_room.check_room(self._store.folder, self.resolved.n_bytes, self._others())
+                    disk_space.check_free_space(self._store.folder, self.resolved.n_bytes, self._others())
                 for file in self.resolved.files:
                     self._one(file)
                 model = self._put(self.resolved)
         except OSError as error:
-            if disk_room.is_full(error):
-                raise disk_room.full_disk(self._staging) from error
+            if disk_space.is_full(error):
+                raise disk_space.full_disk(self._staging) from error
             raise LibraryError(
                 f"{error.filename or self._staging} cannot be written: {error.strerror or error}.",
                 "Look at the models folder, then resume the download.",

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from engine.library.owned.disk_room import DOWNLOADS
+from engine.library.owned.disk_space import DOWNLOADS
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import BEFORE, LIST, LOCK
 from engine.library.owned.owned_files import PREPARED, delete_files

@@ -18,7 +18,7 @@ from pathlib import Path
 from engine.errors import LibraryError, ModelNotFoundError
 from engine.job import Job, StagedJob
 from engine.library.owned import moving, trash, workshop
-from engine.library.owned.disk_room import check_room
+from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.heads import Heads
 from engine.library.owned.imports import Survey, copy_checked, file_hash, survey
 from engine.library.owned.library_file import Contents, LibraryFile, write_receipt
@@ -249,7 +249,7 @@ class Library:
 
     def _add_copied(self, found: Survey, name: str, job: StagedJob) -> InstalledModel:
         root = self.folder
-        check_room(root, found.n_bytes, doing="copied")
+        check_free_space(root, found.n_bytes, doing="copied")
         copying, checking, done, total = job.stage("copying"), job.stage("checking"), 0, found.n_bytes
         with workshop.Workshop.open(root) as shop:
             copying(0, total)

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.bundle.bundle import shifted
 from engine.errors import Cancelled, EngineError, LibraryError
 from engine.job import Job
-from engine.library.owned.disk_room import check_room
+from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.imports import copy_checked, disk_refused
 from engine.library.owned.library_file import (
     RECEIPT,
@@ -163,7 +163,7 @@ def _move_each(file: LibraryFile, target: Path, job: Job) -> None:
     device = target.stat().st_dev
     far = {item.source for item in items if item.source.stat().st_dev != device}
     if far:
-        check_room(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
+        check_free_space(target, sum(item.n_bytes for item in items if item.source in far), doing="copied")
     total, done = sum(item.n_bytes for item in items), 0
     for item in items:
         if job.cancelled():

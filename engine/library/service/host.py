@@ -21,7 +21,7 @@ from engine.library.service.library_jobs import JOBS, Lane, LibraryContext, Libr
 from engine.library.service.services import UNDO_S, Services
 from engine.service import protocol
 from engine.service.jobs import checked_arguments, unknown_job
-from engine.service.request_course import PROGRESS_EVERY_S, Emit, failure_of, progress_of
+from engine.service.request_events import PROGRESS_EVERY_S, Emit, failure_of, progress_of
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from engine.errors import (
     UnsupportedModelError,
 )
 from engine.job import StagedJob
-from engine.library.owned import disk_room, imports
+from engine.library.owned import disk_space, imports
 from engine.library.owned.installed import STARTER_ID, Library
 
 
@@ -206,7 +206,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
 ) -> None:
     path = make_tiny_gguf(tmp_path / "a.gguf")
     usage = namedtuple("usage", "total used free")
-    room = disk_room.SPARE_BYTES + path.stat().st_size
+    room = disk_space.SPARE_BYTES + path.stat().st_size
     monkeypatch.setattr(shutil, "disk_usage", lambda at: usage(1 << 40, 0, room - 1))
     with pytest.raises(DiskSpaceError, match="free"):
         library.add(path, copy=True)

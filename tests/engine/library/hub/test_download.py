@@ -25,7 +25,7 @@ from fakes.hub import Content, FakeHub
 from samples.tiny_model import make_tiny_gguf
 
 from engine.library.hub.part_file import PartFile, safe_length
-from engine.library.owned import disk_room
+from engine.library.owned import disk_space
 
 GB = 1_000_000_000
 
@@ -367,7 +367,7 @@ def test_a_disk_that_others_fill_pauses_it_too(hub: FakeHub, tmp_path: Path, mon
     downloads, _ = downloads_in(tmp_path)
     downloads.add_variant("maker/small-gguf")
     wait_for(lambda: downloads.list()[0].done_bytes > 0)
-    give_room(monkeypatch, disk_room.LEAST_FREE_BYTES - 1)
+    give_room(monkeypatch, disk_space.LEAST_FREE_BYTES - 1)
     assert wait_for(lambda: the(downloads, "paused")).error == "DiskSpaceError"
     downloads.close()
 
@@ -457,4 +457,4 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         part.write(b"abc")
         with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError) as caught:  # noqa: PT011
             full.write(b"def")
-        assert disk_room.is_full(caught.value)
+        assert disk_space.is_full(caught.value)

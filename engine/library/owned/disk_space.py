@@ -24,7 +24,7 @@ def free_bytes(folder: Path) -> int:
     return shutil.disk_usage(Path.cwd()).free
 
 
-def check_room(folder: Path, n_bytes: int, others: int = 0, doing: str = "fetched") -> None:
+def check_free_space(folder: Path, n_bytes: int, others: int = 0, doing: str = "fetched") -> None:
     """Raises DiskSpaceError unless so many bytes, those that other downloads are to write, and 2 GB more are free.
 
     doing: what is done with them, in a word.
