@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import Cancelled, EngineError, InvalidRequestError
-from engine.library.service.library_jobs import JOBS, Lane, LibraryContext, LibraryJob
+from engine.library.service.library_jobs import JOBS, LibraryContext, LibraryJob, Queue
 from engine.library.service.services import UNDO_S, Services
 from engine.service import protocol
 from engine.service.jobs import checked_arguments, unknown_job
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 NEWS_EVERY_S = 0.2
 NICENESS = 10  # chatting goes first
-# Threads of each lane. Nothing that waits for a network may hold up what needs none.
-LANES: dict[Lane, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
+# Threads of each queue_name. Nothing that waits for a network may hold up what needs none.
+QUEUES: dict[Queue, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
 WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
 
 Values = dict[str, Any]
@@ -51,16 +51,16 @@ class LibraryHost:
         self._services = (services or (lambda changed: Services(home, changed)))(self._changed)
         self._lock = threading.Lock()
         self._known: dict[str, threading.Event] = {}  # by request: set once it is to stop
-        self._queues: dict[Lane, queue.Queue[protocol.Job]] = {lane: queue.Queue() for lane in LANES}
+        self._queues: dict[Queue, queue.Queue[protocol.Job]] = {queue_name: queue.Queue() for queue_name in QUEUES}
         self._closed = threading.Event()
         self._topics: set[str] = set()
         self._news_wanted = threading.Event()
         self._waits = False  # whether run_pending waits for the end, and then looks after it
         self._downloading = False  # as told last
         self._busy = False
-        for lane, count in LANES.items():
+        for queue_name, count in QUEUES.items():
             for number in range(count):
-                self._start(f"{lane}-{number}", partial(self._work, lane))
+                self._start(f"{queue_name}-{number}", partial(self._work, queue_name))
         self._start("news", self._tell_news)
         self._start("opening", self._open)
 
@@ -92,7 +92,7 @@ class LibraryHost:
             if request.id in self._known:
                 return
             self._known[request.id] = threading.Event()
-        self._queues[kind.lane].put(request)
+        self._queues[kind.queue_name].put(request)
 
     def run_pending(self, block: bool = False) -> None:
         """With `block`: wait for `close`, and for the end of what runs by itself. The work has threads of its own."""
@@ -115,8 +115,8 @@ class LibraryHost:
     def _start(self, name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=f"library-{name}", daemon=True).start()
 
-    def _work(self, lane: Lane) -> None:
-        waiting = self._queues[lane]
+    def _work(self, queue_name: Queue) -> None:
+        waiting = self._queues[queue_name]
         while not self._closed.is_set():
             try:
                 request = waiting.get(timeout=1.0)

@@ -114,14 +114,14 @@ def test_jobs_run_side_by_side_and_prepare_one_at_a_time(asker: Callable[..., As
     most: dict[str, int] = {}
     lock, go_on = threading.Lock(), threading.Event()
 
-    def run(lane: str) -> Callable[..., dict[str, Any]]:
+    def run(queue_name: str) -> Callable[..., dict[str, Any]]:
         def work(services: Services, given: dict[str, Any], job: LibraryContext) -> dict[str, Any]:
             with lock:
-                running.append(lane)
-                most[lane] = max(most.get(lane, 0), running.count(lane))
+                running.append(queue_name)
+                most[queue_name] = max(most.get(queue_name, 0), running.count(queue_name))
             go_on.wait(60)
             with lock:
-                running.remove(lane)
+                running.remove(queue_name)
             return {}
 
         return work
