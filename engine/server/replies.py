@@ -33,7 +33,7 @@ class Reply:
     """To one api_request, by the model of that name."""
 
     def __init__(self, api_request: ApiRequest, model: str) -> None:
-        self._api_request = wish
+        self._api_request = api_request
         self._is_chat = api_request.what == "chat"
         self._head = {
             "id": _PREFIXES[api_request.what] + uuid.uuid4().hex,

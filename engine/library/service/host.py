@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import Cancelled, EngineError, InvalidRequestError
-from engine.library.service.library_jobs import JOBS, LibraryContext, LibraryJob, Queue
+from engine.library.service.library_jobs import JOBS, LibraryContext, LibraryJob, QueueName
 from engine.library.service.services import UNDO_S, Services
 from engine.service import protocol
 from engine.service.jobs import checked_arguments, unknown_job
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 NEWS_EVERY_S = 0.2
 NICENESS = 10  # chatting goes first
-# Threads of each queue_name. Nothing that waits for a network may hold up what needs none.
-QUEUES: dict[Queue, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
+# Threads of each queue. Nothing that waits for a network may hold up what needs none.
+QUEUES: dict[QueueName, int] = {"quick": 2, "hub": 3, "files": 2, "servers": 3, "prepare": 1}
 WORKING_STATES = ("queued", "downloading", "waiting", "checking")  # of downloads that go on by themselves
 
 Values = dict[str, Any]
@@ -51,7 +51,7 @@ class LibraryHost:
         self._services = (services or (lambda changed: Services(home, changed)))(self._changed)
         self._lock = threading.Lock()
         self._known: dict[str, threading.Event] = {}  # by request: set once it is to stop
-        self._queues: dict[Queue, queue.Queue[protocol.Job]] = {queue_name: queue.Queue() for queue_name in QUEUES}
+        self._queues: dict[QueueName, queue.Queue[protocol.Job]] = {queue_name: queue.Queue() for queue_name in QUEUES}
         self._closed = threading.Event()
         self._topics: set[str] = set()
         self._news_wanted = threading.Event()
@@ -115,7 +115,7 @@ class LibraryHost:
     def _start(self, name: str, work: Callable[[], None]) -> None:
         threading.Thread(target=work, name=f"library-{name}", daemon=True).start()
 
-    def _work(self, queue_name: Queue) -> None:
+    def _work(self, queue_name: QueueName) -> None:
         waiting = self._queues[queue_name]
         while not self._closed.is_set():
             try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Values = dict[str, Any]
 # quick: nothing to wait for; hub: may wait for a network, or for a person who unlocks a keyring; files: reads and
 # writes whole models; servers: asks servers elsewhere, for as long as they answer; prepare: one at a time.
-Queue = Literal["quick", "hub", "files", "servers", "prepare"]
+QueueName = Literal["quick", "hub", "files", "servers", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LibraryContext(StagedJob):
 class LibraryJob:
     """needs, takes: the arguments that must and may be there, each with its type."""
 
-    queue_name: Queue
+    queue_name: QueueName
     run: Callable[[Services, Values, LibraryContext], Values]
     needs: Mapping[str, type] = field(default_factory=dict)
     takes: Mapping[str, type] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class TalkingWindow:
         self.is_closed = False
         self.results: list[tuple[list[int], int]] = []
         self.turn: Turn | None = None
-        self._after, self._api_request = after, wish
+        self._after, self._api_request = after, api_request
         self._is_done = False
 
     def waits(self) -> bool:
