@@ -18,6 +18,8 @@ from app.text.math_rules import GROWING
 
 # One chunk. Parsing and layout take 15 ms for ordinary prose of this length, 60 ms for the worst known texts.
 STEP, STEP_LINES = 4000, 150
+# Code and formulas of one chunk. Each becomes a widget of about ten; 80 of them hold the window 200 ms at a zoom step.
+STEP_PARTS = 12
 OPEN_STEP = 60_000  # characters of an open fence or table per step: their lines need no parser
 MOST_DEFINITIONS, DEFINITION_LENGTH = 200, 250  # link definitions in a long text that may come after their use
 _DEFINITION = re.compile(r"^ {0,3}\[[^\]\n]+\]:.*", re.MULTILINE)
@@ -187,6 +189,12 @@ class BlockParser:
         groups = read(piece, self._env)
         starts = [group[0].map[0] if group[0].map else 0 for group in groups]
         lines = piece.split("\n")
+        parts = [index for index, group in enumerate(groups) if group[0].type in {"fence", "code_block", "math_block"}]
+        if len(parts) > STEP_PARTS:
+            cut = parts[STEP_PARTS]
+            self._add(groups[:cut], lines)
+            self._advance(lines, starts[cut])
+            return True
         for index, group in enumerate(groups):
             fills_piece = must_settle and group is groups[-1] and group[0].type == "table_open"
             if fills_piece or "cut" in group[0].meta:  # a long table: its other rows need no parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from html.parser import HTMLParser
 
@@ -322,6 +323,21 @@ def test_a_long_table_draws_its_first_rows_and_keeps_the_others() -> None:
     assert table.head == "| n | b |\n|---|---|\n"
     assert isinstance(after, ProseBlock)
     assert "After" in after.html
+
+
+@pytest.mark.parametrize("unit", ["```\nx\n```\n", "$$\n{x}\n$$\n", "a\n\n    code\n\n"])
+def test_a_step_settles_a_bounded_number_of_code_blocks_and_formulas(unit: str) -> None:
+    parser = block_parser.BlockParser()
+    parser.feed(unit * 200)
+    parser.end()
+    more, settled = True, [0]
+    while more:
+        more = parser.step()
+        settled.append(len(parser.blocks))
+    new = [after - before for before, after in itertools.pairwise(settled)]
+    blocks_per_unit = len(parser.blocks) // 200
+    assert len(parser.blocks) == 200 * blocks_per_unit
+    assert max(new) <= blocks_per_unit * (block_parser.STEP_PARTS + 1)
 
 
 def test_no_step_parses_more_than_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

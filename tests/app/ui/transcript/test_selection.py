@@ -245,11 +245,11 @@ def test_what_is_not_built_of_a_long_message_is_copied(transcript: Transcript, q
 
 
 def test_parts_that_are_built_later_are_highlighted(transcript: Transcript, qtbot: QtBot) -> None:
-    transcript.show_messages([answer("\n\n".join(f"Text\n\n```\n{i}\n```" for i in range(40)))])
+    transcript.show_messages([answer("\n\n".join(f"Text\n\n```\n{i}\n```" for i in range(20)))])
     transcript.selection.select(whole_message(0))
     built = len(texts(transcript))
     qtbot.waitUntil(lambda: transcript.views[0].shows_all)
-    assert len(texts(transcript)) == 80 > built
+    assert len(texts(transcript)) == 40 > built
     assert all(text.extraSelections() for text in texts(transcript))
 
 
