@@ -1,6 +1,6 @@
-"""The window: sidebar and pages side by side, with the shortcuts that hold everywhere.
+"""The main window: sidebar and pages side by side, and the commands that work everywhere.
 
-It places and wires widgets. What the acts mean is the controller's business.
+It places and connects widgets; the controllers decide what actions do.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ SMALLEST = (720, 520)
 
 
 class MainWindow(QMainWindow):
-    """visible_changed: whether anybody can see the window. settings_changed: chosen in the window, to be kept."""
+    """The main window. visible_changed: whether the window can be seen. settings_changed: new settings, to be saved."""
 
     visible_changed = Signal(bool)
     settings_changed = Signal(AppSettings)
-    watching_changed = Signal(bool)  # whether the Live page is in sight
+    watching_changed = Signal(bool)  # whether the Live page is visible
     closing = Signal()
-    report_wanted = Signal()  # a report on this PC, to be saved
-    log_wanted = Signal()  # the folder of the log, to be opened
-    erase_wanted = Signal()  # what Hearth stores, to be shown and deleted
-    _model_changed = Signal(object, object)  # to settings that are open: what is automatic now, and notes
+    report_wanted = Signal()  # save a report on this PC
+    log_wanted = Signal()  # open the log folder
+    erase_wanted = Signal()  # show and delete what Hearth stores
+    _model_changed = Signal(object, object)  # to open settings: automatic values, and notes
 
     def __init__(self, settings: AppSettings, places: AppPaths) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ class MainWindow(QMainWindow):
         self._paths = places
         self._conversation: Conversation | None = None
         self._status = EngineStatus()
-        self._automatic: dict[str, Any] = {}  # what the settings left to the model stand for at present
-        self._notes: dict[str, str] = {}  # by setting: what has become of it
+        self._automatic: dict[str, Any] = {}  # the values of settings that are left to the model
+        self._notes: dict[str, str] = {}  # setting name: a note on its effect
         self.stays_in_tray = False  # closing hides the window; only `quit` ends the program
         self._seen = False
         self._title = ""  # of the chat
-        self.models_page: ModelsPage | None = None  # built when it is first asked for
+        self.models_page: ModelsPage | None = None  # built on first use
         self._models: ModelsController | None = None
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
@@ -89,9 +89,9 @@ class MainWindow(QMainWindow):
         self.server_acts: ServerActs | None = None
         self.own_server: OwnServer | None = None
         self._acts: ModelActs | None = None
-        self.live_page: LivePage | None = None  # built when it is first asked for
+        self.live_page: LivePage | None = None  # built on first use
         self._figures = LiveFigures()
-        self._answered = ""  # the chat that is being answered
+        self._answered = ""  # id of the chat that is being answered
         self._chat_acts: ChatActs | None = None
         self.commands = Commands(self)
         self.setWindowTitle("Hearth")
@@ -171,7 +171,7 @@ class MainWindow(QMainWindow):
         return self.pages.currentWidget() is self.page and not self.page.is_empty
 
     def _find(self) -> None:
-        """Find in what the page shows; where it has nothing to be searched, in all chats."""
+        """Open the search of the visible page; if it has none, search all chats."""
         if self._shows_messages():
             self.page.open_find()
         elif self.models_page is not None and self.pages.currentWidget() is self.models_page:
@@ -181,12 +181,12 @@ class MainWindow(QMainWindow):
 
     @property
     def shown_chat(self) -> str:
-        """The id of the chat that is in view; empty while none is."""
+        """The id of the visible chat; empty if none is visible."""
         chat = self._conversation if self.pages.currentWidget() is self.page else None
         return chat.id if chat else ""
 
     def connect_controller(self, controller: ChatController) -> None:
-        """Every signal of the controller to the slot that shows it, every act of the person to the controller."""
+        """Connect the chat controller's signals with the widgets, and the user's actions with the controller."""
         self._chat = controller
         page, sidebar = self.page, self.sidebar
         controller.conversations_changed.connect(sidebar.set_conversations)
@@ -240,7 +240,7 @@ class MainWindow(QMainWindow):
         bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
 
     def connect_folders(self, shelf: ChatFolders) -> None:
-        """Where chats are kept in order: pins, folders, files."""
+        """Connect the chat folders: pins, folders, import and export."""
         from app.ui.sidebar.chat_acts import ChatActs
 
         shelf.toast.connect(self.show_toast)
@@ -252,7 +252,7 @@ class MainWindow(QMainWindow):
         self.page.menu_asked.connect(self._chat_acts.add_rows)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
-        """What the next prompt is made of: attachments, the count of its tokens, drafts."""
+        """Connect what the next prompt needs: attachments, token count, drafts."""
         from app.ui.chat.chat_context import ChatContext
 
         self.chat_context = ChatContext(self, self.page, controller, engine, memory)
@@ -262,8 +262,7 @@ class MainWindow(QMainWindow):
         self.commands.bind("context", self.chat_context.show_context)
 
     def connect_models(self, controller: ModelsController) -> None:
-        """The controller behind the Models page, which is built when it is first asked for, and behind the chat's
-        menu of models. After `connect_controller`."""
+        """Connect the models controller with the Models page and the chat's model menu. After `connect_controller`."""
         from app.ui.models.chat_models import ChatModels
 
         self.connect_models_page(controller)
@@ -280,7 +279,7 @@ class MainWindow(QMainWindow):
         self.finder.add(lambda: palette_entries.of_models(controller.rows, models.use))
 
     def connect_answers(self, setup: AnswerSetup) -> None:
-        """How the chat is answered: preset, persona, neurons, comparison."""
+        """Connect how chats are answered: preset, persona, mode, comparison."""
         from app.ui.chat.answer_menus import AnswerMenus
 
         self.answer_menus = menus = AnswerMenus(self, self.page, setup)
@@ -290,7 +289,7 @@ class MainWindow(QMainWindow):
         )
         self.settings_changed.connect(lambda _: setup.settings_changed())
         self._setup = setup
-        setup.changed.connect(self._show_cost_note)  # a method, so that a closed window hears nothing
+        setup.changed.connect(self._show_cost_note)  # a method, so that Qt disconnects it with the window
         for act, do in menus.acts.items():
             self.commands.bind(act, do)
 
@@ -298,7 +297,7 @@ class MainWindow(QMainWindow):
         self.set_note("mode", self._setup.cost_note)
 
     def connect_servers(self, servers: ServersController) -> None:
-        """Servers elsewhere that a chat can be sent to. After `connect_models`."""
+        """Connect the servers that chats can use. After `connect_models`."""
         from app.ui.models.server_acts import ServerActs
 
         assert self._chat is not None, "the chat comes first"
@@ -311,7 +310,7 @@ class MainWindow(QMainWindow):
         servers.toast.connect(self.show_toast)
 
     def connect_own_server(self, server: OwnServer) -> None:
-        """The server on this PC, switched in the settings."""
+        """Connect the local server, which the settings switch on and off."""
         self.own_server = server
         self.commands.bind("local_server", lambda: self.open_settings("serve"))
         self.settings_changed.connect(server.take_settings)
@@ -325,7 +324,7 @@ class MainWindow(QMainWindow):
             self.set_note("serve", state_text(self.own_server))
 
     def connect_models_page(self, controller: ModelsController) -> None:
-        """The Models page by itself, without what the chat shows of models."""
+        """Connect the Models page alone, without the chat's model menu."""
         self._models = controller
         self.commands.bind("models", self.show_models)
         for act, name in {
@@ -341,7 +340,7 @@ class MainWindow(QMainWindow):
     # -------------------------------------------------------------- pages
 
     def show_chat(self) -> None:
-        """Show the chat that is open, ready to be typed into."""
+        """Show the open chat and focus its composer."""
         self.pages.setCurrentWidget(self.page)
         self.sidebar.set_page("chat")
         self.sidebar.set_current(self._conversation.id if self._conversation else None)
@@ -349,7 +348,7 @@ class MainWindow(QMainWindow):
         self.page.focus_composer()
 
     def show_models(self) -> None:
-        """Show the models: to be had, on this PC, on their way."""
+        """Show the Models page."""
         if self._models is None:
             return
         if self.models_page is None:
@@ -366,17 +365,17 @@ class MainWindow(QMainWindow):
                 self.server_acts.connect_page(self.models_page)
         self.pages.setCurrentWidget(self.models_page)
         self.sidebar.set_page("models")
-        self.sidebar.set_current(None)  # one row is marked, that of the page
+        self.sidebar.set_current(None)  # only the page's row is marked
         self._show_title()
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _do_on_models_page(self, name: str) -> None:
-        """Go to the Models page and do what one of its menus does: a method of ModelActs."""
+        """Open the Models page and call a method of its ModelActs."""
         self.show_models()
         getattr(self._acts, name)()
 
     def show_live(self) -> None:
-        """Show the machine and the model at work."""
+        """Show the Live page."""
         if self.live_page is None:
             from app.ui.live.live_page import LivePage
 
@@ -394,13 +393,13 @@ class MainWindow(QMainWindow):
         self.live_page.neurons.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def show_live_event(self, live: Live) -> None:
-        """Show the model at this moment."""
+        """Show live figures of the model."""
         self._figures.take_live(live)
         if self.live_page is not None:
             self.live_page.set_live(live)
 
     def take_result(self, result: GenerationResult) -> None:
-        """An answer has ended."""
+        """Record the figures of a finished answer."""
         self._figures.take_result(result)
 
     def _show_answered(self, conversation_id: str | None) -> None:
@@ -409,7 +408,7 @@ class MainWindow(QMainWindow):
             self.live_page.set_chat(self._chat_in_answer())
 
     def _chat_in_answer(self) -> str:
-        """The title of the chat that is being answered, where it is the one that is open."""
+        """Return the title of the open chat if it is being answered, else an empty text."""
         is_open = self._conversation is not None and self._conversation.id == self._answered
         return self._title if is_open else ""
 
@@ -425,7 +424,7 @@ class MainWindow(QMainWindow):
 
         self.sidebar.set_models_work(work_figure(rows), is_working(rows))
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- showing state
 
     def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         self._conversation = conversation
@@ -456,11 +455,11 @@ class MainWindow(QMainWindow):
             self.models_page.set_status(status)
 
     def show_machine(self, facts: MachineFacts) -> None:
-        """Show what this PC is."""
+        """Show what this PC has."""
         self.page.set_machine_line(machine_line(facts), bool(facts.gpu))
 
     def show_sample(self, sample: MachineSample) -> None:
-        """Show the machine at this moment."""
+        """Show a sample of the machine."""
         self.sidebar.set_sample(sample)
         self._figures.take_sample(sample, time.monotonic())
         if self.live_page is not None:
@@ -471,14 +470,14 @@ class MainWindow(QMainWindow):
         if page is not None and page is not self.page:
             Toast.show_on(page, words, undo)
         else:
-            # In the bar of a chat it covers no answer, no figures, and nothing of what waits above the composer.
+            # Place it in the title bar: there it covers no answer, no figures and nothing above the composer.
             Toast.show_on(self.page, words, undo, lambda: 24 if self.page.is_empty else None)
 
     def _take_model(self, info: LoadedModelInfo) -> None:
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
         self.set_note("device", where_it_runs(info))
 
-    # -------------------------------------------------------------- what the person does
+    # # -------------------------------------------------------------- user actions
 
     def _title_menu(self, action: str) -> None:
         if self._conversation is not None and self._chat_acts is not None:
@@ -501,7 +500,7 @@ class MainWindow(QMainWindow):
             QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._paths.data)))
 
     def open_settings(self, name: str = "") -> None:
-        """The settings, at the one of that name."""
+        """Open the settings, at the named one."""
         from app.ui.settings.settings_dialog import SettingsDialog
 
         dialog = SettingsDialog(self.settings, self, self._automatic, self._notes)
@@ -523,7 +522,7 @@ class MainWindow(QMainWindow):
             dialog.reveal(name)
 
     def open_about(self, page: str = "model") -> None:
-        """What Hearth is and what it is made of, from one of its pages on."""
+        """Open the About dialog at one of its pages."""
         from app.ui.settings.about_dialog import AboutDialog
 
         dialog = AboutDialog(self)
@@ -532,12 +531,12 @@ class MainWindow(QMainWindow):
         dialog.open()
 
     def set_note(self, name: str, words: str) -> None:
-        """Have the settings say what has become of one of them; empty: nothing."""
+        """Set the note of a setting in the settings dialog; an empty text removes it."""
         self._notes = {**self._notes, name: words}
         self._model_changed.emit(self._automatic, self._notes)
 
     def _resize_text(self, step: int | None) -> None:
-        """So many px more or less; None: the size that it has by itself."""
+        """Change the text size by `step` px; None restores the default."""
         size = description_of("text_px")
         assert size.low is not None
         assert size.high is not None
@@ -548,17 +547,17 @@ class MainWindow(QMainWindow):
         self.take_settings(replace(self.settings, **values))  # type: ignore[arg-type]
 
     def take_settings(self, settings: AppSettings) -> None:
-        """Put settings in force that were chosen in this window."""
+        """Apply settings changed in this window."""
         before, self.settings = self.settings, settings
         if any(getattr(settings, name) != getattr(before, name) for name in ("theme", "text_px", "contrast")):
             apply_look(settings)
         self.settings_changed.emit(settings)
 
-    # -------------------------------------------------------------- place on the screen, and the end
+    # # -------------------------------------------------------------- geometry and closing
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         answering = self._status.answering or self.page.status.answering
-        if event.key() == Qt.Key.Key_Escape and answering:  # nobody closer to the focus wanted it
+        if event.key() == Qt.Key.Key_Escape and answering:  # no focused widget wanted it
             self.page.stop_requested.emit()
         else:
             super().keyPressEvent(event)
@@ -608,7 +607,7 @@ class MainWindow(QMainWindow):
             self.closing.emit()
 
     def quit(self) -> None:
-        """Close for good, also where closing would leave the window in the tray."""
+        """Quit, even if closing would only hide the window in the tray."""
         self.stays_in_tray = False
         if self.isVisible():
             QApplication.setQuitOnLastWindowClosed(True)
@@ -617,7 +616,7 @@ class MainWindow(QMainWindow):
             QApplication.quit()
 
     def come_forward(self) -> None:
-        """Be in front of the person, wherever the window is now."""
+        """Restore the window and bring it to the front."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
@@ -625,7 +624,7 @@ class MainWindow(QMainWindow):
 
 
 def apply_look(settings: AppSettings) -> None:
-    """Put the look in force that a person set."""
+    """Apply the look of the settings."""
     app = QApplication.instance()
     assert isinstance(app, QApplication)
     zoom = settings.text_px / theme.BODY_PX
@@ -633,7 +632,7 @@ def apply_look(settings: AppSettings) -> None:
 
 
 def where_it_runs(info: LoadedModelInfo) -> str:
-    """Where the model runs now, and why."""
+    """Return where the model runs, and why."""
     if info.device == "cpu":
         now = tr("Now on the CPU")
     elif info.gpu:

@@ -1,7 +1,6 @@
-"""Hearth's icon in the desktop's tray: what the engine does as its tooltip, and a short menu.
+"""Hearth's tray icon: the engine's state as its tooltip, and a short menu.
 
-It knows no settings; whoever wires it says whether it is there. It also shows notifications where a desktop has no
-other way than the tray.
+It also shows notifications on desktops that have no other way.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from app.ui.look import icons, theme
 
 
 class Tray(QObject):
-    """Not there until `set_there`. opened: the person wants the window."""
+    """The tray icon, hidden until `set_there`. opened: show the window."""
 
     opened = Signal()
     new_chat = Signal()
     stop = Signal()
     quit = Signal()
-    clicked = Signal()  # of the notification that was shown last
+    clicked = Signal()  # the last notification was clicked
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,12 +33,12 @@ class Tray(QObject):
 
     @property
     def is_there(self) -> bool:
-        """Whether a person can find Hearth there."""
+        """Whether the icon is visible because it is wanted, not only for a notification."""
         return self.is_wanted and self._icon is not None and self._icon.isVisible()
 
     @staticmethod
     def can_be() -> bool:
-        """Whether this desktop has a tray."""
+        """Return whether this desktop has a tray."""
         return QSystemTrayIcon.isSystemTrayAvailable()
 
     def set_there(self, there: bool) -> None:
@@ -50,7 +49,7 @@ class Tray(QObject):
             self._icon.hide()
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine does now."""
+        """Show the engine's status."""
         self._status = status
         if self._icon is not None:
             words = f"Hearth: {status.word}" if status.working else "Hearth"
@@ -60,14 +59,14 @@ class Tray(QObject):
             self._stop.setEnabled(status.answering)
 
     def show(self, title: str, sentence: str) -> None:
-        """Show a notification; the icon is there as long as that, whether it is wanted otherwise or not."""
+        """Show a notification. The icon is shown for that time even if it is not wanted."""
         if self.can_be():
             icon = self._made()
             icon.show()
             icon.showMessage(title, sentence, icons.app_icon())
 
     def withdraw(self) -> None:
-        """The notification has served. A tray cannot take it back, only the icon that was there for it."""
+        """Hide the icon if it was shown only for the notification, which a tray cannot withdraw."""
         if self._icon is not None and not self.is_wanted:
             self._icon.hide()
 
@@ -101,7 +100,7 @@ class Tray(QObject):
 
 
 def tray_icon() -> QIcon:
-    """Arch and flame as one stroke, in the ink that the desktop's own theme asks for, not Hearth's."""
+    """Return the arch and flame as one stroke, in the ink of the desktop's theme, not Hearth's."""
     tokens = theme.DARK if theme.desktop_is_dark() else theme.LIGHT
     out = icons.line_icon("hearth", QColor(tokens.ink), (16, 20, 22, 24, 32, 44, 48))
     out.setIsMask(True)

@@ -1,6 +1,6 @@
-"""What the chat shows and asks of how it is answered: the preset's menu in the composer and what opens from there.
+"""The menus for how a chat is answered: presets, personas, sampling, comparison.
 
-It connects them with the setup behind them and keeps nothing.
+Connects them with the AnswerSetup, which has the state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class AnswerMenus(QObject):
-    """One a window."""
+    """The answer menus of a window; create one per window."""
 
     def __init__(self, window: QWidget, page: ChatPage, setup: AnswerSetup) -> None:
         super().__init__(window)
@@ -42,7 +42,7 @@ class AnswerMenus(QObject):
 
     @cached_property
     def presets(self) -> PresetMenu:
-        """Made when it is first asked for, as all that opens here."""
+        """The preset menu. Like all menus here, built on first use."""
         from app.ui.composer.preset_menu import PresetMenu
 
         menu, setup = PresetMenu(self._window), self.setup
@@ -75,22 +75,22 @@ class AnswerMenus(QObject):
 
     @property
     def acts(self) -> dict[str, Callable[[], object]]:
-        """Commands of app/shortcuts.py that are done here."""
+        """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "compare": self.open_comparison, "edit_presets": self.edit_presets,
                 "edit_personas": self.edit_personas}  # fmt: skip
 
     def serve(self, live: LivePage) -> None:
-        """Have the switch of the Live page choose for the open chat, and show what is chosen there."""
+        """Connect the Live page's mode switch with the open chat."""
         live.mode_picked.connect(self.setup.pick_mode)
         live.compare_asked.connect(self.open_comparison)
         self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
         live.set_offer(self.setup.offer)
 
-    # -------------------------------------------------------------- opening
+    # # -------------------------------------------------------------- opening
 
     def open_presets(self) -> None:
-        """The menu behind the preset's name."""
+        """Open or close the menu of presets and modes."""
         if self.presets.is_open:
             self.presets.dismiss()
         elif (anchor := self._anchor()) is not None:
@@ -98,7 +98,7 @@ class AnswerMenus(QObject):
             self.presets.open_at(anchor)
 
     def open_personas(self) -> None:
-        """Who answers in this chat."""
+        """Open the menu of personas for this chat."""
         if (anchor := self._anchor()) is not None:
             chosen = self.setup.chosen.persona
             shelf = self.setup.choices.personas
@@ -107,13 +107,13 @@ class AnswerMenus(QObject):
             self.personas.open_at(anchor)
 
     def open_sampling(self) -> None:
-        """How words are chosen in this chat."""
+        """Open the sampling settings of this chat."""
         if (anchor := self._anchor()) is not None:
             self._show_sampling()
             self.sampling.open_at(anchor)
 
     def open_comparison(self) -> CompareDialog | None:
-        """The same prompt both ways: what is being written, else what was asked last."""
+        """Open the comparison for the draft, or else for the last question."""
         from app.ui.chat.compare_dialog import CompareDialog
 
         setup = self.setup
@@ -131,14 +131,14 @@ class AnswerMenus(QObject):
         return dialog
 
     def edit_personas(self) -> ShelfDialog[Any]:
-        """Every persona, to be changed."""
+        """Open the dialog with all personas."""
         from app.ui.chat.shelf_dialogs import personas_dialog
 
         shelf = self.setup.choices.personas
         return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.store_changed(shelf))
 
     def edit_presets(self) -> ShelfDialog[Any]:
-        """Every preset, to be changed."""
+        """Open the dialog with all presets."""
         from app.ui.chat.shelf_dialogs import presets_dialog
 
         setup, shelf = self.setup, self.setup.choices.presets
@@ -146,7 +146,7 @@ class AnswerMenus(QObject):
         return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.store_changed(shelf))
 
     def add_to(self, dialog: SettingsDialog) -> None:
-        """The way to personas and presets in the settings."""
+        """Add rows to the settings that open personas and presets."""
         from app.ui.settings.setting_groups import LinkRow
 
         choices = self.setup.choices
@@ -175,15 +175,15 @@ class AnswerMenus(QObject):
 
     @property
     def _made(self) -> list[Popover]:
-        """Those that were opened before."""
+        """The menus that have been built."""
         return [self.__dict__[name] for name in ("presets", "personas", "sampling") if name in self.__dict__]
 
     def _owner(self) -> QWidget:
-        """The dialog that is open, else the window: what opens now belongs in front of it."""
+        """Return the open dialog, or else the window: the parent for new dialogs."""
         return QApplication.activeModalWidget() or self._window
 
     def _anchor(self) -> QWidget | None:
-        """What the menus open at, where it can be seen."""
+        """Close the open menus and return the widget to open at, if it is visible."""
         for menu in self._made:
             menu.dismiss()
         button = self._page.composer.preset_button

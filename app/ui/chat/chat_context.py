@@ -1,6 +1,4 @@
-"""What goes into the next prompt, between the composer and whoever knows: attachments, the count, the policy when the
-context is full, and the drafts. It connects them and keeps nothing.
-"""
+"""Connects the composer with what the next prompt needs: attachments, token count, overflow policy, drafts."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ChatContext(QObject):
-    """One a window."""
+    """The connections of a window; create one per window."""
 
     def __init__(
         self, window: QWidget, page: ChatPage, chat: ChatController, engine: EngineClient, memory: ChatMemory
@@ -52,7 +50,7 @@ class ChatContext(QObject):
             happened.connect(self.counter.begin_anew)
 
     def show_context(self) -> None:
-        """What fills the context and what goes when it is full; in the settings where the chat shows no figure."""
+        """Open the context popup, or the settings if the chat shows no figure."""
         if self._page.composer.meter.isVisible():
             self._open_popup()
         else:

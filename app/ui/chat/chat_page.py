@@ -1,6 +1,6 @@
-"""The page of one chat: title bar, banner, messages or the empty page, composer. It wires these parts.
+"""The page of one chat: title bar, banner, transcript or empty page, and composer.
 
-It stores nothing and knows no engine: whoever owns the chat listens to its signals and calls its slots.
+It connects these parts and stores nothing. The chat controller connects to its signals and calls its slots.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from app.user_messages import UserMessage
 
 BAR, BANNER_GAP = 48, 12
-LATE_MS = 500  # after which the bar says what an opened hit is waiting for
-WITH_TITLE = 520  # a narrower page shows no title beside Find
-COMPOSER_OUTSET = 24  # the composer reaches this far beyond the text column
+# the bar shows the search's progress after this time, while the message of a search result is still opening
+LATE_MS = 500
+WITH_TITLE = 520  # a narrower page hides the title beside the find bar
+COMPOSER_OUTSET = 24  # the composer extends this far beyond the text column
 
 
 def chat_as_markdown(title: str, messages: list[Message]) -> str:
-    """A chat as one Markdown document: the person's words quoted, the answers as they are."""
+    """Return a chat as one Markdown document: user messages quoted, answers as they are."""
     parts = [f"# {title}"]
     for message in messages:
         if message.role is Role.USER:
@@ -51,22 +52,23 @@ def chat_as_markdown(title: str, messages: list[Message]) -> str:
 
 
 class ChatPage(QFrame):
-    """One chat, or the start of one.
+    """The page of a chat, or of a new one.
 
-    submitted: text to send, and what is attached. queued: the same, after the answer that is being written.
-    stop_requested: end the running answer. title_menu: "rename" or "delete" was chosen for this chat. copied: words for
-    a note that something is on the clipboard now. remedy: action of the banner's button. prompt_chosen: text of a card
-    of the empty page, while messages are taken and there is no draft (else it is added to the draft).
+    submitted: text to send, and its attachments. queued: the same, to be sent after the current answer. stop_requested:
+    stop the answer. title_menu: "rename" or "delete" this chat. copied: text for a toast after copying. remedy: the
+    action of the banner's button. prompt_chosen: the prompt of a card on the empty page, if messages can be sent and
+    there is no draft (else the prompt is added to the draft).
     """
 
     submitted = Signal(str, object)
     queued = Signal(str, object)
-    draft_changed = Signal(str, str)  # id of the chat, or "" for a new one; what stands in the composer
-    acted = Signal(object)  # MessageAct: what is wanted with one message
-    other_model_asked = Signal(str, QWidget)  # answer that is wanted from another model, and where to choose one
+    draft_changed = Signal(str, str)  # chat id, or "" for a new chat; the text in the composer
+    acted = Signal(object)  # MessageAct: an action on one message
+    # id of the answer to regenerate with another model, and the anchor of the model menu
+    other_model_asked = Signal(str, QWidget)
     stop_requested = Signal()
     title_menu = Signal(str)
-    menu_asked = Signal(Menu)  # of the title bar, before it opens: for rows of others
+    menu_asked = Signal(Menu)  # emitted before the title bar's menu opens, so that others can add rows
     copied = Signal(str)
     remedy = Signal(str)
     prompt_chosen = Signal(str)
@@ -76,7 +78,7 @@ class ChatPage(QFrame):
         self.setProperty("kind", "page")
         self._conversation_id = ""
         self._title = ""
-        self._new_draft = ""  # of a chat that is not there yet, while another one is shown
+        self._new_draft = ""  # of a new chat, while another chat is shown
         self._status = EngineStatus()
 
         self._bar = QFrame()
@@ -100,7 +102,7 @@ class ChatPage(QFrame):
         self._banner_place.addWidget(self._banner_room)
         self.composer = Composer(said_here=self._said_here, edit_last=self._edit_last)
         self.transcript = Transcript()
-        self.transcript.setMinimumHeight(1)  # in a window too low for everything it is what gives way
+        self.transcript.setMinimumHeight(1)  # in a very low window the transcript shrinks
         self.empty = EmptyPage()
         self._composer_place = QVBoxLayout()
         self._chat = QWidget()
@@ -136,11 +138,11 @@ class ChatPage(QFrame):
         self._place_composer(empty=True)
         self._lay_out()
 
-    # ------------------------------------------------------------------ slots
+    # # ------------------------------------------------------------------ slots
 
     @property
     def status(self) -> EngineStatus:
-        """What was shown last."""
+        """The status shown last."""
         return self._status
 
     @property
@@ -149,7 +151,7 @@ class ChatPage(QFrame):
         return self._stack.currentWidget() is self.empty
 
     def show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
-        """Show a chat from its end, or the empty page; the draft that was written there comes back."""
+        """Show a chat from its end, or the empty page, and restore its draft."""
         wanted = conversation.id if conversation is not None else ""
         if wanted != self._conversation_id:
             self._end_find()
@@ -164,34 +166,34 @@ class ChatPage(QFrame):
         self._show_empty(not messages)
 
     def add_message(self, message: Message) -> None:
-        """Show one message more."""
+        """Append a message."""
         self._show_empty(False)
         self.transcript.add_message(message)
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Add text to the answer that is being written."""
+        """Append text to an answer in progress."""
         self.transcript.append_text(message_id, text)
 
     def finish_message(self, message: Message) -> None:
-        """Show an answer as it is kept now."""
+        """Show the final state of an answer."""
         self.transcript.finish_message(message)
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
-        """Show another branch of this chat, with that message where its other version stood, or the end."""
+        """Show another branch of this chat, keeping message `keep` in place, or else showing the end."""
         self.transcript.show_branch(messages, keep)
         self.transcript.set_status(self._status)
         self._show_empty(not messages)
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
-        """Of which of the messages that are shown next, or now, there are several versions."""
+        """Set the version number and count of messages that have several versions."""
         self.transcript.set_versions(versions)
 
     def resume_message(self, message: Message) -> None:
-        """An answer is being written on."""
+        """Show that a finished answer is being continued."""
         self.transcript.resume_message(message)
 
     def show_message(self, message_id: str, text: str = "") -> None:
-        """Bring a message into view, and mark a text in it that was found."""
+        """Scroll to a message, and highlight a search match in it."""
         self.transcript.show_message(message_id)
         if text:
             self._end_find()
@@ -199,11 +201,11 @@ class ChatPage(QFrame):
             self._late.start(LATE_MS)
 
     def set_dropped(self, message_id: str, count: int) -> None:
-        """Mark where the context of that answer begins: it was given without `count` earlier messages."""
+        """Mark where the context of that answer begins, after `count` dropped messages."""
         self.transcript.set_dropped(message_id, count)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing, or the server elsewhere that the chat is sent to."""
+        """Show the status of the engine, or of the server that answers this chat."""
         if (status.server, status.host) != (self._status.server, self._status.host):
             self.setProperty(SENT_TO, status)
             for editor in self.findChildren(MessageEditor):
@@ -214,32 +216,32 @@ class ChatPage(QFrame):
         self.transcript.set_status(status)
 
     def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
-        """This PC in one line."""
+        """Show a one-line description of this PC."""
         self.empty.set_machine_line(line, has_gpu)
 
     def show_banner(self, message: UserMessage) -> None:
-        """Show a problem at the top of the column."""
+        """Show a problem at the top of the page."""
         self.banner.show_message(message)
         self._lay_out()
 
     def clear_banner(self) -> None:
-        """The problem is solved."""
+        """Remove the banner because its problem is solved."""
         self.banner.clear()
         self._lay_out()
 
     def set_title(self, title: str) -> None:
-        """The chat's title; an empty one is shown as "New chat"."""
+        """Set the title; an empty title is shown as "New chat"."""
         self._title = title
         self._title_label.setText(title or tr(UNTITLED))
 
     def focus_composer(self) -> None:
-        """Let the person type."""
+        """Focus the composer."""
         self.composer.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     # ------------------------------------------------------------------ Find
 
     def open_find(self) -> None:
-        """Let the user find a text in this chat: what is selected, or what was found last."""
+        """Open the find bar with the selected text, or else the last search."""
         find, selection = self.transcript.text_find, self.transcript.selection
         selected = "" if selection.is_empty else selection.plain_text().strip()
         text = selected if 0 < len(selected) <= MOST_SELECTED and "\n" not in selected else find.text
@@ -248,14 +250,14 @@ class ChatPage(QFrame):
         find.seek(self.find_bar.field.text())
 
     def step_find(self, by: int) -> None:
-        """Go to the next place of what is found (1) or the one before (-1); without the bar, open it."""
+        """Go to the next (1) or previous (-1) match; open the find bar if it is closed."""
         if self.find_bar.isHidden() or self.transcript.text_find.is_in_one_message:
             self.open_find()
         else:
             self.transcript.text_find.step(by)
 
     def _show_late(self) -> None:
-        """Say how far the search is: the message of a hit is so long that the place is not in view yet."""
+        """Show the search's progress: the message is so long that the match is not visible yet."""
         find = self.transcript.text_find
         if find.is_counting or find.is_opening:
             self.find_bar.show_text(find.text)
@@ -263,7 +265,7 @@ class ChatPage(QFrame):
             self._lay_out()
 
     def close_find(self) -> None:
-        """Mark nothing any more, and let the user type."""
+        """Close the find bar, remove all highlights and focus the composer."""
         self._end_find()
         self.focus_composer()
 
@@ -274,28 +276,28 @@ class ChatPage(QFrame):
         self._lay_out()
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
-        """Put a message that was not sent back into the composer; `goes`: have it sent once it is counted."""
+        """Return an unsent message to the composer. goes: send it as soon as it is counted."""
         self.composer.give_back(unsent, goes)
         self.focus_composer()
 
-    # ------------------------------------------------------------------ acts of the person
+    # # ------------------------------------------------------------------ user actions
 
     def copy_last_answer(self) -> None:
-        """Put the newest answer on the clipboard, as Markdown."""
+        """Copy the last answer as Markdown."""
         answer = self.transcript.last_answer()
         if answer is not None and answer.text:
             QGuiApplication.clipboard().setText(answer.text)
             self.copied.emit(tr("Answer copied"))
 
     def can_act_on_last(self, act: Act) -> bool:
-        """Whether the last answer can be written on ("continue") or answered anew ("regenerate")."""
+        """Return whether the last answer can be continued ("continue") or regenerated ("regenerate")."""
         answer = self.transcript.last_answer()
         if answer is None or self._status.answering or self.is_empty:
             return False
         return can_continue(answer) if act == "continue" else True
 
     def act_on_last(self, act: Act) -> None:
-        """Ask for an act on the last answer."""
+        """Request an action on the last answer."""
         answer = self.transcript.last_answer()
         if answer is not None:
             self._act(MessageAct(act, answer.id))
@@ -303,20 +305,20 @@ class ChatPage(QFrame):
     def _act(self, act: MessageAct) -> None:
         if act.act != "other_model":
             self.acted.emit(act)
-        elif self._status.answering:  # which is said where answers are made
+        elif self._status.answering:  # the controller explains that it must wait
             self.acted.emit(MessageAct("regenerate", act.message_id))
         else:
             anchor = self.transcript.foot_of(act.message_id) or self.composer.model_button
             self.other_model_asked.emit(act.message_id, anchor)
 
     def copy_chat(self) -> None:
-        """Put the whole chat on the clipboard, as Markdown."""
+        """Copy the whole chat as Markdown."""
         text = chat_as_markdown(self._title or tr(UNTITLED), self.transcript.messages)
         QGuiApplication.clipboard().setText(text)
         self.copied.emit(tr("Chat copied as Markdown"))
 
     def take_new_draft(self, text: str) -> None:
-        """What stood in the composer of a new chat when the window was closed last."""
+        """Restore the draft of a new chat from the last run."""
         self._new_draft = text
         if not self._conversation_id and not self.composer.text():
             self.composer.set_text(text)
@@ -328,7 +330,7 @@ class ChatPage(QFrame):
         return [m.text for m in self.transcript.messages if m.role is Role.USER]
 
     def _edit_last(self) -> bool:
-        """Open the message that waits, or else the last one that was sent; False while an answer to it is written."""
+        """Edit the queued message, or else the last one sent. Return False while its answer is being written."""
         if self.composer.next.queued is not None:
             self.composer.next.edit_asked.emit()
             return True
@@ -338,7 +340,7 @@ class ChatPage(QFrame):
         draft = self.composer.text()
         if self._status.takes_messages and not draft.strip() and not self.composer.draft.items:
             self.prompt_chosen.emit(prompt)
-        else:  # a draft stays, with the prompt below it
+        else:  # keep the draft and add the prompt below it
             self.composer.set_text(f"{draft.rstrip()}\n{prompt}" if draft.strip() else prompt)
             self.focus_composer()
 
@@ -348,7 +350,7 @@ class ChatPage(QFrame):
         menu.popup(corner - QPoint(menu.sizeHint().width(), 0))
 
     def make_menu(self) -> Menu:
-        """The menu of the title bar."""
+        """Return the menu of the title bar."""
         menu = Menu(tr("Chat menu"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Rename"), "pen", lambda: self.title_menu.emit("rename"))
@@ -359,7 +361,7 @@ class ChatPage(QFrame):
         return menu
 
     def _ask_to_open(self, address: str) -> ConfirmDialog | None:
-        """A link in an answer leads out of Hearth: show where before it is opened."""
+        """Ask before opening a link of an answer, showing its address."""
         if web_address(address) is None:
             return None
         shown = address if len(address) <= 200 else address[:200] + "…"
@@ -372,7 +374,7 @@ class ChatPage(QFrame):
         return dialog
 
     def _end_other_selection(self) -> None:
-        """One text at a time is selected: Ctrl+C copies the one that was selected last."""
+        """Clear the composer's selection: only one text is selected at a time, and Ctrl+C copies it."""
         cursor = self.composer.field.textCursor()
         if cursor.hasSelection():
             cursor.clearSelection()
@@ -399,12 +401,12 @@ class ChatPage(QFrame):
         focus = QApplication.focusWidget()
         here = focus is not None and self.isAncestorOf(focus)
         self._place_composer(empty)
-        if here:  # whatever had it may be gone, and Qt would hand it to a neighbour
+        if here:  # else Qt would move the focus to a neighbour
             self.focus_composer()
 
     def _place_composer(self, empty: bool) -> None:
         (self.empty.composer_place if empty else self._composer_place).addWidget(self.composer)
-        self.composer.show()  # a new parent hides it, and what is hidden takes no focus
+        self.composer.show()  # a new parent hides it, and a hidden widget takes no focus
         self._stack.setCurrentWidget(self.empty if empty else self._chat)
         self._bar.setVisible(not empty)
 
@@ -422,7 +424,7 @@ class ChatPage(QFrame):
         self._composer_place.setContentsMargins(sides[0], 0, sides[1], px(20))
         self._bar.setFixedHeight(px(BAR))
         self._title_label.setVisible(self.find_bar.isHidden() or self.width() >= px(WITH_TITLE))
-        # Whatever a banner has to say, the composer stays whole and the last lines of the chat in view.
+        # Limit the banner so that the whole composer and the last lines of the chat stay visible.
         others = 0 if self.is_empty else px(BAR) + self.composer.sizeHint().height() + px(20 + 2 * BANNER_GAP)
         self._banner_room.set_most(max((self.height() - others) * 2 // 3, px(80)))
         bar = self._bar.layout()

@@ -1,6 +1,6 @@
-"""The same prompt answered both ways, side by side: both rates, both texts, what differs marked.
+"""The dialog that answers a prompt twice, exact or sparse and dense, side by side with the differences marked.
 
-It shows a Comparison and asks for one; the engine and the chat are not its business.
+It shows a Comparison and starts it through a callback; it knows neither engine nor chat.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from app.ui.widgets.controls import Button, Dot, Label
 from app.ui.widgets.floating import announce, resize_within_screen
 
 WIDE, HIGH = 880, 640
-# px of the dialog: narrower, and as high as that, one card stands above the other. Where both lack, side by side shows
-# more words.
+# px: a narrower dialog stacks the cards if it is at least STACKED_FROM high. If both are small, side by side shows more
+# text.
 SIDE_BY_SIDE_FROM, STACKED_FROM = 640, 640
 PROMPT_LINES = 2
 MOST_MARKS = 2_000
@@ -50,7 +50,7 @@ Start = Callable[[str], Comparison]
 
 
 class RateBar(QWidget):
-    """A rate as a length beside the other's: ink, because it is neither the GPU nor the CPU."""
+    """A rate as a bar relative to the faster one; ink-coloured, because it is neither GPU nor CPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class RateBar(QWidget):
         self._restyle()
 
     def set_share(self, share: float) -> None:
-        """Its length, as a share of the faster one's."""
+        """Set the length, relative to the faster side."""
         self._share = min(max(share, 0.0), 1.0)
         self.update()
 
@@ -78,7 +78,7 @@ class RateBar(QWidget):
 
 
 class SideCard(QFrame):
-    """One way: its name, its rate, its figures and its words."""
+    """One side: title, rate, figures and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class SideCard(QFrame):
         self._restyle()
 
     def show_side(self, side: Side, fastest: float) -> None:
-        """Show how it stands. fastest: the higher rate of the two, in tokens/s; 0 while none is known."""
+        """Show a side's state. fastest: the higher of both rates, in tokens/s; 0 while none is known."""
         result, running = side.result, side.state is SideState.RUNNING
         self.title.setText(side.title)
         self.dot.setVisible(running)
@@ -128,12 +128,12 @@ class SideCard(QFrame):
         self.words.setAccessibleName(tr("Answer, {side}", side=side.title.lower()))
 
     def mark(self, spans: tuple[tuple[int, int], ...]) -> None:
-        """Mark the words that the other one does not have there."""
+        """Mark the text that the other side does not have."""
         self._marks = spans
         look = QTextCharFormat()
         look.setBackground(theme.colour("warn_soft"))
         look.setForeground(theme.colour("ink"))
-        look.setFontUnderline(True)  # colour is never the only sign
+        look.setFontUnderline(True)  # colour is never the only cue
         look.setUnderlineColor(theme.colour("warn"))
         selections = []
         for start, end in by_line(self._shown, spans)[:MOST_MARKS]:
@@ -171,17 +171,17 @@ class SideCard(QFrame):
 
 
 def by_line(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same spans, each within one line: the ends of lines are not marked."""
+    """Split spans at line ends, which are not marked."""
     return [(start + m.start(), start + m.end()) for start, end in spans for m in _LINE.finditer(text[start:end])]
 
 
 def units(text: str, place: int) -> int:
-    """Where Qt counts a character of a text: those beyond the first 65,536 count twice."""
+    """Convert an index of Python characters to Qt's UTF-16 code units."""
     return place + sum(character > "\uffff" for character in text[:place])
 
 
 def facts(side: Side) -> list[str]:
-    """The figures of a side beside its rate."""
+    """Return a side's figures other than its rate."""
     result = side.result
     if result is None:
         return []
@@ -197,7 +197,7 @@ def facts(side: Side) -> list[str]:
 
 
 class PromptField(QPlainTextEdit):
-    """The prompt of both answers. Enter compares, Shift+Enter breaks the line, as in the composer."""
+    """The field of the prompt. Enter compares, Shift+Enter breaks the line, as in the composer."""
 
     entered = Signal()
 
@@ -210,7 +210,7 @@ class PromptField(QPlainTextEdit):
 
 
 class CompareDialog(QDialog):
-    """start: begins a comparison of a prompt. It ends with the dialog."""
+    """The comparison dialog. start: starts a comparison of a prompt; closing the dialog stops it."""
 
     def __init__(self, parent: QWidget, prompt: str, start: Start, cannot: str = "") -> None:
         super().__init__(parent)
@@ -265,7 +265,7 @@ class CompareDialog(QDialog):
         (self.go if prompt.strip() and not cannot else self.prompt).setFocus()
 
     def set_cannot(self, why: str) -> None:
-        """Why nothing can be compared now; empty: it can."""
+        """Set why no comparison is possible now; empty if one is."""
         self._cannot = why
         self._tell()
 
@@ -280,7 +280,7 @@ class CompareDialog(QDialog):
         self.comparison = self._start(self.prompt.toPlainText().strip())
         self.comparison.changed.connect(self._show)
         self.comparison.ended.connect(self._show_end)
-        self.prompt.verticalScrollBar().setValue(0)  # what is compared is read from where it begins
+        self.prompt.verticalScrollBar().setValue(0)  # show the beginning of the prompt
         self._spare.hide()
         for card in self.cards:
             card.mark(())
@@ -305,7 +305,7 @@ class CompareDialog(QDialog):
             found = differences(displayable(first.text), displayable(second.text))
             self.cards[0].mark(found.left)
             self.cards[1].mark(found.right)
-            for card in self.cards:  # both are read from where they begin
+            for card in self.cards:  # show the beginning of both answers
                 card.words.verticalScrollBar().setValue(0)
         announce(self, self.says.words)
 

@@ -1,7 +1,6 @@
-"""What a chat without messages shows: the mark, the state in words, this PC, three things to try and, on a first
-launch, a bigger model to have.
+"""The page of a chat without messages: logo, state, this PC, three prompts to try, and on first launch a larger model.
 
-It offers nothing that does not work yet, and it leaves a place in its middle for the composer.
+It offers nothing that does not work yet. The composer is placed in its middle.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ MARK, MARK_GAP = 56, 16
 
 
 class PromptCard(QPushButton):
-    """A message to try, as a card that can be pressed."""
+    """A prompt to try, as a clickable card."""
 
     def __init__(self, glyph: str, title: str, prompt: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -59,13 +58,13 @@ class PromptCard(QPushButton):
         theme.current().changed.connect(self.update)
 
     def height_for(self, width: int) -> int:
-        """How high it must be to show all its words at that width."""
+        """Return the height that shows all text at a width."""
         words = QRect(0, 0, width - 2 * theme.px(INSET), 10_000)
         lines = QFontMetrics(theme.font("small")).boundingRect(words, Qt.TextFlag.TextWordWrap, self.prompt).height()
         return max(theme.px(CARD), self._words_top() + lines + theme.px(INSET))
 
     def title_width(self) -> int:
-        """How wide it must be to show its title in one line."""
+        """Return the width that shows the title on one line."""
         return QFontMetrics(theme.font("label")).horizontalAdvance(self.title) + 2 * theme.px(INSET) + 1
 
     @staticmethod
@@ -101,7 +100,7 @@ class PromptCard(QPushButton):
 
 
 class EmptyPage(QScrollArea):
-    """The page of a new chat. `prompt_chosen` gives the text of a card that was pressed."""
+    """The page of a new chat. prompt_chosen: the prompt of a clicked card."""
 
     prompt_chosen = Signal(str)
 
@@ -180,10 +179,10 @@ class EmptyPage(QScrollArea):
         self._gaps.append((gap, px))
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing, as the page's title; the model in one sentence."""
+        """Show the engine's state as the title, and describe the model in a sentence."""
         title = tr(_TITLES[status.phase]) if status.phase in _TITLES else status.word
         what = f"{status.description[:1].lower()}{status.description[1:]}"
-        # Its line is kept while there is nothing to say yet: the composer must not move once the model is there.
+        # Keep the line while it is empty: the composer must not move when the model is loaded.
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
         if status.is_base:
             line = tr("This is a base model: it continues text rather than answering.")
@@ -196,12 +195,12 @@ class EmptyPage(QScrollArea):
             line = tr("Your next message loads {model}.", model=status.can_load) if status.can_load else " "
         before = (self._title.words, self._about.words)
         self._title.setText(title)
-        if (title, line) != before:  # an answer tells of itself a hundred times a second
+        if (title, line) != before:  # the status changes a hundred times a second during an answer
             self._about.setText(line)
             self._lay_out()
 
     def _show_where(self, status: EngineStatus) -> None:
-        """Say whether what is typed stays on this PC."""
+        """Say whether typed text stays on this PC."""
         if status.leaves:
             words = tr("What you write in this chat is sent to {server}.", server=status.server)
         elif status.server:
@@ -213,12 +212,12 @@ class EmptyPage(QScrollArea):
         self._lock.set_look(glyph, "away" if status.leaves else "ink3")
 
     def set_offer(self, row: ModelRow | None) -> None:
-        """A bigger model to offer, or how far it is; None: nothing."""
+        """Offer a larger model, or show its download; None hides the card."""
         self.offer.show_row(row)
         self._lay_out()
 
     def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
-        """This PC in one line; empty until it is known."""
+        """Describe this PC in one line; empty until it is known."""
         self._machine.setText(line)
         self._sign.setVisible(bool(line))
         self._sign.set_look("check" if has_gpu else "chip", "ok" if has_gpu else "ink3")
@@ -248,7 +247,7 @@ class EmptyPage(QScrollArea):
         self._place_mark()
 
     def _place_mark(self) -> None:
-        """In a low window the mark gives its room to the composer and the cards."""
+        """Hide the logo in a low window, to make space for composer and cards."""
         width, column = self.viewport().width(), self._column
         wanted = max(column.totalHeightForWidth(width), column.totalMinimumSize().height())
         if self._head.isHidden():
@@ -257,5 +256,5 @@ class EmptyPage(QScrollArea):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() == QEvent.Type.LayoutRequest and watched is self._content:
-            self._place_mark()  # the composer came, or a line has become two
+            self._place_mark()  # the composer was added, or a line wraps
         return super().eventFilter(watched, event)

@@ -1,6 +1,6 @@
-"""The bar that finds a text in the chat: a field, which place it is of how many, and the ways to the others.
+"""The find bar of a chat's title bar: a field, the number of the match, and buttons to the others.
 
-It stands in the chat's title bar. It searches nothing: ChatPage connects it with the transcript's search.
+ChatPage connects it with the transcript's search.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from app.ui.transcript.text_find import TextFind
 from app.ui.widgets.controls import IconButton, Label
 
 FIELD_PX, LEAST_FIELD_PX, WORDS_PX = 240, 96, 92
-MOST_SELECTED = 200  # characters of a selection that are looked for
+MOST_SELECTED = 200  # a longer selection is not used as the search text
 
 
 class FindField(SearchField):
-    """Return goes to the next place, Shift+Return to the one before; so do Down and Up."""
+    """Return or Down goes to the next match, Shift+Return or Up to the previous one."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -46,7 +46,7 @@ class FindField(SearchField):
 
 
 class FindBar(QWidget):
-    """sought: another text was typed. stepped: the next place (1) or the one before (-1). left: the bar is closed."""
+    """sought: the text was changed. stepped: go to the next (1) or previous (-1) match. left: close the bar."""
 
     sought = Signal(str)
     stepped = Signal(int)
@@ -78,7 +78,7 @@ class FindBar(QWidget):
         self.words.setMinimumWidth(theme.px(WORDS_PX))
 
     def open(self, text: str) -> None:
-        """Show the bar with a text in the field, selected, so that typing replaces it."""
+        """Show the bar with a selected text in the field, so that typing replaces it."""
         self.show()
         if text and text != self.field.text():
             self.field.setText(text)
@@ -86,15 +86,15 @@ class FindBar(QWidget):
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def show_text(self, text: str) -> None:
-        """Show the bar for a search that was begun elsewhere; the focus stays where it is."""
+        """Show the bar for a search that was started elsewhere, without moving the focus."""
         if self.field.text() != text:
-            self.field.blockSignals(True)  # nothing else is sought
+            self.field.blockSignals(True)  # do not start another search
             self.field.setText(text)
             self.field.blockSignals(False)
         self.show()
 
     def show_result(self, find: TextFind) -> None:
-        """Say how many places there are, and which is the current one."""
+        """Show the number of matches and which is the current one."""
         some = find.total > 0
         if not find.text.strip():
             words = ""

@@ -1,5 +1,6 @@
-"""The one offer of a first launch: a bigger model that runs well here, as a card of 60 with a button, and then how far
-its download is. It fetches nothing; what was pressed is a signal.
+"""A card on the first launch that offers a larger model for this PC, then shows its download.
+
+The buttons emit signals; the card itself downloads nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ HIGH = 60
 
 
 def pitch(row: ModelRow) -> tuple[str, str]:
-    """Title and line of the offer, or of what became of it."""
+    """Return title and line of the offer, or of its download."""
     download = row.download
     if row.preparing is not None:
         return tr("{name} is being prepared for this PC", name=row.name), tr("You can go on chatting meanwhile.")
@@ -42,7 +43,8 @@ def pitch(row: ModelRow) -> tuple[str, str]:
 
 
 class OfferCard(QFrame):
-    """Hidden while there is nothing to offer. Signals but `dismissed` give an id: of the row, or of the download."""
+    """The offer card, hidden without an offer. Signals carry an id, of the row or of the download, except
+    `dismissed`."""
 
     download = Signal(str)
     use = Signal(str)
@@ -89,7 +91,7 @@ class OfferCard(QFrame):
         self.hide()
 
     def show_row(self, row: ModelRow | None) -> None:
-        """What to offer, or how far it is; None: nothing."""
+        """Show an offer or its progress; None hides the card."""
         self.row = row
         if row is None:
             self.hide()
@@ -121,7 +123,7 @@ class OfferCard(QFrame):
     def _offer(self, button: Button, shown: bool) -> None:
         had = button.hasFocus()
         button.setVisible(shown)
-        if had and not shown:  # its successor takes the focus, not some neighbour
+        if had and not shown:  # else Qt would move the focus to a neighbour
             self.close_button.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _tell(self, signal: object, whose: str) -> None:

@@ -1,4 +1,4 @@
-"""The dialogs of personas and of presets: what stands at the right of each."""
+"""The persona and preset dialogs, with their editors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.ui.widgets.shelf_dialog import Editor, ShelfDialog, ShelfWords
 
 
 class InstructionsEditor(Editor):
-    """A persona's instructions, and how long they are."""
+    """The editor of a persona's instructions, with their length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class InstructionsEditor(Editor):
 
 
 class SamplingPage(Editor):
-    """A preset's values; what it does not say is left to the settings and the model."""
+    """The editor of a preset's values; values it lacks come from the settings and the model."""
 
     def __init__(self, inherited: Mapping[str, Any]) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ PRESET_WORDS = ShelfWords(
 
 
 def personas_dialog(parent: QWidget | None, personas: Personas) -> ShelfDialog[Persona]:
-    """Every persona."""
+    """Return the dialog of all personas."""
     return ShelfDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
 
 
 def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> ShelfDialog[Preset]:
-    """Every preset. inherited: what is in force where one says nothing."""
+    """Return the dialog of all presets. inherited: the values used where a preset has none."""
     return ShelfDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))

@@ -1,7 +1,4 @@
-"""Attached texts as small tiles: name, how much of it the model reads, and a way to take it off again.
-
-They read no file and count nothing.
-"""
+"""Attachments as tiles: name, how much of it the model reads, and a button to remove it."""
 
 from __future__ import annotations
 
@@ -29,11 +26,11 @@ def _tokens(n: int) -> str:
 
 
 def facts_of(item: Attached) -> tuple[str, str]:
-    """What a tile says of a draft's attachment, and the token it is written in."""
+    """Return a tile's text for a draft's attachment, and its colour token."""
     if item.attachment is None:
         return tr("Reading"), "ink3"
     measure = item.measure
-    if measure is None or (item.has_room and not measure.tokens):  # not yet, or where nobody here can count
+    if measure is None or (item.has_room and not measure.tokens):  # not counted yet, or no tokenizer here
         return size_of(item.attachment), "ink3"
     if not item.has_room:
         return tr("No room for {tokens}", tokens=_tokens(measure.tokens)), "bad"
@@ -43,7 +40,7 @@ def facts_of(item: Attached) -> tuple[str, str]:
 
 
 def size_of(attachment: Attachment) -> str:
-    """How much of it was sent, else its pages, else its characters."""
+    """Return how much of an attachment was sent, else its pages, else its characters."""
     kept = attachments.kept_of(attachment)
     if kept is not None:
         return tr("first {kept} of {tokens}", kept=figure(kept[0]), tokens=_tokens(kept[1]))
@@ -54,7 +51,7 @@ def size_of(attachment: Attachment) -> str:
 
 
 class _Name(Button):
-    """The name as a quiet button without a ground of its own: the tile around it is its ground."""
+    """The name as a quiet button without a background of its own."""
 
     def __init__(self, words: str, glyph: str) -> None:
         super().__init__(words.replace("&", "&&"), "quiet", glyph)
@@ -74,7 +71,7 @@ class _Name(Button):
 
 
 class AttachmentChip(QWidget):
-    """One attached text. opened: the person wants to see it; removed: it is not to go along."""
+    """One attachment. opened: show its text; removed: remove it."""
 
     opened = Signal(str)  # its id
     removed = Signal(str)
@@ -99,7 +96,7 @@ class AttachmentChip(QWidget):
         self._restyle()
 
     def say(self, facts: str, token: str, tooltip: str = "") -> None:
-        """What is known of it."""
+        """Set the facts beside the name."""
         if self.facts.words != facts:
             self.facts.setText(facts)
         if self.facts.token != token:
@@ -123,7 +120,7 @@ class AttachmentChip(QWidget):
 
 
 class AttachmentRow(QWidget):
-    """The attachments of the message that is being written; hidden while there are none."""
+    """The attachments of the message being written; hidden if there are none."""
 
     opened = Signal(str)
     removed = Signal(str)
@@ -141,7 +138,7 @@ class AttachmentRow(QWidget):
         self.hide()
 
     def show_items(self, items: Sequence[Attached]) -> bool:
-        """Bring the tiles in line; whether one with the focus went."""
+        """Show these attachments. Return whether a removed tile had the focus."""
         wanted = {item.id for item in items}
         had_focus = False
         for item_id in [known for known in self.chips if known not in wanted]:
@@ -178,7 +175,7 @@ class AttachmentRow(QWidget):
 
 
 class SentAttachments(QWidget):
-    """The attachments of a message that was sent. opened: which of them to show, by its place."""
+    """The attachments of a sent message. opened: index of the one to show."""
 
     opened = Signal(int)
 
@@ -197,7 +194,7 @@ class SentAttachments(QWidget):
             self._chips.append(chip)
 
     def fit(self, most: int) -> None:
-        """Stand in a row where there is room for one, else one below the other."""
+        """Lay the tiles out in a row if they fit into `most`, else in a column."""
         widths = [chip.sizeHint().width() for chip in self._chips]
         gap, in_a_row = self._box.spacing(), sum(widths) + self._box.spacing() * (len(widths) - 1)
         rows = 1 if in_a_row <= most else len(widths)

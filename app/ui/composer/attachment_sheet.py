@@ -1,4 +1,4 @@
-"""What an attachment says, to read and to copy. It changes nothing."""
+"""The dialog that shows an attachment's text, to read and to copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 18
 
 
 class AttachmentSheet(Sheet):
-    """The text as the model reads it. put_back: puts it into the message instead; None: it was sent already."""
+    """The text as the model reads it. put_back: moves it into the message; None for a sent message."""
 
     def __init__(
         self, parent: QWidget, attachment: Attachment, put_back: Callable[[], None] | None = None, facts: str = ""

@@ -1,7 +1,7 @@
-"""The mark of a chat that Hearth's own engine does not answer: where the words that are written will go.
+"""The line in the composer that says where messages go if another server answers the chat.
 
-It stands wherever a message is written. A server elsewhere has a cloud and a colour of its own, which say that the
-words leave this PC; another program on this PC has neither.
+A server elsewhere has a cloud icon and its own colour, which mean that text leaves this PC. Another program on this PC
+has neither.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from app.ui.look import icons, theme
 from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label
 
-SENT_TO = "sentTo"  # property of a page: the EngineStatus of the chat that what is written on it goes to
+SENT_TO = "sentTo"  # property of a page: the EngineStatus of its chat
 
 
 def sent_to(widget: QWidget) -> EngineStatus:
-    """Return the status of the chat that words written in a widget go to, by the page around the widget."""
+    """Return the status of the chat that a widget's text is sent to, from the page around it."""
     around: QWidget | None = widget
     while around is not None:
         if isinstance(status := around.property(SENT_TO), EngineStatus):
@@ -30,9 +30,9 @@ def sent_to(widget: QWidget) -> EngineStatus:
 
 
 class AwayMark(QFrame):
-    """A line on a soft ground: "Sent to NAME", its host, and the way back. back_asked: that was pressed.
+    """The line "Sent to NAME" with the host and a button back to this PC. back_asked: the button was pressed.
 
-    with_way_back: whether it offers that.
+    with_way_back: whether to show the button.
     """
 
     back_asked = Signal()
@@ -60,7 +60,7 @@ class AwayMark(QFrame):
         self.show_server(EngineStatus())
 
     def show_server(self, status: EngineStatus) -> None:
-        """Show where words go from now on; a chat without a server hides the mark."""
+        """Show where messages go; hidden for a chat without a server."""
         server, host = status.server, status.host
         self.setVisible(bool(server))
         self._leaves = status.leaves
@@ -84,7 +84,7 @@ class AwayMark(QFrame):
         self.update()
 
     def words(self) -> str:
-        """What it says, for tests."""
+        """Return the text, for tests."""
         return self._where.words if not self.isHidden() else ""
 
     def _restyle(self) -> None:

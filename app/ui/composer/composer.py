@@ -1,6 +1,6 @@
-"""Where a message is written and sent: the field, what is attached, the model, the context used, Send or Stop.
+"""The composer: field, attachments, model, context meter, and the Send or Stop button.
 
-It sends nothing itself, keeps no draft and loads no model; the page does.
+The page sends messages, keeps drafts and loads models.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from engine.service.protocol import CountResult
 
 
 class ModelButton(Button):
-    """The model that answers, or what it is doing, as a button that opens the menu of models. Long names are cut."""
+    """The button with the model's name or state, which opens the model menu. Long names are elided."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", "chip", parent=parent)
@@ -50,11 +50,11 @@ class ModelButton(Button):
 
     @property
     def words(self) -> str:
-        """What it says, whole."""
+        """The full text."""
         return self.text().replace("&&", "&")
 
     def set_state(self, words: str, working: bool) -> None:
-        """What to say; `working` puts the ember dot in the icon's place."""
+        """Set the text; `working` shows the ember dot instead of the icon."""
         if words != self.words:
             self.setText(words.replace("&", "&&"))
             self.updateGeometry()
@@ -64,7 +64,7 @@ class ModelButton(Button):
         self.update()
 
     def set_sign(self, glyph: str) -> None:
-        """Another icon: what answers is here, or it is not."""
+        """Set the icon, which says whether the model is on this PC."""
         self._sign = self.glyph = glyph
         self.glyph_token = "away" if glyph == "away" else ""
         self.update()
@@ -83,7 +83,7 @@ class ModelButton(Button):
 
 
 class NameButton(Button):
-    """A button with a name on it that may be long: it gives way where there is little room."""
+    """A button with a name that may be long; it shrinks if space is scarce."""
 
     def minimumSizeHint(self) -> QSize:
         return QSize(min(theme.px(96), self.sizeHint().width()), self.sizeHint().height())
@@ -92,11 +92,10 @@ class NameButton(Button):
 class Composer(QFrame):
     """The card at the foot of a chat.
 
-    submitted: the text to send, and its attachments. queued: the same, to be sent after the answer that is being
-    written. stop_requested: end the running answer. model_menu_asked: the
-    model's name was pressed. load_stop_asked: the model that is on its way is not wanted. load_asked: bring the last
-    one back. changed: the text, or what is attached. context_asked: the context's figure was pressed.
-    preset_menu_asked: the preset's name was pressed.
+    submitted: the text to send, and its attachments. queued: the same, to be sent after the current answer.
+    stop_requested: stop the answer. model_menu_asked: open the model menu. load_stop_asked: cancel the load.
+    load_asked: load the last model again. changed: the text or the attachments changed. context_asked: open the context
+    popup. preset_menu_asked: open the preset menu.
     """
 
     submitted = Signal(str, object)
@@ -108,7 +107,7 @@ class Composer(QFrame):
     changed = Signal()
     context_asked = Signal()
     preset_menu_asked = Signal()
-    stay_asked = Signal()  # have the chat answered on this PC again
+    stay_asked = Signal()  # have this PC answer the chat again
 
     def __init__(
         self,
@@ -116,8 +115,10 @@ class Composer(QFrame):
         said_here: Callable[[], Sequence[str]] = tuple,
         edit_last: Callable[[], bool] = lambda: False,
     ) -> None:
-        """said_here: the user's messages in this chat, oldest first; arrow up goes back through them. edit_last: as in
-        MessageField."""
+        """Build the composer. said_here: returns the user's messages in this chat, oldest first, for the Up key.
+
+        edit_last: as in MessageField.
+        """
         super().__init__(parent)
         self.setProperty("kind", "composer")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -125,11 +126,11 @@ class Composer(QFrame):
         self._status = EngineStatus()
         self._count: CountResult | None = None
         self._said_here = said_here
-        self._recent: list[str] = []  # in all of them, since the window opened
+        self._recent: list[str] = []  # in all chats, since the window opened
         self.draft = DraftAttachments(self)
         self.attached = AttachmentRow()
         self.field = MessageField(self, self.draft.add_paste, edit_last, self._history)
-        self.field.setAcceptDrops(False)  # the whole card takes them
+        self.field.setAcceptDrops(False)  # the whole card accepts drops
         self.attach_button = IconButton("plus", tr("Attach text or PDF files"), keys("attach"))
         self._model = ModelButton()
         self._stop_load = IconButton("close", tr("Stop loading"))
@@ -189,17 +190,17 @@ class Composer(QFrame):
         self.set_preset("", "")
 
     def text(self) -> str:
-        """The draft."""
+        """Return the draft."""
         return self.field.text()
 
     def set_text(self, text: str) -> None:
-        """Put a draft in."""
+        """Set the draft."""
         self.field.set_text(text)
 
     def give_back(self, unsent: Unsent, goes: bool) -> None:
-        """Take back a message that was not sent; what has been typed since stays, behind it.
+        """Return an unsent message to the composer, before what was typed since.
 
-        goes: send it once the engine has counted what is attached, unless somebody writes meanwhile.
+        goes: send it once its attachments are counted, unless the user types meanwhile.
         """
         since = self.text() if self.text().strip() else ""
         goes = goes and not since and not self.draft.items
@@ -214,15 +215,15 @@ class Composer(QFrame):
     def _history(self) -> list[str]:
         return [text for text in self._said_here() if text.strip()] or self._recent
 
-    # -------------------------------------------------------------- what goes along
+    # # -------------------------------------------------------------- attachments
 
     def attach(self, paths: Sequence[str | Path]) -> None:
-        """Have the text of these files go along with the message."""
+        """Attach files."""
         self.draft.add_files([Path(path) for path in paths])
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def choose_files(self) -> None:
-        """Ask which files are to go along."""
+        """Ask for files to attach."""
         dialog = QFileDialog(self.window(), tr("Attach files"))
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.setFileMode(QFileDialog.FileMode.ExistingFiles)
@@ -253,7 +254,7 @@ class Composer(QFrame):
     # -------------------------------------------------------------- state
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing: it decides between Send and Stop, and what stands beside them."""
+        """Show the engine's status: Send or Stop, the model's name or state, and the buttons to load."""
         if status.server != self._status.server or status.host != self._status.host:
             self._show_away(status)
         elif status.is_base != self._status.is_base:
@@ -274,7 +275,7 @@ class Composer(QFrame):
         self._refresh()
 
     def _show_away(self, status: EngineStatus) -> None:
-        """Whether what is written here leaves this PC."""
+        """Show whether messages leave this PC."""
         if self.away.back.hasFocus() and not status.server:
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
         self.away.show_server(status)
@@ -283,7 +284,7 @@ class Composer(QFrame):
         theme.set_property(self, "away", "true" if status.leaves else "false")
 
     def set_count(self, count: CountResult | None) -> None:
-        """What the next message would take; None: not known."""
+        """Set the token count of the next message; None if unknown."""
         self._count = count
         self._show_context()
         self._refresh()
@@ -297,7 +298,7 @@ class Composer(QFrame):
             self.meter.show_figures(status.context_used, status.context_total, left_out)
 
     def set_preset(self, words: str, tooltip: str) -> None:
-        """What answers are made with, in a word or two, and more of it for the tooltip."""
+        """Set the text and the tooltip of the preset button."""
         self.preset_button.setText(words.replace("&", "&&"))
         self.preset_button.setAccessibleName(tr("How answers are made: {words}", words=words))
         self.preset_button.setToolTip(tooltip)
@@ -306,21 +307,21 @@ class Composer(QFrame):
 
     @property
     def status(self) -> EngineStatus:
-        """What the engine is doing, as the open chat sees it."""
+        """The status of the engine as the open chat sees it."""
         return self._status
 
     @property
     def model_button(self) -> ModelButton:
-        """What the menu of models opens at."""
+        """The anchor of the model menu."""
         return self._model
 
     def _show_part(self, part: QWidget, shown: bool) -> None:
         if not shown and part.hasFocus():
-            self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt hands it to some neighbour
+            self.field.setFocus(Qt.FocusReason.OtherFocusReason)  # else Qt would move the focus to a neighbour
         part.setVisible(shown)
 
     def _why_not(self) -> str:
-        """Why nothing can be sent now; empty when it can."""
+        """Return why the message cannot be sent now; empty if it can."""
         if not self._status.takes_messages:
             return tr("No model is loaded")
         for item in self.draft.items:
@@ -366,7 +367,7 @@ class Composer(QFrame):
         answering, text = self._status.answering, self.text().strip("\n")
         nothing = not text.strip() and not self.draft.items
         if nothing or (self.draft.is_reading if answering else self._why_not()):
-            return  # what was typed stays
+            return  # keep the typed text
         given = self.draft.take_whole() if answering else self.draft.take()
         if text.strip():
             self._recent.append(text)
@@ -395,7 +396,7 @@ class Composer(QFrame):
             super().keyPressEvent(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        self.field.setFocus(Qt.FocusReason.MouseFocusReason)  # the whole card is the field
+        self.field.setFocus(Qt.FocusReason.MouseFocusReason)  # a click anywhere on the card focuses the field
         super().mousePressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
@@ -422,7 +423,7 @@ class Composer(QFrame):
 
     def _restyle(self) -> None:
         px = theme.px
-        # The text stands on the left edge of the messages: the card reaches 24 beyond the column.
+        # The text aligns with the messages: the card extends 24 px beyond the column.
         inset = (self.attach_button.sizeHint().width() - px(self.attach_button.glyph_px)) // 2
         set_margins(self._column, px(23) - inset, px(13), px(10), px(9), self.isRightToLeft())
         set_margins(self._words, inset, 0, 0, 0, self.isRightToLeft())

@@ -1,6 +1,6 @@
-"""How full the context is: a ring with words in the composer, and what happens when it is full, to choose.
+"""The context meter in the composer, and its popup with the policy for a full context.
 
-It counts nothing: it is told what the engine counted.
+The engine counts the tokens.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _left_out(n: int, at_the_start_stays: bool) -> str:
 
 
 class ContextMeter(Button):
-    """Share of the context that the next message takes, or the answer under way has taken. Opens the popup."""
+    """The share of the context that the next message needs, or the current answer uses. A click opens the popup."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", parent=parent)
@@ -63,10 +63,10 @@ class ContextMeter(Button):
         self.setFont(theme.font("meta"))
 
     def show_figures(self, used: int | None, total: int | None, left_out: int = 0, fits: bool = True) -> None:
-        """Show what the chat needs of the context.
+        """Show how much of the context the chat needs.
 
-        used: tokens of the prompt, without messages that were left out; total: of the context. left_out: messages left
-        out; then the chat needs more than there is, whatever the prompt takes. fits: whether it is answered at all.
+        used: tokens of the prompt, without dropped messages; total: tokens of the context. left_out: dropped messages;
+        if there are any, the context is full. fits: whether the message can be answered at all.
         """
         self.is_known = used is not None and bool(total) and used > 0
         self.setVisible(self.is_known)
@@ -102,7 +102,7 @@ class ContextMeter(Button):
         return QSize(short + theme.px(18 + 6) + 2 * theme.px(self.padding_px), theme.px(self.height_px))
 
     def _short(self) -> str:
-        """The share alone, for a narrow composer."""
+        """Return the percentage alone, for a narrow composer."""
         return self.text().partition(" ")[0]
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -124,7 +124,7 @@ class ContextMeter(Button):
 
 
 class ContextPopup(Popover):
-    """picked: the policy that the person chose for this chat. size_asked: the context is to be of another size."""
+    """The context popup. picked: the policy chosen for this chat. size_asked: change the context size."""
 
     picked = Signal(str)
     size_asked = Signal()
@@ -158,19 +158,19 @@ class ContextPopup(Popover):
         return 408  # three choices side by side, in German too
 
     def place(self) -> None:
-        if hasattr(self, "policy"):  # not yet: while the popover itself is being made
+        if hasattr(self, "policy"):  # not while the base class is being built
             self.policy.fit(min(theme.px(self.width_px()), self.window().width() - 2 * theme.px(12)) - 2 * theme.px(16))
         super().place()
 
     def set_policy(self, policy: str) -> None:
-        """What counts for this chat."""
+        """Show the policy of this chat."""
         known = policy if policy in EFFECTS else "roll"
         self.policy.set_value(known)
         self.effect.setText(tr(EFFECTS[known]))
         self.place()
 
     def show_count(self, status: EngineStatus, count: CountResult | None) -> None:
-        """What is known now."""
+        """Show the current figures."""
         if count is not None and not status.answering:
             free = max(count.context_total - count.tokens, 0)
             self.figure.setText(

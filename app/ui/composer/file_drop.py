@@ -1,4 +1,4 @@
-"""Files that are dropped anywhere on a page go to its composer, which shows that it would take them."""
+"""Sends files dropped anywhere on a page to its composer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.ui.composer.message_field import files_in
 
 
 class FileDrop(QObject):
-    """Lives as long as the page. Dragged words are none of its business: they belong where they are let go."""
+    """An event filter on the page. It ignores dragged text, which belongs where it is dropped."""
 
     def __init__(self, page: QWidget, composer: Composer) -> None:
         super().__init__(page)
@@ -24,7 +24,8 @@ class FileDrop(QObject):
         if isinstance(event, QDragLeaveEvent):
             composer.dragLeaveEvent(event)
             return True
-        if isinstance(event, QDropEvent) and files_in(event.mimeData()):  # entering and moving are of that kind too
+        # drag enter and drag move events are also QDropEvents
+        if isinstance(event, QDropEvent) and files_in(event.mimeData()):
             if isinstance(event, QDragEnterEvent):
                 composer.dragEnterEvent(event)
             elif isinstance(event, QDragMoveEvent):

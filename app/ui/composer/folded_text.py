@@ -1,7 +1,7 @@
-"""Giant texts in a field: the field shows the beginning and the end, and one mark stands for everything between them.
+"""Very long text in a field: the field shows the beginning and the end, and a mark stands for everything between.
 
-Qt lays a paragraph out as a whole after every letter that is typed: for a word of 1 MB that takes it a minute.
-A click on a mark, or Alt and arrow down, shows the next page of its text; nothing of the text is lost or changed.
+Qt lays out the whole paragraph after every keystroke: for a word of 1 MB that takes a minute. A click on a mark, or
+Alt+Down, shows the next page of its text. No text is lost or changed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from app.ui.look import theme
 from app.ui.look.painting import block, outline
 
 MOST, MOST_LINES = 24_000, 1000  # characters and lines that a field shows
-PAGE, PAGE_LINES = 6_000, 250  # of a longer text at its beginning, at its end, and with each click
-LEAST = 200  # characters: for less it is not worth to cut a text into three
-MARK = "\ufffc"  # Qt's character for an object; `displayable` takes it out of texts
+PAGE, PAGE_LINES = 6_000, 250  # shown of a longer text at its beginning, at its end, and after each click
+LEAST = 200  # characters; shorter text is not worth folding
+MARK = "\ufffc"  # Qt's object character; `displayable` removes it from text
 PADDING, RADIUS, HEIGHT = 8, 6, 20
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
 _KEY = QTextFormat.Property.UserProperty.value + 1
 
 
 class FoldedText(QPyTextObject):
-    """The marks of one field, with the texts that they stand for."""
+    """The marks of one field, with the text behind them."""
 
     def __init__(self, field: QTextEdit) -> None:
         super().__init__(field)
@@ -44,10 +44,10 @@ class FoldedText(QPyTextObject):
         self._texts: dict[int, str] = {}
         self._document.documentLayout().registerHandler(_KIND, self)
 
-    # ------------------------------------------------------------------ text in, text out
+    # # ------------------------------------------------------------------ setting and reading text
 
     def show(self, text: str) -> None:
-        """Replace the whole text; it can't be undone. Cost: bounded, however long the text is."""
+        """Replace the whole text; clears the undo history. Cost: bounded for any length."""
         self._document.setUndoRedoEnabled(False)
         cursor = QTextCursor(self._document)
         cursor.beginEditBlock()
@@ -60,7 +60,7 @@ class FoldedText(QPyTextObject):
         self._document.setUndoRedoEnabled(True)
 
     def insert(self, text: str) -> None:
-        """Put a text in the place of what is selected, folded where it is long."""
+        """Replace the selection by a text, folded if it is long."""
         cursor = self._field.textCursor()
         cursor.beginEditBlock()
         cursor.removeSelectedText()
@@ -69,7 +69,7 @@ class FoldedText(QPyTextObject):
         self._field.setTextCursor(cursor)
 
     def text(self, start: int = 0, end: int = FAR) -> str:
-        """Return the text between two positions, whole."""
+        """Return the full text between two positions."""
         if start == 0 and end >= self._document.characterCount() - 1:
             shown = self._document.toRawText()  # keeps no-break spaces
         else:
@@ -99,7 +99,7 @@ class FoldedText(QPyTextObject):
     def _insert_mark(self, cursor: QTextCursor, text: str) -> None:
         if not text:
             return
-        key = max(self._texts, default=0) + 1  # older ones may come back with Undo
+        key = max(self._texts, default=0) + 1  # Undo may restore older marks
         self._texts[key] = text
         form = QTextCharFormat()
         form.setObjectType(_KIND)
@@ -133,8 +133,10 @@ class FoldedText(QPyTextObject):
         return -1
 
     def open_near(self, place: int) -> bool:
-        """Show a page more at the mark beside a position, else at the next one, else at the last one before; False
-        where nothing is folded."""
+        """Unfold a page at the mark beside a position, else at the next mark, else at the last one before.
+
+        Return False if nothing is folded.
+        """
         before = self._document.find(MARK, place, QTextDocument.FindFlag.FindBackward)
         behind = self._document.find(MARK, place)
         marks = [mark for mark in (before, behind) if not mark.isNull()]
@@ -144,12 +146,12 @@ class FoldedText(QPyTextObject):
         return bool(marks)
 
     def open(self, place: int) -> None:
-        """Show a page more of the text that a mark stands for; fold what is farthest from it, if that is too much."""
+        """Unfold a page of a mark's text; if too much is shown then, fold what is farthest away."""
         mark = self._span(place, place + 1)
         text = self._texts.get(self._key(mark))
         if text is None:
             return
-        backward = place == 0  # nothing before it is shown: what is read goes on at its end
+        backward = place == 0  # nothing is shown before the mark: unfold from its end
         mark.beginEditBlock()
         mark.removeSelectedText()
         if backward:
@@ -164,7 +166,7 @@ class FoldedText(QPyTextObject):
             mark.insertText(displayable(text[:cut]))
             end = mark.position()
             self._insert_mark(mark, text[cut:])
-        first, last = self._span(start, start), self._span(end, end)  # they move along
+        first, last = self._span(start, start), self._span(end, end)  # these cursors move with the text
         if self._shows_too_much and not backward:
             self._fold(0, self._near(first, -1))
         if self._shows_too_much:
@@ -178,7 +180,7 @@ class FoldedText(QPyTextObject):
         return self._document.characterCount() > MOST or self._document.blockCount() > MOST_LINES
 
     def _near(self, cursor: QTextCursor, direction: int) -> int:
-        """Return a position half a page before (-1) or behind (1) a cursor, never between two surrogates."""
+        """Return a position half a page before (-1) or after (1) a cursor, never between two surrogates."""
         place = min(max(cursor.position() + direction * PAGE // 2, 0), self._document.characterCount() - 1)
         line = cursor.blockNumber() + direction * PAGE_LINES // 2
         if 0 <= line < self._document.blockCount():
@@ -187,7 +189,7 @@ class FoldedText(QPyTextObject):
         return place - ("\udc00" <= self._document.characterAt(place) <= "\udfff")
 
     def _fold(self, start: int, end: int) -> None:
-        """Let one mark stand for a part of the text."""
+        """Replace a part of the text by a mark."""
         text, part = self.text(start, end), self._span(start, end)
         if len(text) >= LEAST:
             part.removeSelectedText()

@@ -1,7 +1,4 @@
-"""The field a message is written in: plain text that grows to eight lines; arrow up edits or recalls what was said.
-
-It sends and attaches nothing itself.
-"""
+"""The field for a message: plain text that grows to eight lines. Up edits or recalls earlier messages."""
 
 from __future__ import annotations
 
@@ -39,12 +36,12 @@ BASE = noted("Write the beginning of a text; this base model continues it")
 
 
 def _without_keypad(event: QKeyEvent) -> Qt.KeyboardModifier:
-    """The keys that are held besides, except that the key may be one of the keypad."""
+    """Return the modifiers without the keypad's."""
     return event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
 
 
 def files_in(source: QMimeData) -> list[Path]:
-    """The local files that are pasted or dropped."""
+    """Return the local files that are pasted or dropped."""
     if not source.hasUrls():
         return []
     return [Path(url.toLocalFile()) for url in source.urls() if url.isLocalFile() and url.toLocalFile()]
@@ -53,7 +50,7 @@ def files_in(source: QMimeData) -> list[Path]:
 class MessageField(QTextEdit):
     """Plain text of 1 to 8 lines, then it scrolls. Enter sends, Shift+Enter breaks the line.
 
-    Of a giant text it shows the beginning and the end, and folds the rest: no letter that is typed takes long.
+    It folds the middle of very long text, so that typing stays fast.
     """
 
     send_requested = Signal()
@@ -67,19 +64,22 @@ class MessageField(QTextEdit):
         edit_last: Callable[[], bool] = lambda: False,
         history: Callable[[], Sequence[str]] = tuple,
     ) -> None:
-        """take_paste: takes a long paste elsewhere; False: it goes into the field. edit_last: opens an editor for the
-        message before this one, for arrow up in an empty field; False: there is none. history: what the user wrote
-        before, oldest first, for arrow up where there is nothing to edit."""
+        """Build the field.
+
+        take_paste: may take a long paste as an attachment; returns False to insert it here. edit_last: opens an editor
+        for the previous message, for Up in an empty field; returns False if there is none. history: the user's earlier
+        messages, oldest first, for Up if there is nothing to edit.
+        """
         super().__init__(parent)
         self._take_paste, self._edit_last, self._ask_history = take_paste, edit_last, history
         self._composing = False
         self._folded = FoldedText(self)
-        self._text: str | None = ""  # what stands in it; None: that is to be found out
+        self._text: str | None = ""  # the full text; None: must be read again
         self.document().contentsChange.connect(self._forget_text)
-        self._history: Sequence[str] = ()  # the same, while it is walked through
-        self._back = 0  # how far back in it; 0: what is being written
-        self._draft = ""  # that, while something older is shown
-        self._recalled = ""  # what was shown then, as long as nobody changes it
+        self._history: Sequence[str] = ()  # a snapshot of the history while the user steps through it
+        self._back = 0  # steps back in it; 0: the draft
+        self._draft = ""  # the draft while a recalled message is shown
+        self._recalled = ""  # the recalled message as it was, to notice edits
         self._placeholder = tr(PLACEHOLDER)
         self.setAccessibleName(tr("Message"))
         self.setAccessibleDescription(tr("Enter sends, Shift and Enter break the line"))
@@ -97,7 +97,7 @@ class MessageField(QTextEdit):
         self._restyle()
 
     def set_destination(self, status: EngineStatus) -> None:
-        """Say which server the message goes to, if any, and whether the model only continues text."""
+        """Show which server the message goes to, if any, and whether the model only continues text."""
         server = status.server
         base = status.is_base and not server
         self._placeholder = tr("Write to {server}", server=server) if server else tr(BASE if base else PLACEHOLDER)
@@ -109,7 +109,7 @@ class MessageField(QTextEdit):
         self.update()
 
     def text(self) -> str:
-        """What stands in it, as plain text, with what is folded. Cost: linear once after a change."""
+        """Return the full plain text, including what is folded. Cost: linear once after a change."""
         if self._text is None:
             self._text = self._folded.text()
         return self._text
@@ -118,12 +118,12 @@ class MessageField(QTextEdit):
         self._text = None
 
     def set_text(self, text: str) -> None:
-        """Put this in, the cursor behind it."""
+        """Set the text and put the cursor at its end."""
         self._back = 0
         self._show(text)
 
     def insert(self, text: str) -> None:
-        """Put this in the place of what is selected."""
+        """Replace the selection by a text."""
         self._folded.insert(text)
         self.ensureCursorVisible()
 
@@ -139,7 +139,7 @@ class MessageField(QTextEdit):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        # Moved between the pages of a new and an old chat: the style sheet gives back the font of an earlier zoom.
+        # A new parent's style sheet restores the font of an earlier zoom.
         wanted = theme.font("body").pixelSize()
         if event.type() == QEvent.Type.StyleChange and self.font().pixelSize() != wanted:
             self._restyle()
@@ -160,7 +160,7 @@ class MessageField(QTextEdit):
         self.setVerticalScrollBarPolicy(policy.ScrollBarAsNeeded if wanted > most + 1 else policy.ScrollBarAlwaysOff)
 
     def insertFromMimeData(self, source: QMimeData) -> None:
-        """Files go along with the message, and so does a long text; a short one goes in, as a layout can hold it."""
+        """Attach pasted files and long text; insert short text."""
         if paths := files_in(source):
             self.files_given.emit(paths)
         elif source.hasText() and not (len(source.text()) > PASTE_FROM_CHARS and self._take_paste(source.text())):
@@ -170,7 +170,7 @@ class MessageField(QTextEdit):
         return source.hasText() or bool(files_in(source))
 
     def createMimeDataFromSelection(self) -> QMimeData:
-        """What is copied, cut or dragged: plain text, with what is folded."""
+        """Return the selected text with what is folded, to be copied, cut or dragged."""
         cursor, data = self.textCursor(), QMimeData()
         data.setText(self._folded.text(cursor.selectionStart(), cursor.selectionEnd()))
         return data
@@ -210,9 +210,9 @@ class MessageField(QTextEdit):
         elif event.key() == Qt.Key.Key_Escape and not self._composing:
             event.ignore()  # the composer or the page stops the answer
         elif event.matches(QKeySequence.StandardKey.Copy) and not self.textCursor().hasSelection():
-            event.ignore()  # the page copies what is selected in the messages
+            event.ignore()  # the page copies the text selected in messages
         elif event.matches(QKeySequence.StandardKey.SelectAll) and self.document().isEmpty():
-            event.ignore()  # the page selects a message
+            event.ignore()  # the page selects the messages
         elif event.key() == Qt.Key.Key_Down and _without_keypad(event) == Qt.KeyboardModifier.AltModifier:
             self._folded.open_near(self.textCursor().position())
         elif event.key() in {Qt.Key.Key_Up, Qt.Key.Key_Down} and self._may_leave(event):
@@ -227,11 +227,11 @@ class MessageField(QTextEdit):
             super().keyPressEvent(event)
 
     def _may_leave(self, event: QKeyEvent) -> bool:
-        """Whether an arrow may mean more than a step in the text."""
+        """Return whether an arrow key may do more than move the cursor."""
         return not self._composing and not _without_keypad(event)
 
     def _walks(self, is_up: bool) -> bool:
-        """Whether the arrow goes through the history: from an empty field, or where nothing was changed since."""
+        """Return whether the arrow steps through the history: from an empty field or an unchanged recalled message."""
         if self._back and self.text() != self._recalled:
             return False
         if is_up:
@@ -250,7 +250,7 @@ class MessageField(QTextEdit):
         self._back += step
         self._show(self._history[-self._back] if self._back else self._draft)
         self._recalled = self.text()
-        if step > 0:  # so that the next press goes on, also from a message of several lines
+        if step > 0:  # so that the next press goes on, even from a message of several lines
             self.moveCursor(QTextCursor.MoveOperation.Start)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
@@ -268,6 +268,6 @@ class MessageField(QTextEdit):
         painter = QPainter(self.viewport())
         painter.setFont(self.font())
         painter.setPen(theme.colour("ink3"))
-        # Qt's own placeholder does not know of the line height and would stand higher than what is typed.
+        # Qt's own placeholder ignores the line height and would be too high.
         room = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
         painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, self._placeholder)

@@ -1,4 +1,4 @@
-"""The row above the message that is being written: what is sent after the answer, with the way back into the field."""
+"""The row above the composer's field with the message that is sent after the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LONGEST_TOOLTIP = 600  # characters
 
 
 class NextMessageRow(QFrame):
-    """Hidden while nothing waits. edit_asked: it is wanted back in the field. remove_asked: it is not wanted."""
+    """The row of the queued message, hidden without one. edit_asked: move it back to the field. remove_asked: discard
+    it."""
 
     edit_asked = Signal()
     remove_asked = Signal()
@@ -47,7 +48,7 @@ class NextMessageRow(QFrame):
         self.hide()
 
     def show_message(self, queued: Unsent | None) -> None:
-        """Show what waits; None hides the row."""
+        """Show the queued message; None hides the row."""
         before, self.queued = self.queued, queued
         self.setVisible(queued is not None)
         if queued is None or queued == before:

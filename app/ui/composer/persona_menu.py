@@ -1,4 +1,4 @@
-"""The menu of personas: who answers in this chat. Typing filters. What was picked is a signal."""
+"""The menu of personas. Typing filters it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from app.ui.widgets.pick_row import INSET as ROW_INSET
 from app.ui.widgets.pick_row import PickRow
 
 WIDTH = 380
-FIELD_FROM = 9  # personas from which on a field to filter them is shown before anybody types
+FIELD_FROM = 9  # from this number on, the filter field is always shown
 
 
 def first_words(persona: Persona) -> str:
-    """What a persona's instructions begin with, on one line."""
+    """Return the start of a persona's instructions on one line."""
     return " ".join(persona.instructions[:200].split())
 
 
 class PersonaMenu(PickMenu):
-    """picked: id of a persona, NO_PERSONA for none. edit_asked: open the list of personas."""
+    """The persona menu. picked: id of a persona, NO_PERSONA for none. edit_asked: open the dialog of personas."""
 
     picked = Signal(str)
     edit_asked = Signal()
@@ -56,12 +56,12 @@ class PersonaMenu(PickMenu):
         self._restyle()
 
     def show_personas(self, personas: Sequence[Persona], chosen: str, plain: str) -> None:
-        """Who there is. plain: what the model is told without a persona."""
+        """Set the personas. plain: the system prompt without a persona."""
         self._personas, self._chosen, self._plain = personas, chosen, plain
         self._fill()
 
     def rows(self) -> list[PickRow]:
-        """The personas' rows that match what was typed."""
+        """Return the rows that match the filter."""
         found = (self._column.itemAt(i) for i in range(self._column.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 
@@ -86,7 +86,7 @@ class PersonaMenu(PickMenu):
         row.set_picked(persona_id == self._chosen)
         row.clicked.connect(lambda: self._pick(persona_id))
         self._column.addWidget(row)
-        row.show()  # at once, so that the card knows how high it is
+        row.show()  # at once, so that the card's height is right
 
     def _pick(self, persona_id: str) -> None:
         self.dismiss()

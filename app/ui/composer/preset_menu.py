@@ -1,6 +1,4 @@
-"""The menu behind the preset's name in the composer: preset, persona, which neurons are computed and what that costs,
-and the comparison. It decides nothing: what was picked is a signal.
-"""
+"""The menu of the preset button: preset, persona, mode and its cost, and the comparison."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ NAMES = {
 
 
 def figure(preset: Preset, settings_decide: bool) -> str:
-    """A preset in a few words."""
+    """Return a short description of a preset."""
     if preset.id == BALANCED:
         return tr("As in Settings") if settings_decide else tr("The model's own")
     if preset.about:
@@ -48,7 +46,7 @@ def figure(preset: Preset, settings_decide: bool) -> str:
 
 
 def mode_words(offer: Offer) -> str:
-    """What the mode in force does."""
+    """Return what the chosen mode does."""
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
         if offer.loaded_mode not in MODE_WORDS:
@@ -61,14 +59,15 @@ def mode_words(offer: Offer) -> str:
 
 
 class PresetMenu(PickMenu):
-    """picked: id of a preset. mode_picked: auto, sparse, exact or dense. The others: the acts of its rows."""
+    """The preset menu. picked: id of a preset. mode_picked: auto, sparse, exact or dense. The others: actions of its
+    rows."""
 
     picked = Signal(str)
     mode_picked = Signal(object)
     adjust_asked = Signal()
     persona_asked = Signal()
     compare_asked = Signal()
-    keep_asked = Signal(bool)  # for every chat with the model, or no longer
+    keep_asked = Signal(bool)  # whether to use this for every chat with the model
     edit_asked = Signal()
 
     def __init__(self, window: QWidget) -> None:
@@ -118,7 +117,7 @@ class PresetMenu(PickMenu):
         self._restyle()
 
     def show_offer(self, offer: Offer) -> None:
-        """What there is to pick from, and what is in force."""
+        """Show the choices and the current ones."""
         before, self._offer, chosen = self._offer, offer, offer.chosen
         if (
             before is None
@@ -132,7 +131,7 @@ class PresetMenu(PickMenu):
                 row.setToolTip(preset.about)
                 row.clicked.connect(lambda _=False, preset=preset: self._pick(preset.id))
                 self._presets.addWidget(row)
-                row.show()  # at once, so that the card knows how high it is
+                row.show()  # at once, so that the card's height is right
         for row in self.rows():
             row.set_picked(row.property("preset") == chosen.preset.id)
         self.adjust.set_figure(tr("Changed for this chat") if chosen.is_changed else "")
@@ -155,7 +154,7 @@ class PresetMenu(PickMenu):
         self.place()
 
     def rows(self) -> list[PickRow]:
-        """The presets' rows."""
+        """Return the rows of the presets."""
         found = (self._presets.itemAt(i) for i in range(self._presets.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 

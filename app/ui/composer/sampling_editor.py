@@ -1,6 +1,6 @@
-"""How words are chosen, as rows that are narrow enough for a card: sliders, numbers, texts that end an answer.
+"""Edits sampling in narrow rows: sliders, numbers, and stop texts.
 
-What nobody chose shows what is in force without it, and is no value. It stores nothing.
+A field without a value shows the inherited one.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from app.ui.settings.setting_rows import MAX_STEPS, in_words
 from app.ui.widgets.controls import IconButton, Label, Slider
 
 TITLE_PX, VALUE_PX, TYPING_MS = 112, 80, 400
-# Above 100 nobody aims by hand, and a slider has a hundred places that a hand can find.
+# Nobody needs fine control above 100, and a slider has about a hundred usable positions.
 _REACH: dict[str, float] = {"top_k": 100}
 
 
 class ColumnLabel(Label):
-    """Words that are at least so wide, so that what follows them lines up, and wider where they need it."""
+    """A label with a minimum width, so that the controls beside it line up; longer text widens it."""
 
     def __init__(self, least_px: int, token: str, align: Qt.AlignmentFlag | None = None) -> None:
         self.least_px = least_px
@@ -39,7 +39,7 @@ class ColumnLabel(Label):
 
 
 class SamplingRow(QWidget):
-    """One field. `edited` gives its value, or None where it is to be as it is without one."""
+    """One field. edited: its value, or None to inherit."""
 
     edited = Signal(object)
     high_px = 34
@@ -48,7 +48,7 @@ class SamplingRow(QWidget):
         super().__init__()
         self.setting = setting
         self.value: Any = None
-        self.inherited: Any = None  # what is in force without a value
+        self.inherited: Any = None  # used without a value
         self.setToolTip(setting.description)
         self.across = QHBoxLayout(self)
         self.across.setContentsMargins(0, 0, 0, 0)
@@ -58,22 +58,22 @@ class SamplingRow(QWidget):
         self.back = IconButton("redo", tr("{title}: as it was", title=setting.title))
         self.back.glyph_px = 15
         place = self.back.sizePolicy()
-        place.setRetainSizeWhenHidden(True)  # what stands beside it does not move
+        place.setRetainSizeWhenHidden(True)  # so that its neighbours do not move
         self.back.setSizePolicy(place)
         self.back.clicked.connect(lambda: self._choose(None))
         theme.current().changed.connect(self.restyle)
 
     def set_value(self, value: Any, inherited: Any) -> None:
-        """Show a value without telling of it; None shows what is in force without one."""
+        """Show a value without emitting `edited`; None shows the inherited one."""
         self.value, self.inherited = value, inherited
         self.show_it()
 
     def show_it(self) -> None:
-        """Show what is there now."""
+        """Update the controls to the current value."""
         self.back.setVisible(self.value is not None)
 
     def words(self) -> str:
-        """What is in force, in words."""
+        """Return the value in use as text."""
         shown = self.inherited if self.value is None else self.value
         if shown is None:
             return {"seed": tr("New each time"), "max_tokens": tr("No limit")}.get(self.setting.name, tr("The model's"))
@@ -87,16 +87,16 @@ class SamplingRow(QWidget):
         self.edited.emit(value)
 
     def focus_control(self) -> None:
-        """Give the focus to what holds the value."""
+        """Focus the control with the value."""
 
     def restyle(self) -> None:
-        """Take up measures anew."""
+        """Apply sizes after a change of theme or zoom."""
         self.across.setSpacing(theme.px(8))
         self.setFixedHeight(theme.px(self.high_px))
 
 
 class SliderField(SamplingRow):
-    """A number in a short range."""
+    """A number in a short range, set with a slider."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -134,13 +134,13 @@ class SliderField(SamplingRow):
 
     def restyle(self) -> None:
         super().restyle()
-        self.slider.setMinimumWidth(theme.px(56))  # it gives way before the words do
+        self.slider.setMinimumWidth(theme.px(56))  # it shrinks before the labels do
 
 
 class NumberField(SamplingRow):
-    """A number that is typed in."""
+    """A number that is typed."""
 
-    high_px = 40  # a field of 32, and room to the next one
+    high_px = 40  # a field of 32, and a gap
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -168,7 +168,7 @@ class NumberField(SamplingRow):
             self.field.setText("" if self.value is None else f"{self.value}")
 
     def _parsed(self) -> tuple[int | None, bool]:
-        """What was typed, and whether it can be used."""
+        """Return the typed value, and whether it is valid."""
         words = self.field.text().strip().replace(",", "").replace("\u202f", "")
         if not words:
             return None, True
@@ -200,7 +200,7 @@ class NumberField(SamplingRow):
 
 
 class StopsField(SamplingRow):
-    """Texts that end an answer, one a line; \\n stands for a line break."""
+    r"""Texts that end an answer, one per line; \\n stands for a line break."""
 
     def __init__(self) -> None:
         words = tr(
@@ -238,7 +238,7 @@ class StopsField(SamplingRow):
         return list(dict.fromkeys(line for line in lines if line))[:MAX_STOPS]
 
     def flush(self) -> None:
-        """Tell of what was typed, without waiting."""
+        """Apply typed text without waiting for the timer."""
         self._rest.stop()
         if self._parsed() != (self.value or []):
             self._choose(self._parsed() or None)
@@ -252,7 +252,7 @@ class StopsField(SamplingRow):
 
 
 class SamplingEditor(QWidget):
-    """All of them. `edited` gives every value that is chosen, after each change."""
+    """All fields. edited: all chosen values, after each change."""
 
     edited = Signal(object)
 
@@ -272,16 +272,16 @@ class SamplingEditor(QWidget):
             row.edited.connect(self._tell)
 
     def values(self) -> dict[str, Any]:
-        """Every value that is chosen."""
+        """Return all chosen values."""
         return {name: row.value for name, row in self.rows.items() if row.value is not None}
 
     def set_values(self, values: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:
-        """Show values without telling of them. inherited: what is in force where none is chosen."""
+        """Show values without emitting `edited`. inherited: the values used where none is chosen."""
         for name, row in self.rows.items():
             row.set_value(values.get(name), inherited.get(name))
 
     def flush(self) -> None:
-        """Tell of what was typed, without waiting."""
+        """Apply typed text without waiting for the timer."""
         stops = self.rows["stop"]
         assert isinstance(stops, StopsField)
         stops.flush()
@@ -291,12 +291,12 @@ class SamplingEditor(QWidget):
 
 
 def escaped(stop: str) -> str:
-    """A stop text on one line."""
+    """Return a stop text on one line."""
     return stop.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def unescaped(line: str) -> str:
-    """What was meant by such a line."""
+    """Return the stop text of such a line."""
     out, rest = [], iter(line)
     for character in rest:
         if character != "\\":

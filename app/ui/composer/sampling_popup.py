@@ -1,4 +1,4 @@
-"""Sampling for this chat. A change takes effect with the next answer, and is told by a signal."""
+"""The popup with the sampling of one chat. Changes apply to the next answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH, INSET = 480, 18
 
 
 class SamplingPopup(Popover):
-    """changed: every value that is chosen for this chat. save_asked: name of a new preset with what is in force."""
+    """changed: all values chosen for this chat. save_asked: name of a new preset with the values in use."""
 
     changed = Signal(object)
     save_asked = Signal(str)
@@ -63,7 +63,7 @@ class SamplingPopup(Popover):
         return WIDTH
 
     def show_sampling(self, preset: str, values: Mapping[str, Any], inherited: Mapping[str, Any]) -> None:
-        """The preset's name, what is chosen over it, and what is in force without that."""
+        """Show the preset's name, the values chosen over it, and the inherited ones."""
         self.heading.setText(tr("{preset}, for this chat", preset=preset))
         self._inherited = dict(inherited)
         self.editor.set_values(values, inherited)

@@ -1,1 +1,1 @@
-"""The window by keyboard: commands and shortcuts, the palette, and where the focus is."""
+"""Keyboard use of the window: commands and shortcuts, the palette, and focus."""

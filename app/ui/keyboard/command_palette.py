@@ -1,6 +1,6 @@
-"""The command palette: one field that finds commands, chats, models and settings, and does what is chosen.
+"""The command palette: a field that finds commands, chats, models and settings, and runs the chosen one.
 
-It asks for its entries when it is opened and knows nothing of what they do.
+It asks for its entries each time it opens, and does not know what they do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROW, HEAD, MOST_ROWS = 34, 28, 11
 
 
 class PaletteModel(QAbstractListModel):
-    """Words for the groups and, below each, its entries."""
+    """A list model: group titles, each followed by its entries."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -44,7 +44,7 @@ class PaletteModel(QAbstractListModel):
         self.typed = ""
 
     def show(self, entries: Sequence[Entry], typed: str) -> None:
-        """Show these entries under the words for their groups."""
+        """Show these entries under their group titles."""
         rows: list[str | Entry] = []
         group = ""
         for entry in entries:
@@ -57,7 +57,7 @@ class PaletteModel(QAbstractListModel):
         self.endResetModel()
 
     def entry(self, row: int) -> Entry | None:
-        """The entry of a row; None for the word of a group and for no row."""
+        """Return the entry of a row; None for a group title and outside the list."""
         found = self.rows[row] if 0 <= row < len(self.rows) else None
         return found if isinstance(found, Entry) else None
 
@@ -77,7 +77,7 @@ class PaletteModel(QAbstractListModel):
 
 
 class PaletteDelegate(QStyledItemDelegate):
-    """Paints a row: sign, words with what was typed marked, quiet detail, and keys or a figure at the end."""
+    """Paints a row: icon, name with the typed text highlighted, detail, and shortcut or figure at the end."""
 
     def __init__(self, view: PaletteView) -> None:
         super().__init__(view)
@@ -134,7 +134,7 @@ class PaletteDelegate(QStyledItemDelegate):
 
 
 class PaletteView(QListView):
-    """The list under the field. The mouse marks what is under it, as in a menu."""
+    """The list under the field. The row under the mouse is marked, as in a menu."""
 
     chosen = Signal(object)  # Entry
 
@@ -143,9 +143,9 @@ class PaletteView(QListView):
         self.entries, self.is_pressed = entries, False
         self.setAccessibleName(tr("Found"))
         self.setProperty("kind", "plain")
-        self.setProperty("focusRing", False)  # the marked row is the sign
+        self.setProperty("focusRing", False)  # the marked row shows the focus
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the keyboard in the field
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the field
         self.setTabKeyNavigation(False)
         self.viewport().setAutoFillBackground(False)
         self.setMouseTracking(True)
@@ -157,17 +157,17 @@ class PaletteView(QListView):
         self.setItemDelegate(PaletteDelegate(self))
 
     def mark(self, row: int, step: int = 1) -> None:
-        """Mark the row that Enter chooses, or the next one in that direction that is an entry."""
+        """Mark a row, which Enter then chooses; if it is a title, mark the next entry in that direction."""
         while 0 <= row < len(self.entries.rows):
             if self.entries.entry(row) is not None:
                 self.setCurrentIndex(self.entries.index(row))
                 if row == 1:
-                    self.scrollToTop()  # with the word of its group
+                    self.scrollToTop()  # including the group title
                 return
             row += step
 
     def move_mark(self, step: int) -> None:
-        """Some entries further, or to the last one on the way."""
+        """Move the mark by `step` entries, or as far as possible."""
         row = self.currentIndex().row()
         for _ in range(abs(step)):
             before = self.currentIndex().row()
@@ -177,7 +177,7 @@ class PaletteView(QListView):
                 return
 
     def choose(self) -> None:
-        """Take the marked row."""
+        """Choose the marked row."""
         entry = self.entries.entry(self.currentIndex().row())
         if entry is not None:
             self.chosen.emit(entry)
@@ -207,11 +207,11 @@ class PaletteView(QListView):
         elif event.key() in {Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space}:
             self.choose()
         else:
-            event.ignore()  # the palette closes, or what is typed goes to its field
+            event.ignore()  # the palette closes, or the key goes to its field
 
 
 class PaletteField(QLineEdit):
-    """Where one types; the keys that move go to the list."""
+    """The text field of the palette; arrow and page keys go to the list."""
 
     def __init__(self, view: PaletteView, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -240,9 +240,9 @@ class PaletteField(QLineEdit):
 
 
 class CommandPalette(Popover):
-    """Floats near the top of the window.
+    """The palette, near the top of the window.
 
-    source: what can be found, asked anew at every opening. further: what is offered below that for any typed text.
+    source: the entries, called each time it opens. further: an extra entry at the end, for any typed text.
     """
 
     def __init__(self, window: QWidget, source: Callable[[], Sequence[Entry]], further: Callable[[str], Entry]) -> None:
@@ -265,7 +265,7 @@ class CommandPalette(Popover):
         return WIDTH
 
     def toggle(self) -> None:
-        """Open, or close if it is open."""
+        """Open or close the palette."""
         if self.is_open:
             self.dismiss()
             return
@@ -276,7 +276,7 @@ class CommandPalette(Popover):
         self.field.setFocus(Qt.FocusReason.PopupFocusReason)
 
     def card_rect(self, at: QRect, wanted: QSize) -> QRect:
-        """Below the window's top edge, in the middle, as high as what was found."""
+        """Return a rectangle near the window's top, centred, as high as the entries need."""
         window, edge = self.window(), theme.px(8)
         height = min(wanted.height(), window.height() - 2 * edge)
         top = max(min(theme.px(TOP), (window.height() - height) // 2), edge)
@@ -302,7 +302,8 @@ class CommandPalette(Popover):
 
     def _say(self, now: QModelIndex) -> None:
         entry = self.entries.entry(now.row())
-        if entry is not None and self.is_open:  # the focus stays in the field, so nothing else would be said
+        # the focus stays in the field, so the screen reader needs an announcement
+        if entry is not None and self.is_open:
             announce(self.field, entry.spoken)
 
     def _fit(self) -> None:

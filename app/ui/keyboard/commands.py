@@ -1,6 +1,7 @@
-"""The commands of one window: their keys are bound here, and whoever lists them finds here what can be done now.
+"""The commands of one window: binds their keys, runs them, and lists those that are available.
 
-What a command does is told by the part that can do it; one that nobody can do has no keys and is listed nowhere.
+Each part of the window binds the commands that it implements. A command that is not bound has no keys and is not
+listed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def always() -> bool:
 
 
 class Commands(QObject):
-    """One a window."""
+    """The commands of a window; create one per window."""
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -27,30 +28,30 @@ class Commands(QObject):
         self._acts: dict[str, tuple[Callable[[], object], Callable[[], bool]]] = {}
 
     def bind(self, act: str, do: Callable[[], object], can: Callable[[], bool] = always) -> None:
-        """Have a command of the table done by `do`, while `can` says that it can be."""
+        """Bind a command of the table to `do`. can: whether it is available now."""
         known = command(act)
         if act in self._acts:
             raise ValueError(f"The command {act!r} is bound already.")
         self._acts[act] = (do, can)
-        if known.where:  # that part of the window hears the keys itself
+        if known.where:  # that part of the window handles the keys itself
             return
         for keys in known.keys:
             QShortcut(QKeySequence(keys), self._window).activated.connect(lambda: self.run(act))
 
     def run(self, act: str) -> None:
-        """Do it, if it can be done now."""
+        """Run a command if it is available."""
         do, can = self._acts[act]
         if can():
             do()
 
     def knows(self, act: str) -> bool:
-        """Whether anybody can do it, now or at another time."""
+        """Return whether a command is bound."""
         return act in self._acts
 
     def can(self, act: str) -> bool:
-        """Whether somebody could do it now."""
+        """Return whether a command is bound and available."""
         return act in self._acts and self._acts[act][1]()
 
     def listed(self) -> list[Command]:
-        """What can be done now, in the order of the table."""
+        """Return the available commands, in the order of the table."""
         return [known for known in COMMANDS if self.can(known.act)]

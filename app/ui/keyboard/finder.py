@@ -1,4 +1,4 @@
-"""Ctrl+K and F1 of a window: the palette and the list of shortcuts, filled with what the window has at that moment."""
+"""Opens the palette (Ctrl+K) and the list of shortcuts (F1), filled with the window's current contents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Finder(QObject):
-    """One a window. shown: id of the chat in view."""
+    """Opens palette and shortcuts; create one per window. shown: returns the id of the visible chat."""
 
     def __init__(
         self,
@@ -33,16 +33,17 @@ class Finder(QObject):
         self._window, self._commands, self._sidebar = window, commands, sidebar
         self._shown, self._settings, self._open_setting = shown, settings, open_setting
         self._more: list[Callable[[], list[Entry]]] = []
-        self.palette: CommandPalette | None = None  # built when it is first asked for
+        self.palette: CommandPalette | None = None  # built on first use
         commands.bind("palette", self.open_palette)
         commands.bind("shortcuts", self.open_shortcuts)
 
     def add(self, entries: Callable[[], list[Entry]]) -> None:
-        """Add entries to the palette, between the commands and the settings. They are asked for at each opening."""
+        """Add entries to the palette, between commands and settings. `entries` is called each time the palette
+        opens."""
         self._more.append(entries)
 
     def open_palette(self) -> None:
-        """Find a command, a chat, a model or a setting by typing; close it if it is open."""
+        """Open the palette, or close it if it is open."""
         from app.ui.keyboard.command_palette import CommandPalette
         from app.ui.keyboard.palette_entries import in_messages
 
@@ -63,7 +64,7 @@ class Finder(QObject):
         ]
 
     def open_shortcuts(self) -> None:
-        """Every command that has keys."""
+        """Open the dialog with all shortcuts."""
         from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
 
         ShortcutsSheet(self._window, self._commands).open()

@@ -1,4 +1,4 @@
-"""What the command palette offers: commands that can be done now, chats, models on this PC, settings."""
+"""The entries of the command palette: available commands, chats, models on this PC, settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from app.translation import tr
 from app.ui.keyboard.commands import Commands
 from app.ui.models.model_list import can_answer, figure, section
 
-RECENT = 4  # chats that are shown before anything is typed
+RECENT = 4  # chats that are listed before the user types
 
 
 def of_commands(commands: Commands) -> list[Entry]:
-    """Every command but the palette's own."""
+    """Return all available commands except the palette's own."""
     return [
         Entry(tr("Commands"), tr(known.words), partial(commands.run, known.act), known.glyph,
               keys(known.act), f"{tr(known.also)} {tr(known.group)}")
@@ -29,7 +29,7 @@ def of_commands(commands: Commands) -> list[Entry]:
 
 
 def of_chats(newest_first: Sequence[Conversation], shown: str, opened: Callable[[str], object]) -> list[Entry]:
-    """Every chat but the one that is shown; the newest before anything is typed."""
+    """Return all chats except the shown one; only the newest are listed before the user types."""
     others = [chat for chat in newest_first if chat.id != shown]
     return [
         Entry(tr("Chats"), chat.title or tr(UNTITLED), partial(opened, chat.id),
@@ -39,7 +39,7 @@ def of_chats(newest_first: Sequence[Conversation], shown: str, opened: Callable[
 
 
 def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[Entry]:
-    """The models that can answer and do not do so already."""
+    """Return the models that can answer and are not in use."""
     return [
         Entry(tr("Models"), row.name, partial(used, row.id), "chip",
               figure(row), tr("use load switch model"), row.maker, is_first=False)
@@ -48,7 +48,7 @@ def of_models(rows: Sequence[ModelRow], used: Callable[[str], object]) -> list[E
 
 
 def of_places(places: Sequence[Place], used: Callable[[Place], object]) -> list[Entry]:
-    """The models of servers."""
+    """Return the models of servers."""
     return [
         Entry(tr("Models"), place.model, partial(used, place), "away",
               place.server.name, tr("use server switch model"), section(place), is_first=False)
@@ -57,7 +57,7 @@ def of_places(places: Sequence[Place], used: Callable[[Place], object]) -> list[
 
 
 def of_settings(settings: AppSettings, opened: Callable[[str], object]) -> list[Entry]:
-    """Every setting that people can change, with what it is now."""
+    """Return the settings that users can change, with their values."""
     return [
         Entry(tr("Settings"), setting.title, partial(opened, setting.name),
               "settings", _value(setting, getattr(settings, setting.name)), setting.description, setting.group,
@@ -67,7 +67,7 @@ def of_settings(settings: AppSettings, opened: Callable[[str], object]) -> list[
 
 
 def _value(setting: Setting, value: object) -> str:
-    """A setting's value in a word or a figure, where that says something."""
+    """Return a setting's value as text; empty where a value says little."""
     if value is None:
         return setting.none
     if setting.kind == "choice":
@@ -81,7 +81,7 @@ def _value(setting: Setting, value: object) -> str:
 
 
 def in_messages(text: str, searched: Callable[[str], object]) -> Entry:
-    """The way from the palette to the search in everything that was said."""
+    """Return the entry that searches the messages of all chats."""
     return Entry(
         tr("Messages"),
         tr("Search all chats for “{text}”", text=text),

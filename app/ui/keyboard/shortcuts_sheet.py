@@ -1,4 +1,4 @@
-"""F1: every command that has keys, by group, from the one table of them. It reads and binds nothing."""
+"""The dialog with all keyboard shortcuts (F1), by group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WIDE_PX, CAP_PX, PLUS_GAP = 700, 24, 4
 
 
 class Keys(QWidget):
-    """The keys of one shortcut, each as a cap."""
+    """The keys of one shortcut, each painted as a key cap."""
 
     def __init__(self, keys: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -48,7 +48,7 @@ class Keys(QWidget):
 
 
 class ShortcutsSheet(Sheet):
-    """Two columns of groups; Esc closes."""
+    """A dialog with two columns of groups."""
 
     def __init__(self, parent: QWidget, commands: Commands) -> None:
         super().__init__(
@@ -59,8 +59,9 @@ class ShortcutsSheet(Sheet):
             if command.keys and (command.where or commands.knows(command.act)):
                 groups.setdefault(command.group, []).append(command)
         halves: tuple[list[str], list[str]] = ([], [])
-        high = {name: 1.0 + sum(1.3 if one.where else 1.0 for one in found) for name, found in groups.items()}  # rows
-        for group in sorted(groups, key=lambda name: -high[name]):  # the longest first, into the shorter half
+        # in rows
+        high = {name: 1.0 + sum(1.3 if one.where else 1.0 for one in found) for name, found in groups.items()}
+        for group in sorted(groups, key=lambda name: -high[name]):  # the longest first, into the shorter column
             sums = [sum(high[name] for name in half) for half in halves]
             halves[sums.index(min(sums))].append(group)
         row = QHBoxLayout()

@@ -1,8 +1,8 @@
-"""Keeps the keyboard in the composer: after a click, a closed menu or a finished dialog, whatever had the focus before.
+"""Keeps the keyboard focus in the composer, whatever had it before a click, a closed menu or a finished dialog.
 
 The focus stays where Tab or a shortcut put it, in a text field, on selected text (so that it can be copied), and in
-whatever lies over the page. What is typed or pasted meanwhile goes to the composer all the same, first letter and input
-methods included; only Space and Return belong to a control that the keyboard reached.
+dialogs and popovers. Typed or pasted text goes to the composer all the same, including the first character and input
+methods; only Space and Return belong to a control that was reached by keyboard.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shiboken6 import isValid
 
 from app.ui.widgets.focus_ring import FocusRing
 
-# A menu or a dialog has closed, or a click has ended.
+# a menu or dialog has closed, or a click has ended
 _ENDS = {QEvent.Type.FocusIn, QEvent.Type.WindowActivate, QEvent.Type.MouseButtonRelease}
 _KEYS = {QEvent.Type.ShortcutOverride, QEvent.Type.KeyPress}
 _ALT_GR = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier  # as Windows reports it
@@ -32,21 +32,21 @@ _COMMAND_KEYS = _ALT_GR | Qt.KeyboardModifier.MetaModifier
 
 
 class TypingFocus(QObject):
-    """One per main window. `field` returns the composer's field, or None while the page in view has none.
+    """Returns the focus to the composer; create one per main window. `field` returns its field, or None on other pages.
 
-    Only the widget that has the focus is watched: a filter on the whole application would cost every event.
+    It filters the events of the focused widget only: a filter on the application would see every event.
     """
 
     def __init__(
         self, window: QWidget, ground: QWidget, ring: FocusRing, field: Callable[[], QTextEdit | None]
     ) -> None:
-        """ground: holds the pages and the sidebar; what is outside of it lies over them."""
+        """Install the filters. ground: the widget with pages and sidebar; everything else floats above it."""
         super().__init__(window)
         self._window, self._ground, self._ring, self._field = window, ground, ring, field
         self._watched: list[QWidget] = []
-        self._left: QWidget | None = None  # had the focus before the last move
-        self._clicked = False  # where nothing takes a click
-        self._timer = QTimer(self, singleShot=True, interval=0)  # after the click that moved it has done its work
+        self._left: QWidget | None = None  # had the focus before the last change
+        self._clicked = False  # on a place that takes no clicks
+        self._timer = QTimer(self, singleShot=True, interval=0)  # after the click that moved the focus was handled
         self._timer.timeout.connect(self._bring_back)
         window.installEventFilter(self)
         app = QApplication.instance()
@@ -72,7 +72,7 @@ class TypingFocus(QObject):
         elif kind in _KEYS and isinstance(event, QKeyEvent):
             return self._take_key(watched, event)
         elif kind == QEvent.Type.InputMethodQuery and not self._ring.by_keyboard:
-            # Without this answer the system composes nothing, and the first letter would arrive raw.
+            # Without this answer the input method does not start, and the first character would arrive uncomposed.
             return self._hand_over(watched, event, moves=False)
         elif kind == QEvent.Type.InputMethod:
             return self._hand_over(watched, event)
@@ -83,13 +83,13 @@ class TypingFocus(QObject):
         text = event.text()
         typed = bool(text) and text.isprintable() and (not pressed or pressed == _ALT_GR)
         if typed and text == " " and self._ring.by_keyboard:
-            return False  # it presses what the keyboard reached
+            return False  # it presses the control reached by keyboard
         if not typed and not event.matches(QKeySequence.StandardKey.Paste):
             return False
         return self._hand_over(watched, event, moves=event.type() == QEvent.Type.KeyPress)
 
     def _hand_over(self, watched: QObject, event: QEvent, moves: bool = True) -> bool:
-        """Give the event to the composer's field, with the focus if `moves`; whether that was done."""
+        """Send the event to the composer's field, and focus it if `moves`. Return whether it was sent."""
         field, focus = self._field(), QApplication.focusWidget() or self._window
         if field is None or watched is not focus or focus is field or not self._is_on_page(focus) or _takes_text(focus):
             return False
@@ -105,18 +105,19 @@ class TypingFocus(QObject):
         busy = QApplication.activePopupWidget() or QApplication.activeModalWidget() or not self._window.isActiveWindow()
         if field is None or busy or QApplication.mouseButtons() != Qt.MouseButton.NoButton:
             return
-        # Qt hands the focus of what is hidden or deleted to some neighbour, in the name of Tab.
+        # When the focused widget is hidden or deleted, Qt moves the focus to a neighbour, with Tab as the reason.
         displaced = left is not None and not (isValid(left) and left.isVisible() and left.isEnabled())
         if focus is None or (focus is not field and not self._stays(focus, displaced, clicked)):
             field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _stays(self, focus: QWidget, displaced: bool, clicked: bool) -> bool:
         by_keyboard = self._ring.by_keyboard and not displaced and not clicked
-        written_in = _takes_text(focus) and not (clicked and isinstance(focus, QLineEdit))  # a search ends, no editor
+        # a click ends a search, but not an editor
+        written_in = _takes_text(focus) and not (clicked and isinstance(focus, QLineEdit))
         return not self._is_on_page(focus) or by_keyboard or written_in or _has_selection(focus)
 
     def _is_on_page(self, focus: QWidget) -> bool:
-        """Whether a widget belongs to the window itself, not to a popover or panel that lies over it."""
+        """Return whether a widget is part of the window itself, not of a popover or panel above it."""
         return focus is self._window or self._ground.isAncestorOf(focus)
 
 

@@ -1,1 +1,1 @@
-"""How the window looks: the theme, icons, painting, and the direction and language of its text."""
+"""How the window looks: theme, icons, painting, and the direction and language of its text."""

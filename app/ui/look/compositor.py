@@ -1,4 +1,4 @@
-"""Whether a window of this desktop can have see-through corners: an X server without a compositor paints them black."""
+"""Whether windows can have transparent corners: an X server without a compositor paints them black."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from PySide6.QtGui import QGuiApplication
 
 @cache
 def see_through() -> bool:
-    """False only where the desktop is an X server on which nobody composes windows (many remote desktops)."""
+    """Return False only on an X server without a compositor (many remote desktops)."""
     return QGuiApplication.platformName() != "xcb" or _x_is_composed()
 
 
 def _x_is_composed() -> bool:
-    """Whoever composes the windows of a screen owns the selection _NET_WM_CM_S<screen>. Qt does not tell of it."""
+    """Return whether a compositor owns the selection _NET_WM_CM_S<screen>. Qt does not report it."""
     try:
         x = ctypes.CDLL("libX11.so.6")
     except OSError:

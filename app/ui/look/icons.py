@@ -1,6 +1,6 @@
-"""Line icons and the mark: 24-unit paths with one stroke width, painted as vectors in a token's colour.
+"""Line icons and the logo: 24-unit paths with one stroke width, painted as vectors in a token's colour.
 
-It holds no bitmap. A QIcon (for menus and fields, which paint icons themselves) gets pixmaps at every usual scale.
+A QIcon, for menus and fields that paint icons themselves, gets pixmaps at the usual scales.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ PATHS: dict[str, str] = {
 
 @cache
 def _renderer(name: str, colour: str) -> QSvgRenderer:
-    if name == "stop":  # the one filled icon
+    if name == "stop":  # the only filled icon
         body = f'<rect x="7" y="7" width="10" height="10" rx="2" fill="{colour}" stroke="none"/>'
     else:
         body = f'<path d="{PATHS[name]}"/>'
@@ -107,7 +107,7 @@ def _mark(bordered: bool) -> QSvgRenderer:
 
 
 def paint(painter: QPainter, name: str, rect: QRectF, colour: str | QColor) -> None:
-    """Paint an icon into a rectangle; `name` "mark" is the product's own, which keeps its colours."""
+    """Paint an icon into a rectangle. "mark" is the logo, which keeps its colours; "none" paints nothing."""
     if name == "mark":
         _mark(rect.width() >= 24).render(painter, rect)
     elif name != "none":
@@ -127,9 +127,9 @@ def _pixmap(name: str, colour: str, size: float, scale: float) -> QPixmap:
 
 
 def icon(name: str, token: str = "ink2", px: int = 17) -> QIcon:
-    """An icon for what paints icons itself (menus, fields), at every usual scale, Normal and Disabled.
+    """Return an icon for widgets that paint icons themselves (menus, fields), at the usual scales, Normal and Disabled.
 
-    It is of the theme in force: make it again when that changes.
+    Its colours are those of the current theme: get it again when the theme changes.
     """
     tokens = theme.current().tokens
     return _icon(name, getattr(tokens, token), tokens.ink3, theme.px(px))
@@ -145,7 +145,7 @@ def _icon(name: str, colour: str, disabled: str, size: int) -> QIcon:
 
 
 def line_icon(name: str, colour: QColor, sizes: tuple[int, ...]) -> QIcon:
-    """A line icon in one colour, at sizes in px that do not follow the zoom."""
+    """Return a line icon in one colour, at sizes in px that ignore the zoom."""
     out = QIcon()
     for size in sizes:
         out.addPixmap(_pixmap(name, colour.name(), size, 1.0))
@@ -153,7 +153,7 @@ def line_icon(name: str, colour: QColor, sizes: tuple[int, ...]) -> QIcon:
 
 
 def app_icon() -> QIcon:
-    """The window's icon at the sizes that desktops ask for."""
+    """Return the window's icon at the sizes that desktops use."""
     out = QIcon()
     for size in (16, 20, 24, 32, 48, 64, 128, 256):
         out.addPixmap(_pixmap("mark", "", size, 1.0))
@@ -161,10 +161,10 @@ def app_icon() -> QIcon:
 
 
 class Glyph(QWidget):
-    """An icon as a widget, painted when shown, so it is sharp at any scale.
+    """An icon as a widget, painted as a vector, so it is sharp at any scale.
 
-    `disc` names a token for a rounded tile behind it, 7 px wider on every side. It says nothing to a screen reader:
-    the words beside it do.
+    disc: a token for a rounded tile behind it, 7 px wider on every side. It has no accessible name: the text beside it
+    does.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Glyph(QWidget):
         self._restyle()
 
     def set_look(self, name: str, token: str, disc: str = "") -> None:
-        """Show another icon, in another colour."""
+        """Set icon, colour and tile."""
         self.name, self.token, self.disc = name, token, disc
         self._restyle()
 

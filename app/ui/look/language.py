@@ -1,6 +1,6 @@
-"""The person's language: which one it is, and the files of words that app/translation.py looks up from then on.
+"""The user's language: chooses it, and loads the translations that app/translation.py looks up.
 
-It has no words of its own. English is the source and needs no file.
+English is the source and needs no file.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from engine.assets import asset_root
 
 log = logging.getLogger(__name__)
 
-CONTEXT = "Hearth"  # all words are under this one name in the files
+CONTEXT = "Hearth"  # the context of all texts in the files
 TRANSLATED = ("de", "zh_CN")
 FILE = "hearth_{language}.qm"
 
 
 def spoken(choice: str, desktop: Sequence[str]) -> str:
-    """The language for the setting: "en" or one of TRANSLATED. "system" is the first that there is of those that the
-    desktop names, the most wanted first: "de-AT", "en"."""
+    """Return the language for the setting: "en" or one of TRANSLATED.
+
+    "system" gives the first of the desktop's languages that Hearth has. desktop: names such as "de-AT", preferred
+    first.
+    """
     if choice != "system":
         return choice
     for name in desktop:
@@ -34,13 +37,13 @@ def spoken(choice: str, desktop: Sequence[str]) -> str:
     return "en"
 
 
-_of_qt: list[QTranslator] = []  # the words of Qt's own dialogs that are in force
+_of_qt: list[QTranslator] = []  # installed translators of Qt's own dialogs
 
 
 def speak(choice: str) -> None:
-    """Speak the language of the setting from now on, in Qt's own dialogs too. Widgets that are there keep their words.
+    """Switch to the language of the setting, in Qt's own dialogs too. Existing widgets keep their text.
 
-    A file that cannot be read leaves the window in English, and the log says so.
+    If a file cannot be read, the window stays English and a warning is logged.
     """
     language = spoken(choice, QLocale.system().uiLanguages())
     application = QCoreApplication.instance()

@@ -1,4 +1,4 @@
-"""Strokes that painted widgets share: filled and outlined rounded shapes. It knows no widget of ours and no token."""
+"""Painting helpers: filled and outlined rounded rectangles."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def outline(painter: QPainter, rect: QRectF, colour: str | QColor, radius: float
 
 
 def antialiased(widget: QWidget) -> QPainter:
-    """A painter for a paint event."""
+    """Return an antialiasing painter for a paint event."""
     painter = QPainter(widget)
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     return painter
 
 
 def say_changed(widget: QWidget) -> None:
-    """Tell a screen reader that a painted value is another one now."""
+    """Notify screen readers that a painted value has changed."""
     QAccessible.updateAccessibility(QAccessibleEvent(widget, QAccessible.Event.NameChanged))

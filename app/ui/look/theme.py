@@ -1,7 +1,6 @@
-"""The look in one place: colour tokens, type roles, measures, palette and style sheet, for light and dark.
+"""The look: colour tokens, type roles, sizes, palette and style sheet, for light and dark.
 
-It draws nothing and owns no widget. Widgets take colours and fonts from here when they paint, and take them anew
-when `current().changed` fires.
+Widgets read colours and fonts from here when they paint, and again when `current().changed` is emitted.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MIN_ZOOM, MAX_ZOOM = 10 / BODY_PX, 24 / BODY_PX
 
 @dataclass(frozen=True)
 class Tokens:
-    """Every colour of the product. Ember (`hot`) is the GPU and a machine at work, slate (`cold`) is the CPU."""
+    """Every colour of the window. Ember (`hot`) is the GPU and a working machine, slate (`cold`) is the CPU."""
 
     dark: bool
     page: str
@@ -58,7 +57,7 @@ class Tokens:
     code_function: str
     code_number: str
     selection: str  # behind selected text, everywhere
-    wash: str  # laid thinly over the ground: hover, selected, pressed
+    wash: str  # a thin layer over the background: hover, selected, pressed
     hover: float = 0.05
     selected: float = 0.075
     pressed: float = 0.10
@@ -85,14 +84,14 @@ DARK = Tokens(
 
 
 def with_more_contrast(tokens: Tokens) -> Tokens:
-    """The same tokens for whoever asks for high contrast: text and borders one step stronger, washes doubled."""
+    """Return the tokens for high contrast: text and borders one step stronger, washes doubled."""
     return replace(tokens, line=tokens.edge, edge=tokens.control, ink2=mix(tokens.ink2, tokens.ink, 0.6),
                    ink3=tokens.ink2, hover=0.10, selected=0.15, pressed=0.20)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TypeRole:
-    """One line of the type table, in logical pixels at zoom 1."""
+    """One row of the type table, in logical pixels at zoom 1."""
 
     px: float
     weight: int
@@ -127,16 +126,16 @@ ROLES: dict[str, TypeRole] = {
     "axis": TypeRole(11, 400, 14, "ink3"),
     "code": TypeRole(13, 400, 21, "ink", mono=True),
 }
-# Figures of one width, so that those that change stay in place. Inter widens spaces and hyphens with them, which tears
+# Tabular figures, so that changing numbers stay in place. In Inter they also widen spaces and hyphens, which would tear
 # running text apart.
 FIGURES = {"figure", "unit", "number", "heading", "meta", "metastrong", "axis"}
-TITLES = {"label", "rowstrong"}  # medium, and told from the text beside them by that alone
+TITLES = {"label", "rowstrong"}  # medium weight, which alone distinguishes them from the text beside them
 
 
 class Theme(QObject):
-    """The theme in force. There is one, `current()`.
+    """The theme in use; there is one, `current()`.
 
-    `changing` fires before another is put in force, `changed` once it is in force everywhere.
+    changing: emitted before another theme is applied. changed: emitted after it is applied everywhere.
     """
 
     changing = Signal()
@@ -147,7 +146,7 @@ class Theme(QObject):
         self.tokens = LIGHT
         self.zoom = 1.0
         self.choice: Choice = "system"
-        self.high_contrast = False  # asked for here; the desktop may ask for it besides
+        self.high_contrast = False  # set in Hearth; the desktop may ask for it too
         self.still = False
         self._applying = False
         self._in_force: tuple[Tokens, float] | None = None
@@ -157,9 +156,9 @@ class Theme(QObject):
         return self.tokens.dark
 
     def apply(self, app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
-        """Put a theme in force: palette, font, style sheet; then every widget that listens takes it up.
+        """Apply a theme: palette, font, style sheet, then all listening widgets.
 
-        Nothing happens where the same colours and size are in force already.
+        Does nothing if the same colours and size are already applied.
         """
         hints = app.styleHints()
         if not app.property("hearthStyled"):
@@ -172,7 +171,7 @@ class Theme(QObject):
         self._applying = True
         if choice == "system":
             hints.unsetColorScheme()
-        else:  # so that the window's own title bar goes along
+        else:  # so that the window's title bar follows
             hints.setColorScheme(Qt.ColorScheme.Dark if choice == "dark" else Qt.ColorScheme.Light)
         self._applying = False
         self.choice = choice
@@ -189,8 +188,8 @@ class Theme(QObject):
         _font.cache_clear()
         app.setPalette(palette())
         app.setFont(font("row"))
-        # Off and on again: Qt takes a sheet in the place of another up in every widget once for each of its ancestors.
-        # With 1,600 widgets that takes 350 ms, and off and on 170.
+        # Clear first: replacing a style sheet restyles every widget once per ancestor. With 1,600 widgets that takes
+        # 350 ms; clearing and setting takes 170.
         app.setStyleSheet("")
         app.setStyleSheet(qss())
         self.changed.emit()
@@ -203,27 +202,27 @@ class Theme(QObject):
 
 @cache
 def current() -> Theme:
-    """The theme in force."""
+    """Return the theme in use."""
     return Theme()
 
 
 def apply(app: QApplication, choice: Choice, zoom: float, high_contrast: bool = False) -> None:
-    """Put a theme in force; may be called at any time. zoom: of everything, 1 is a body text of BODY_PX."""
+    """Apply a theme; may be called at any time. zoom: scales everything; 1 is body text of BODY_PX."""
     current().apply(app, choice, zoom, high_contrast)
 
 
 def set_still(still: bool) -> None:
-    """Whether nothing but progress may move from now on."""
+    """Switch reduced motion on or off: only progress may still move."""
     current().still = still
 
 
 def duration(ms: int) -> int:
-    """How long an animation of so many ms takes: none at all where motion is reduced."""
+    """Return an animation's duration: 0 with reduced motion."""
     return 0 if current().still else ms
 
 
 def desktop_is_dark() -> bool:
-    """What the desktop asks for; light where it does not say."""
+    """Return whether the desktop asks for dark; False if it does not say."""
     return QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark
 
 
@@ -231,31 +230,31 @@ def desktop_is_dark() -> bool:
 
 
 def colour(token: str) -> QColor:
-    """The colour of a token in the theme in force."""
+    """Return a token's colour in the current theme."""
     return QColor(getattr(current().tokens, token))
 
 
 def mix(a: str, b: str, share: float) -> str:
-    """`a` moved towards `b` by a share of the way."""
+    """Mix two colours. share: 0 gives `a`, 1 gives `b`."""
     pairs = zip(QColor(a).getRgb()[:3], QColor(b).getRgb()[:3], strict=True)  # type: ignore[index]
     return QColor(*(round(p + (q - p) * share) for p, q in pairs)).name()
 
 
 def alpha(colour: str | QColor, a: float) -> QColor:
-    """A colour with an opacity of `a`."""
+    """Return a colour with opacity `a`."""
     out = QColor(colour)
     out.setAlphaF(a)
     return out
 
 
 def wash(strength: Literal["hover", "selected", "pressed"]) -> QColor:
-    """The veil that marks a row or a quiet button, to be painted over its ground."""
+    """Return the overlay of a row or quiet button, to be painted over its background."""
     tokens = current().tokens
     return alpha(tokens.wash, getattr(tokens, strength))
 
 
 def contrast(a: str, b: str) -> float:
-    """WCAG contrast of two opaque colours, 1 to 21."""
+    """Return the WCAG contrast of two opaque colours, 1 to 21."""
 
     def linear(c: float) -> float:
         return c / 12.92 if c <= 0.04045 else float(((c + 0.055) / 1.055) ** 2.4)
@@ -270,7 +269,7 @@ def contrast(a: str, b: str) -> float:
 
 
 def palette() -> QPalette:
-    """The full palette: what standard widgets use wherever the style sheet says nothing."""
+    """Return the palette, which standard widgets use where the style sheet says nothing."""
     t = current().tokens
     group, out = QPalette.ColorRole, QPalette()
     for role, name in {
@@ -289,21 +288,21 @@ def palette() -> QPalette:
     return out
 
 
-# ------------------------------------------------------------------ measures and type
+# # ------------------------------------------------------------------ sizes and type
 
 
 def px(n: float) -> int:
-    """A measure at the zoom in force; halves round up."""
+    """Scale a size to the current zoom; halves round up."""
     return int(n * current().zoom + 0.5)
 
 
 def font(role: str) -> QFont:
-    """The font of a type role at the zoom in force."""
+    """Return the font of a type role at the current zoom."""
     return QFont(_font(role))
 
 
 def line_height(role: str) -> int:
-    """Line height of a type role in pixels at the zoom in force."""
+    """Return the line height of a type role in pixels at the current zoom."""
     return px(ROLES[role].line_height)
 
 
@@ -322,8 +321,11 @@ def _font(role: str) -> QFont:
 
 
 def _weight(role: str, family: str) -> int:
-    """The weight of a role in a family. Many families have no medium (500), and Qt would then take the regular one, so
-    that titles look like the text below them; those families show titles in bold."""
+    """Return a role's weight in a font family.
+
+    Many families lack medium (500), and Qt would take the regular weight, so that titles look like the text below them.
+    Those families show titles in bold.
+    """
     weight = ROLES[role].weight
     if role not in TITLES or weight != QFont.Weight.Medium:
         return weight
@@ -333,7 +335,7 @@ def _weight(role: str, family: str) -> int:
 
 @cache
 def load_fonts() -> None:
-    """Add the fonts that ship with Hearth to this process. Cost: some ms, once."""
+    """Load the fonts that ship with Hearth. Cost: a few ms, once."""
     for file in sorted((asset_root() / "fonts").glob("*.ttf")):
         QFontDatabase.addApplicationFont(str(file))
     families.cache_clear()
@@ -341,16 +343,15 @@ def load_fonts() -> None:
 
 @cache
 def families(mono: bool) -> tuple[str, ...]:
-    """Families of the chrome or of code, best first: Inter, which ships with Hearth, and JetBrains Mono where it is
-    installed; else the desktop's own.
+    """Return the font families for the interface or for code, best first.
 
-    Only installed families are named: otherwise Qt could take Latin letters from the CJK family.
+    Inter ships with Hearth; JetBrains Mono is used if installed; else the desktop's own. Only installed families are
+    named: otherwise Qt could take Latin letters from the CJK family.
     """
     installed = set(QFontDatabase.families())
     ours = ("JetBrains Mono",) if mono else ("Inter",)
     kind = QFontDatabase.SystemFont.FixedFont if mono else QFontDatabase.SystemFont.GeneralFont
-    # A desktop that says nothing (or a screen that is none) may name a family that is only an alias, so a few that
-    # are usually there come after it.
+    # The desktop's answer may be only an alias (on a headless screen, for example), so common families follow it.
     usual = ("DejaVu Sans Mono", "Liberation Mono") if mono else ("Noto Sans", "DejaVu Sans", "Liberation Sans")
     wanted = (*ours, QFontDatabase.systemFont(kind).family(), *usual)
     first = next((family for family in wanted if family in installed), usual[-1])
@@ -361,7 +362,7 @@ def families(mono: bool) -> tuple[str, ...]:
 
 
 def set_property(widget: QWidget, name: str, value: object) -> None:
-    """Set a property that a rule of the style sheet asks for, and have the rule looked up again."""
+    """Set a property that the style sheet uses, and restyle the widget."""
     if widget.property(name) == value:
         return
     widget.setProperty(name, value)
@@ -371,7 +372,7 @@ def set_property(widget: QWidget, name: str, value: object) -> None:
 
 
 def qss() -> str:
-    """The one style sheet. Grounds and borders of frames, fields, scroll bars; the rest is painted by its widget."""
+    """Return the style sheet: backgrounds and borders of frames, fields and scroll bars. Widgets paint the rest."""
     t = current().tokens
     bad, warn, info = (mix(getattr(t, name), t.card, 0.5) for name in ("bad", "warn", "cold"))
     row = f"font-size: {px(13.5)}px;"

@@ -1,4 +1,4 @@
-"""A banner at the top of the column: what did not happen, why, and the next act. One at a time; it logs nothing."""
+"""A banner at the top of the column: a failure, its reason and the remedy. One is shown at a time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from app.ui.widgets.flow import Flow
 from app.user_messages import UserMessage
 
 _SIGNS = {"bad": ("warn", "bad"), "warn": ("warn", "warn"), "info": ("info", "cold")}
-MAX_LINES = 8  # of details before they scroll
+MAX_LINES = 8  # of details; more scroll
 _REFITS = {QEvent.Type.LayoutRequest, QEvent.Type.ShowToParent, QEvent.Type.HideToParent}
 
 
 class Banner(QFrame):
-    """Hidden until `show_message`; stays until it is closed or `clear`ed. `remedy` gives the action of the message."""
+    """A banner, hidden until `show_message`. It stays until the user closes it or `clear` is called.
+
+    remedy: the action of the button that was pressed.
+    """
 
     remedy = Signal(str)
     closed = Signal()
@@ -68,7 +71,7 @@ class Banner(QFrame):
         self.hide()
 
     def show_message(self, message: UserMessage) -> None:
-        """Show a message in place of the one that may be showing."""
+        """Show a message, replacing the current one."""
         self.message = message
         glyph, token = _SIGNS[message.severity]
         self._sign.set_look(glyph, token, f"{token}_soft")
@@ -80,7 +83,8 @@ class Banner(QFrame):
         self._second.setText(message.second[0] if message.second else "")
         self._second.setVisible(message.second is not None)
         self._details.setVisible(bool(message.details))
-        # The first button begins below the words, by its border: a quiet one would stand further in.
+        # The first visible button must line up with the text by its border; a quiet button has no border and would look
+        # indented.
         alone = not (message.remedy and message.remedy_action) and message.second is None
         self._details.set_look("secondary" if alone else "quiet")
         self._text.setPlainText(message.details)
@@ -95,7 +99,7 @@ class Banner(QFrame):
         announce(self, words)
 
     def clear(self) -> None:
-        """Take the message away: what it told of is solved."""
+        """Remove the message because its problem is solved."""
         self.message = None
         self.hide()
 
@@ -136,9 +140,9 @@ class Banner(QFrame):
 
 
 class BannerPlace(QScrollArea):
-    """Where a banner stands: as high as it is at this width, but never over `most`; what is higher scrolls inside.
+    """A place for a banner: as high as the banner, at most `most`; a higher banner scrolls inside.
 
-    It has no height while the banner is hidden.
+    Its height is 0 while the banner is hidden.
     """
 
     def __init__(self, banner: Banner, parent: QWidget | None = None) -> None:
@@ -152,20 +156,20 @@ class BannerPlace(QScrollArea):
         self.banner = banner
         hidden = banner.isHidden()
         self.setWidget(banner)
-        banner.setHidden(hidden)  # a scroll area shows whatever it is given
+        banner.setHidden(hidden)  # QScrollArea shows the widget that it is given
         banner.setAutoFillBackground(False)
         banner.installEventFilter(self)
         self._fit()
 
     def set_most(self, height: int) -> None:
-        """How high it may become."""
+        """Set the maximum height."""
         self._most = height
         self._fit()
 
     def _fit(self) -> None:
         wanted = 0 if self.banner.isHidden() else self.banner.heightForWidth(self.width())
         self.setFixedHeight(min(wanted, self._most))
-        width = self.viewport().width()  # less than our own while a scroll bar is there
+        width = self.viewport().width()  # less than our own while the scroll bar is visible
         self.banner.resize(width, self.banner.heightForWidth(width))
 
     def resizeEvent(self, event: QResizeEvent) -> None:

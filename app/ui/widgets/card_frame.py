@@ -1,7 +1,7 @@
-"""What every card of the Models page is: a painted ground that answers to mouse and keyboard, and the grid of them.
+"""The base of the cards on the Models page, and their grid.
 
-A card paints its words itself and has real buttons as children, so that a hundred of them stay light. What a card says
-is its subclass's business.
+A card paints its own text and has real buttons as children, so that a hundred cards stay cheap. Subclasses decide what
+a card says.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from app.ui.look.direction import leading, order
 from app.ui.look.painting import antialiased, block, outline
 
 CARD_PX, SIDE_PX, TOP_PX, GAP_PX = 194, 16, 14, 14
-TWO_COLUMNS_PX = 700  # a narrower page has one
+TWO_COLUMNS_PX = 700  # a narrower page has one column
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1}
 
 
 def elided(words: str, role: str, width: int) -> tuple[str, int]:
-    """Words as they fit into a width, and how wide they then are."""
+    """Return text elided to a width, and the width of the result."""
     return _elided(words, role, width, theme.current().zoom)
 
 
 @lru_cache(maxsize=4096)
 def _elided(words: str, role: str, width: int, zoom: float) -> tuple[str, int]:
-    # Scrolling paints the same words again and again, and measuring them is most of that work.
+    # Scrolling repaints the same text often, and measuring it is most of that cost.
     metrics = QFontMetrics(theme.font(role))
     shown = metrics.elidedText(words, Qt.TextElideMode.ElideRight, width)
     return shown, metrics.horizontalAdvance(shown)
 
 
 def chip_width(words: str) -> float:
-    """How wide a chip with these words is."""
+    """Return the width of a chip with this text."""
     return elided(words, "chip", 100_000)[1] + 2.0 * theme.px(8)
 
 
 class CardFrame(QWidget):
-    """A card, 194 high unless it says otherwise.
+    """A card, CARD_PX high unless `high_px` is set.
 
-    pressed: opened by click or Enter. menu_asked: where a menu is wanted, in global coordinates.
+    pressed: a click or Enter. menu_asked: the position of a context menu, in global coordinates.
     """
 
     pressed = Signal()
     menu_asked = Signal(object)
-    step_asked = Signal(int, int)  # columns, rows: an arrow key that leads to another card
+    step_asked = Signal(int, int)  # columns, rows: an arrow key moves to another card
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -71,12 +71,12 @@ class CardFrame(QWidget):
         theme.current().changed.connect(self.restyle)
 
     def restyle(self) -> None:
-        """Take up measures anew."""
+        """Lay out and paint the card again after a change of theme or zoom."""
         self.arrange()
         self.update()
 
     def arrange(self) -> None:
-        """Put the children where they belong at this size."""
+        """Place the children for the current size."""
 
     def sizeHint(self) -> QSize:
         return QSize(theme.px(473), theme.px(self.high_px))
@@ -87,12 +87,12 @@ class CardFrame(QWidget):
     # -------------------------------------------------------------- painting
 
     def inside(self) -> QRectF:
-        """Where words may stand."""
+        """Return the rectangle for the content."""
         side, top = theme.px(SIDE_PX), theme.px(TOP_PX)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 
     def mirrored(self, rect: QRectF) -> QRectF:
-        """A rectangle, on the other side where the layout runs leftwards."""
+        """Mirror a rectangle in a right-to-left layout."""
         if not self.isRightToLeft():
             return rect
         return QRectF(self.width() - rect.x() - rect.width(), rect.y(), rect.width(), rect.height())
@@ -107,7 +107,7 @@ class CardFrame(QWidget):
         at_end: bool = False,
         middle: bool = False,
     ) -> float:
-        """One line of words, cut with an ellipsis where there is no room; returns how wide it is."""
+        """Paint one line of text, elided to fit, and return its width."""
         if not words:
             return 0.0
         shown, wide = elided(words, role, int(rect.width()) + 1)
@@ -121,7 +121,7 @@ class CardFrame(QWidget):
         return float(wide)
 
     def chip(self, painter: QPainter, words: str, x: float, y: float, tone: str = "", at_end: bool = False) -> float:
-        """A chip from x on (or, at the end, up to x); returns its width."""
+        """Paint a chip that starts at x (or ends at x, for `at_end`), and return its width."""
         width = chip_width(words)
         rect = QRectF(x - width if at_end else x, y, width, theme.px(22))
         ground = theme.colour(f"{tone}_soft" if tone else "sunken")
@@ -130,7 +130,7 @@ class CardFrame(QWidget):
         return width
 
     def paint_words(self, painter: QPainter) -> None:
-        """Paint what the card says."""
+        """Paint the card's text."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = antialiased(self)
@@ -139,10 +139,10 @@ class CardFrame(QWidget):
         outline(painter, rect, QColor(theme.colour("edge" if self.hovered else "line")), radius)
         self.paint_words(painter)
 
-    # -------------------------------------------------------------- mouse and keys
+    # # -------------------------------------------------------------- mouse and keyboard
 
     def set_hovered(self, hovered: bool) -> None:
-        """Show the mouse over the card."""
+        """Show the card as hovered or not."""
         self.hovered = hovered
         self.update()
 
@@ -177,9 +177,9 @@ class CardFrame(QWidget):
 
 
 class CardGrid(QWidget):
-    """Cards in two columns, or in one where the page is narrow. Arrow keys lead from card to card."""
+    """Cards in two columns, or in one if the page is narrow. Arrow keys move between cards."""
 
-    reached = Signal(QWidget)  # a card that an arrow key has led to: it should be in view
+    reached = Signal(QWidget)  # an arrow key moved the focus to this card: scroll it into view
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -191,11 +191,11 @@ class CardGrid(QWidget):
 
     @property
     def columns(self) -> int:
-        """One or two."""
+        """The number of columns, 1 or 2."""
         return 2 if self.width() >= theme.px(TWO_COLUMNS_PX) else 1
 
     def set_cards(self, cards: Sequence[CardFrame]) -> None:
-        """Show these cards in this order; others that were shown stay hidden until they are asked for again."""
+        """Show these cards in this order. Cards that are no longer shown stay hidden and can be shown again."""
         if list(cards) == self.cards:
             return
         wanted = set(cards)
@@ -213,7 +213,7 @@ class CardGrid(QWidget):
             card.show()
 
     def forget(self, card: CardFrame) -> None:
-        """A card that is never shown again."""
+        """Delete a card that is never shown again."""
         self._known.discard(card)
         card.hide()
         card.deleteLater()

@@ -1,6 +1,6 @@
-"""The small parts every page is made of, under one roof: words and buttons here, switches and signs from beside it.
+"""Basic controls of every page: labels, chips and buttons. Re-exports the indicators and switches.
 
-They hold no meaning of their own: whoever builds a page says what they are called and connects them.
+Controls know nothing about the page; the page sets their text and connects them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ __all__ = [
 Look = Literal["primary", "secondary", "quiet", "danger"]
 Tone = Literal["", "hot", "cold", "ok", "warn", "bad", "away"]
 
-COPIED_MS = 1500  # a button that copied says so for this long
+COPIED_MS = 1500  # how long a button says that it copied
 
 
 class Label(QLabel):
-    """Words in a role of the type table. `elide` cuts a long line with an ellipsis and shows it whole as tooltip."""
+    """Text in a role of the type table. `elide` cuts a long line with an ellipsis, with the full text as tooltip."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Label(QLabel):
             self.setSizePolicy(policy)
         elif elide:
             self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        self._leads = align is None and not wrap  # begins at the leading edge, whatever script the words are in
+        self._leads = align is None and not wrap  # aligned to the leading edge, whatever the script of the text
         if align is not None:
             self.setAlignment(align)
         theme.current().changed.connect(self._restyle)
@@ -62,7 +62,7 @@ class Label(QLabel):
         self._restyle()
 
     def setText(self, text: str) -> None:
-        if text == self.words:  # figures are told again with every word of an answer
+        if text == self.words:  # figures are set again with every token
             return
         self.words = text
         if self.elides:
@@ -70,7 +70,7 @@ class Label(QLabel):
         self._fit()
 
     def set_look(self, role: str, token: str | None = None) -> None:
-        """Take another role or colour."""
+        """Set the role and the colour."""
         self.role, self.token = role, token or theme.ROLES[role].token
         self._restyle()
 
@@ -99,7 +99,7 @@ class Label(QLabel):
         super().changeEvent(event)
         if event.type() == QEvent.Type.LayoutDirectionChange:
             self._lead()
-        elif event.type() == QEvent.Type.StyleChange:  # moved to another parent: the sheet gives back older looks
+        elif event.type() == QEvent.Type.StyleChange:  # a new parent's style sheet restores older fonts and colours
             self._colour()
             if self.font().pixelSize() != theme.font(self.role).pixelSize():
                 self.setFont(theme.font(self.role))
@@ -113,7 +113,7 @@ class Label(QLabel):
         super().setText(shown)
         if shown != line:
             self.setToolTip(line)
-        elif self.toolTip() == line:  # not one that says something else
+        elif self.toolTip() == line:  # keep a tooltip that says something else
             self.setToolTip("")
         self.updateGeometry()
 
@@ -133,7 +133,7 @@ class Label(QLabel):
 
 
 class Chip(QLabel):
-    """A short fact or verdict on a soft ground: a word, never only a colour. Not clickable."""
+    """A short fact or verdict on a tinted background, always with text. Not clickable."""
 
     def __init__(self, words: str, tone: Tone = "", parent: QWidget | None = None) -> None:
         super().__init__(words, parent)
@@ -158,7 +158,7 @@ class Chip(QLabel):
 
 
 class Rule(QWidget):
-    """A hairline across; decoration only."""
+    """A hairline; decoration only."""
 
     def __init__(self, token: str = "line", parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -171,13 +171,13 @@ class Rule(QWidget):
 
 
 class Button(QPushButton):
-    """A button with words, an icon or both.
+    """A button with text, an icon or both.
 
-    look: "primary" (at most one on a page), "secondary", "quiet", "danger" (never a dialog's default). With words only
-    as accessible name, give an empty `words` and call setAccessibleName.
+    look: "primary" (at most one on a page), "secondary", "quiet", "danger" (never a dialog's default). For an icon
+    without text, pass empty `words` and call setAccessibleName.
     """
 
-    _own_font: QFont | None = None  # as it was set last
+    _own_font: QFont | None = None  # the font set last
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Button(QPushButton):
     ) -> None:
         super().__init__(words, parent)
         self.look, self.glyph, self.glyph_px = look, glyph, 17
-        self.glyph_token = ""  # another colour for the icon than the look's own
+        self.glyph_token = ""  # overrides the icon colour of the look
         self.height_px, self.radius_px, self.padding_px = 32, 8, 9 if look == "quiet" else 14
         self.align_left = False
         self.setToolTip(tooltip)
@@ -200,12 +200,12 @@ class Button(QPushButton):
         self._restyle()
 
     def set_look(self, look: Look) -> None:
-        """Take another look."""
+        """Set the look."""
         self.look = look
         self._restyle()
 
     def set_glyph(self, glyph: str) -> None:
-        """Show another icon."""
+        """Set the icon."""
         self.glyph = glyph
         self.updateGeometry()
         self.update()
@@ -216,7 +216,7 @@ class Button(QPushButton):
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
-        # Moved to another parent: the style sheet gives back the font of an earlier zoom.
+        # A new parent's style sheet restores the font of an earlier zoom.
         own = self._own_font
         if event.type() == QEvent.Type.StyleChange and own is not None and self.font().pixelSize() != own.pixelSize():
             super().setFont(own)
@@ -241,14 +241,14 @@ class Button(QPushButton):
         return self.sizeHint()
 
     def event(self, event: QEvent) -> bool:
-        # A word that has not the room it needs is read whole where the pointer rests.
+        # A tooltip shows the full text if the button is too narrow for it.
         if event.type() == QEvent.Type.ToolTip and not self.toolTip() and self.width() < self.sizeHint().width():
             QToolTip.showText(self.mapToGlobal(self.rect().bottomLeft()), self.text().replace("&&", "&"), self)
             return True
         return super().event(event)
 
     def colours(self) -> tuple[QColor, QColor, QColor]:
-        """Ground, border and text for the state it is in."""
+        """Return background, border and text colour for the current state."""
         t, clear = theme.current().tokens, QColor(0, 0, 0, 0)
         pressed, hover = self.isDown() or self.isChecked(), self.underMouse()
         if self.look == "primary":
@@ -269,7 +269,7 @@ class Button(QPushButton):
         return QColor(ground), QColor(t.control if pressed or hover else t.edge), text
 
     def glyph_colour(self, text: QColor) -> QColor:
-        """The icon's colour beside text of that colour."""
+        """Return the icon's colour, for text of that colour."""
         if self.glyph_token and self.isEnabled():
             return theme.colour(self.glyph_token)
         if self.look == "secondary" and self.isEnabled():
@@ -305,7 +305,7 @@ class Button(QPushButton):
 
 
 class IconButton(Button):
-    """A quiet button that is only an icon, at least 32 x 32; its tooltip names it and tells its shortcut."""
+    """A quiet button with only an icon, at least 32 x 32. Its tooltip gives its name and shortcut."""
 
     def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", glyph, parent=parent)
@@ -313,7 +313,7 @@ class IconButton(Button):
         self.set_words(tooltip)
 
     def set_words(self, tooltip: str) -> None:
-        """Change what it is called."""
+        """Set its name."""
         self.setAccessibleName(tooltip)
         self.setToolTip(f"{tooltip}  ({self.shortcut_words})" if self.shortcut_words else tooltip)
 

@@ -1,5 +1,6 @@
-"""The card at the foot of the sidebar: which model is loaded, what it is doing, as a dot and in words, and, where a
-graphics card computes, how much of its memory is taken and by whom. Pressed, it leads to how the model runs here.
+"""The card at the foot of the sidebar: the loaded model and what it is doing.
+
+With a GPU, a bar shows how much of its memory Hearth and other programs use. A press opens how the model runs here.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from engine.machine.monitor import GpuSample, MachineSample
 
 
 def dot_token(status: EngineStatus) -> str:
-    """Colour of the dot: ember is only ever a machine at work."""
+    """Return the dot's colour. Ember always means that the machine is working."""
     if status.working:
         return "hot_fill"
     return {Phase.READY: "ok", Phase.FAILED: "bad"}.get(status.phase, "control")
 
 
 def state_line(status: EngineStatus, memory: str = "") -> str:
-    """The state in words, with the one figure that belongs to it; at rest that is the card's memory, if one is used."""
+    """Return the state as text with its most useful figure; when idle, that is the GPU memory if a GPU is used."""
     if status.phase is Phase.WRITING and status.tok_s is not None:
         return f"{status.word} · {rate(status.tok_s)}"
     if status.phase is Phase.READY and memory:
@@ -36,15 +37,15 @@ def state_line(status: EngineStatus, memory: str = "") -> str:
 
 
 def card_of(sample: MachineSample, name: str) -> GpuSample | None:
-    """The card of that name; of several the one that holds most of ours; None where no card computes."""
+    """Return the GPU with that name; of several, the one where Hearth uses most memory. None for an empty name."""
     named = [gpu for gpu in sample.gpus if gpu.name == name] or list(sample.gpus)
     return max(named, key=lambda gpu: gpu.vram_process_bytes or 0, default=None) if name else None
 
 
 class EngineCard(QPushButton):
-    """Dot, name and state; a progress bar while a model loads, a bar of VRAM while one is on a card.
+    """Dot, name and state; a progress bar while a model loads, a VRAM bar while one is on a GPU.
 
-    load_stop_asked: the model that is on its way is not wanted.
+    load_stop_asked: the user cancels the load.
     """
 
     load_stop_asked = Signal()
@@ -64,7 +65,7 @@ class EngineCard(QPushButton):
         self.stop = IconButton("close", tr("Stop loading"))
         self.stop.glyph_px, self.stop.height_px = 14, 32
         self.stop.clicked.connect(self.load_stop_asked)
-        self.stop.setParent(self)  # stands over the corner: the lines below must not make way for it
+        self.stop.setParent(self)  # over the corner, not in the layout: the lines below must keep their width
         self.progress = Progress(tr("Loading"), height=4)
         self.line = Label("", "meta", elide=True)
         self._column.addLayout(self._head)
@@ -81,12 +82,12 @@ class EngineCard(QPushButton):
         self.set_status(EngineStatus())
 
     def set_sample(self, sample: MachineSample) -> None:
-        """Show the machine at this moment."""
+        """Show a sample of the machine."""
         self._sample = sample
         self.set_status(self._status)
 
     def set_status(self, status: EngineStatus) -> None:
-        """Show the engine at this moment."""
+        """Show the engine's status."""
         self._status = status
         gpu = card_of(self._sample, status.gpu) if self._sample is not None else None
         known = gpu is not None and gpu.vram_used_bytes is not None and gpu.vram_total_bytes is not None

@@ -1,7 +1,7 @@
-"""The context menu of text fields and of labels whose text can be selected, in place of Qt's own.
+"""The context menu of text fields and of labels with selectable text, replacing Qt's own.
 
-Only the widget that has the focus is watched: a filter on the whole application would cost every event. The messages of
-a chat have a menu of their own (app/ui/transcript/selection/selection.py).
+It filters the events of the focused widget only: a filter on the application would see every event. Messages of a chat
+have their own menu (app/ui/transcript/selection/selection.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SELECTABLE = Qt.TextInteractionFlag.TextSelectableByMouse
 
 
 class FieldMenus(QObject):
-    """One per main window, for its dialogs too."""
+    """Adds the menus to a main window and its dialogs; create one per window."""
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -51,7 +51,7 @@ class FieldMenus(QObject):
 
 
 def menu_of(widget: QWidget) -> Menu | None:
-    """Return the menu for the text of a widget; None where there is nothing to do with it."""
+    """Return the menu for a widget's text, or None if there is nothing to do with it."""
     menu = Menu(tr("Text"), widget)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     if isinstance(widget, QLabel):

@@ -1,6 +1,6 @@
-"""What floats over a page: menu, toast and the question before something that cannot be undone.
+"""What floats over a page: menus, toasts, and the confirmation before something that cannot be undone.
 
-Their shadow is painted, never a graphics effect. They decide nothing: what was chosen goes to the caller.
+Shadows are painted, not graphics effects.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
 
 RINGS, DROP = 18, 5
-PAD = RINGS + DROP + 1  # room for the shadow on every side
+PAD = RINGS + DROP + 1  # space for the shadow on every side
 UNDO_MS, PLAIN_MS = 10_000, 4_000
-Lift = Callable[[], int | None]  # of a toast: its height above the page's foot; None: it stands in the bar at the top
+Lift = Callable[[], int | None]  # a toast's height above the page's bottom; None: in the bar at the top
 IN_MS, OUT_MS = 160, 120
 
 
 def paint_floating(painter: QPainter, rect: QRectF, radius: float) -> None:
-    """A card that floats: its shadow around the rectangle, then ground and border."""
+    """Paint a floating card: shadow around the rectangle, background and border."""
     dark = theme.current().is_dark
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(theme.alpha("#000000" if dark else "#2A1A10", 0.03 if dark else 0.0055))
@@ -38,24 +38,24 @@ def paint_floating(painter: QPainter, rect: QRectF, radius: float) -> None:
 
 
 def announce(widget: QWidget, words: str) -> None:
-    """Have a screen reader say something that has just appeared."""
+    """Have a screen reader announce something that has just appeared."""
     QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, words))
 
 
 def resize_within_screen(dialog: QWidget, width: int, height: int) -> None:
-    """Give a dialog its first size, but no more than the screen has: its last row must be within reach."""
+    """Resize a dialog to at most 90 % of the screen, so that its last row stays reachable."""
     dialog.resize(QSize(width, height).boundedTo(dialog.screen().availableSize() * 0.9))
 
 
 class Scrim(QWidget):
-    """Dims a window behind what has to be answered or closed first."""
+    """Dims a window behind a modal dialog."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         QPainter(self).fillRect(self.rect(), theme.alpha("#000000", 0.45 if theme.current().is_dark else 0.22))
 
 
 class DimWhileBlocked(QObject):
-    """Dims a window as long as a dialog in front of it has to be answered or closed."""
+    """Dims a window while a modal dialog blocks it."""
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -79,7 +79,7 @@ class DimWhileBlocked(QObject):
 
 
 class Menu(QMenu):
-    """A menu in the product's look: rounded, with its own border instead of the desktop's frame."""
+    """A menu in Hearth's look: rounded, with its own border instead of the desktop's frame."""
 
     def __init__(self, name: str, parent: QWidget) -> None:
         super().__init__(parent)
@@ -94,14 +94,14 @@ class Menu(QMenu):
         self.setToolTipsVisible(True)
 
     def add(self, words: str, glyph: str, act: Callable[[], None], shortcut: str = "", token: str = "ink2") -> QAction:
-        """Add a row and return it; a shortcut is shown at its right but bound by whoever owns it."""
+        """Add a row and return it. The shortcut is only shown; its owner binds it."""
         action = self.addAction(icons.icon(glyph, token, 16), f"{words}\t{shortcut}" if shortcut else words)
         action.triggered.connect(lambda _=False: act())
         return action
 
 
 class Toast(QFrame):
-    """A short word on a page that something was done, with the way back where there is one."""
+    """A toast: a short confirmation on a page, with Undo where possible."""
 
     gone = Signal()
 
@@ -131,7 +131,7 @@ class Toast(QFrame):
 
     @staticmethod
     def show_on(page: QWidget, words: str, undo: Callable[[], None] | None = None, lift: Lift = lambda: 24) -> Toast:
-        """Show a toast on a page, in place of the one it may be showing."""
+        """Show a toast on a page, replacing the current one."""
         for child in page.findChildren(Toast, options=Qt.FindChildOption.FindDirectChildrenOnly):
             child.close_now()
         toast = Toast(page, words, undo, lift)
@@ -144,12 +144,12 @@ class Toast(QFrame):
         return toast
 
     def settle(self) -> None:
-        """Stand where it belongs now: the page has another foot."""
+        """Move to the right place after the page's layout has changed."""
         self._move.stop()
         self._place()
 
     def leave(self) -> None:
-        """Go, in good order."""
+        """Slide out, then close."""
         if self._leaving:
             return
         self._leaving = True
@@ -157,7 +157,7 @@ class Toast(QFrame):
         self._move.finished.connect(self.close_now)
 
     def close_now(self) -> None:
-        """Go at once."""
+        """Close without an animation."""
         self._clock.stop()
         self._move.stop()
         page = self.parentWidget()
@@ -191,7 +191,7 @@ class Toast(QFrame):
 
     def _slide(self, start: int, end: int, duration: int) -> None:
         home = self._home()
-        if self._lift() is None:  # it comes from the edge where it stands
+        if self._lift() is None:  # slides from the edge it is attached to
             start, end = -start, -end
         self._move.stop()
         self._move.setDuration(theme.duration(duration))
@@ -217,11 +217,11 @@ class Toast(QFrame):
 
 
 class ConfirmDialog(QDialog):
-    """A question before something that cannot be undone. Esc is the safe button, which has the focus."""
+    """A confirmation before something that cannot be undone. Esc presses the safe button, which has the focus."""
 
     def __init__(self, parent: QWidget, title: str, sentence: str, safe: str, danger: str) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
-        self._pad = PAD if compositor.see_through() else 0  # room for the shadow, where there can be one
+        self._pad = PAD if compositor.see_through() else 0  # space for the shadow, if the desktop can show one
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground, self._pad > 0)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(title)
@@ -261,7 +261,7 @@ class ConfirmDialog(QDialog):
 def confirm(
     parent: QWidget, title: str, sentence: str, safe: str, danger: str, on_danger: Callable[[], None]
 ) -> ConfirmDialog:
-    """Ask, without blocking; `on_danger` is called if the person goes through with it."""
+    """Ask without blocking; `on_danger` is called if the user confirms."""
     dialog = ConfirmDialog(parent, title, sentence, safe, danger)
     dialog.accepted.connect(on_danger)
     dialog.open()

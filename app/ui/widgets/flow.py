@@ -1,4 +1,4 @@
-"""A row of widgets that goes on in another row where there is no room left. It only places; it owns no look."""
+"""A layout that places widgets in a row and wraps into further rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QLayout, QLayoutItem, QWidget
 
 
 class Flow(QLayout):
-    """Widgets side by side from the leading edge, at their wanted size, in as many rows as it takes."""
+    """Widgets side by side from the leading edge, at their preferred size, wrapped into as many rows as needed."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -36,13 +36,13 @@ class Flow(QLayout):
         return self._place(QRect(0, 0, width, 0), move=False)
 
     def sizeHint(self) -> QSize:
-        """All of it in one row."""
+        """Return the size of a single row with all widgets."""
         sizes = [item.sizeHint() for item in self._shown()]
         width = sum(size.width() for size in sizes) + self.spacing() * max(len(sizes) - 1, 0)
         return QSize(width, max((size.height() for size in sizes), default=0))
 
     def minimumSize(self) -> QSize:
-        """Room for one widget; a word too long even for that is cut with an ellipsis by the widget itself."""
+        """Return the height of one row and no width; a widget that is wider than the row elides its own text."""
         return QSize(0, max((item.sizeHint().height() for item in self._shown()), default=0))
 
     def setGeometry(self, rect: QRect) -> None:
@@ -53,7 +53,7 @@ class Flow(QLayout):
         return [item for item in self._items if not item.isEmpty()]
 
     def _place(self, rect: QRect, move: bool) -> int:
-        """Go through the rows; returns their height."""
+        """Lay out the rows, and return their height."""
         parent = self.parentWidget()
         mirrored = parent is not None and parent.isRightToLeft()
         x = y = row = 0

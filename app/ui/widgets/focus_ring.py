@@ -1,6 +1,6 @@
-"""The one sign of keyboard focus: a ring drawn over a window, around whatever the keyboard has reached.
+"""The keyboard focus indicator: a ring painted over a window, around the focused widget.
 
-It moves no focus. It asks why the focus moved, and stays away when that was the mouse or the program itself.
+It never moves the focus. It is hidden if the mouse or the program moved the focus.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.ui.look.painting import antialiased
 GAP, LINE = 2, 2
 _TABS = {Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason}
 _TAB_KEYS = {Qt.Key.Key_Tab, Qt.Key.Key_Backtab}
-# The window was left and is back, or a menu was open: whether there was a ring before decides.
+# Focus returns to the window, or from a menu: show the ring if it was shown before.
 _RETURNING = {Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason}
 _MOVES = {QEvent.Type.Move, QEvent.Type.Resize, QEvent.Type.Show, QEvent.Type.Hide, QEvent.Type.ParentChange}
 
@@ -31,11 +31,11 @@ class _Parted(Protocol):
 
 
 class FocusRing(QWidget):
-    """A ring over one window. `install(window)` makes it.
+    """The ring of one window, made by `install(window)`.
 
-    A widget says `setProperty("focusRadius", 10)` for a radius other than 8, and `setProperty("focusRing", False)`
-    where its own look shows the focus (the composer). One whose focus is on a part of it has `focus_rect()`, in its
-    own coordinates, and the signal `focus_rect_changed`.
+    A widget sets `setProperty("focusRadius", 10)` for a radius other than 8, and `setProperty("focusRing", False)` if
+    its own look shows the focus (the composer). If only a part of a widget has the focus, the widget provides
+    `focus_rect()`, in its own coordinates, and the signal `focus_rect_changed`.
     """
 
     def __init__(self, window: QWidget) -> None:
@@ -46,10 +46,10 @@ class FocusRing(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.hide()
         self._target: QWidget | None = None  # has the ring
-        self._focused: QWidget | None = None  # has the focus, ring or not
+        self._focused: QWidget | None = None  # has the focus, with or without ring
         self._reason = Qt.FocusReason.OtherFocusReason
         self._tab_pressed = False
-        self._by_keyboard = False  # how the focus came to where it is
+        self._by_keyboard = False  # whether the keyboard moved the focus here
         self._watched: list[QObject] = []
         self._clip = QRect()
         window.installEventFilter(self)
@@ -60,12 +60,12 @@ class FocusRing(QWidget):
 
     @property
     def by_keyboard(self) -> bool:
-        """Whether Tab or a shortcut brought the focus to where it is."""
+        """Whether Tab or a shortcut moved the focus here."""
         return self._by_keyboard
 
     @property
     def target(self) -> QWidget | None:
-        """What the ring is around; None while there is none."""
+        """The widget that has the ring; None without a ring."""
         return self._target if self.isVisible() else None
 
     def _focus_moved(self, old: QWidget | None, now: QWidget | None) -> None:
@@ -73,12 +73,12 @@ class FocusRing(QWidget):
         pressed, self._tab_pressed = self._tab_pressed, False
         if now is None or now.window() is not self.host:
             if reason in _RETURNING:
-                self._reason = reason  # still the reason when the focus comes back
+                self._reason = reason  # still the reason when the focus returns
             self.hide()
             return
         pressed = pressed and reason != Qt.FocusReason.MouseFocusReason  # a Tab that moved nothing, then a click
         if reason not in _RETURNING:
-            # Qt also names Tab when what had the focus is hidden; then it stays as it was, ring or no ring.
+            # Qt also gives Tab as the reason when the focused widget is hidden; then keep the previous state.
             moved_on = reason in _TABS and not pressed and self._by_keyboard
             self._by_keyboard = pressed or moved_on or reason == Qt.FocusReason.ShortcutFocusReason
         elif now is not self._focused:
@@ -86,7 +86,7 @@ class FocusRing(QWidget):
         if now is not self._focused:
             if self._focused is not None and isValid(self._focused):
                 self._focused.removeEventFilter(self)
-            # Only what has the focus is watched: its FocusOut carries the reason of the next move.
+            # Watch only the focused widget: its FocusOut carries the reason for the next move.
             now.installEventFilter(self)
             self._focused = now
         self._follow(now if self._by_keyboard else None)
@@ -106,7 +106,7 @@ class FocusRing(QWidget):
             return
         if isinstance(target, _Parted):
             target.focus_rect_changed.connect(self.place)
-        # Scrolling moves an ancestor, so every widget on the way up is watched.
+        # Scrolling moves an ancestor, so watch every ancestor.
         widget = target.parentWidget()
         while widget is not None and widget is not self.host:
             widget.installEventFilter(self)
@@ -120,12 +120,13 @@ class FocusRing(QWidget):
             self._reason = event.reason()
         elif kind == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             self._tab_pressed = event.key() in _TAB_KEYS
-        elif kind in _MOVES and getattr(self, "_target", None) is not None:  # none: the window is being taken down
+        # no attribute: the window is being destroyed
+        elif kind in _MOVES and getattr(self, "_target", None) is not None:
             self.place()
         return False
 
     def place(self) -> None:
-        """Draw the ring where its target is now."""
+        """Draw the ring around its target's current position."""
         target, window = self._target, self.host
         if target is None or not isValid(target) or not target.isVisibleTo(window) or not target.hasFocus():
             self.hide()
@@ -141,7 +142,7 @@ class FocusRing(QWidget):
 
     @staticmethod
     def _visible_part(target: QWidget, window: QWidget, reach: int) -> QRect:
-        """What scroll areas leave in view, in the window's coordinates, with room for the ring at their rim."""
+        """Return the part that scroll areas leave visible, in window coordinates, with space for the ring."""
         seen = window.rect()
         widget: QWidget | None = target
         if isinstance(target, QAbstractScrollArea):
@@ -167,5 +168,5 @@ class FocusRing(QWidget):
 
 
 def install(window: QWidget) -> FocusRing:
-    """Give a window its focus ring; once per window (main window and every dialog)."""
+    """Add a focus ring to a window; call once for the main window and each dialog."""
     return FocusRing(window)

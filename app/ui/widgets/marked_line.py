@@ -1,6 +1,6 @@
-"""One painted line of text with the places marked that a search has found: stronger, on a light ground.
+"""Paints one line of text with highlighted search matches.
 
-Where the line is too long for its room, it is cut so that the first mark stays in sight.
+A line that is too long is cut so that the first match stays visible.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ MORE = "…"
 
 
 def in_sight(words: str, marks: Sequence[Mark], font: QFont, room: float) -> tuple[str, list[Mark]]:
-    """The words, and the marks in them, cut at both ends to what has room, the first mark within it."""
+    """Elide text at both ends to a width, keeping the first mark visible. Return the text and its shifted marks."""
     metrics = QFontMetricsF(font)
     shift = 0
     if marks and metrics.horizontalAdvance(words[: marks[0][1]] + MORE) > room:
-        budget = max(room - metrics.horizontalAdvance(words[slice(*marks[0])]), 0) / 3  # a little of what is before
+        # keep a little of the text before
+        budget = max(room - metrics.horizontalAdvance(words[slice(*marks[0])]), 0) / 3
         start = marks[0][0]
         while start > 0 and metrics.horizontalAdvance(words[start - 1 : marks[0][0]]) < budget:
             start -= 1
@@ -40,7 +41,7 @@ def in_sight(words: str, marks: Sequence[Mark], font: QFont, room: float) -> tup
 def paint_line(
     painter: QPainter, room: QRect, words: str, role: str, colour: QColor, marks: Sequence[Mark], mirrored: bool
 ) -> None:
-    """Paint one line into the middle of its room, from its leading edge."""
+    """Paint one line, vertically centred, from the leading edge."""
     font = theme.font(role)
     shown, places = in_sight(words, marks, font, room.width())
     layout = QTextLayout(shown, font)
@@ -48,7 +49,7 @@ def paint_line(
     option.setWrapMode(QTextOption.WrapMode.NoWrap)
     leftwards = runs_leftwards(shown)
     option.setTextDirection(Qt.LayoutDirection.RightToLeft if leftwards else Qt.LayoutDirection.LeftToRight)
-    # Left, whatever the words' own direction: where the line begins is the room's business, below.
+    # Always left, whatever the direction of the text: x below accounts for the leading edge.
     option.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignAbsolute)
     layout.setTextOption(option)
     formats = []
@@ -80,5 +81,5 @@ def paint_line(
 
 
 def _in_qt(words: str, at: int) -> int:
-    """A place in Python's characters as one in Qt's, which counts what lies beyond the first plane twice."""
+    """Convert an index of Python characters to Qt's, which counts UTF-16 code units."""
     return at if words.isascii() else len(words[:at].encode("utf-16-le")) // 2

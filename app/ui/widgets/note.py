@@ -1,4 +1,4 @@
-"""What stands where cards would be: empty, loading, failed. It says what will be here, or why it is not."""
+"""The empty state of a page: shown in place of cards while they load, if there are none, or after a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.user_messages import UserMessage
 
 
 class Note(QFrame):
-    """What stands where cards would be: icon, a word on why, what to try, at most two buttons. Centred."""
+    """An empty state, centred: icon, title, a sentence, and up to two buttons."""
 
     remedy = Signal(str)
 
@@ -43,7 +43,7 @@ class Note(QFrame):
 
     def say(self, title: str, line: str, glyph: str = "search", act: tuple[str, str] = ("", ""),
             second: tuple[str, str] = ("", ""), token: str = "ink3") -> None:  # fmt: skip
-        """act, second: words of a button and what it gives by `remedy`."""
+        """Show an empty state. act, second: a button's text and the action that `remedy` emits."""
         self.glyph.set_look(glyph, token)
         self.title.setText(title)
         self.line.setText(line)
@@ -56,7 +56,7 @@ class Note(QFrame):
         self.setAccessibleName(f"{title}. {line}".strip())
 
     def show_message(self, message: UserMessage) -> None:
-        """A failure in its own words."""
+        """Show a failure with its message and remedy."""
         act = (message.remedy, message.remedy_action) if message.remedy_action else ("", "")
         token = {"bad": "bad", "warn": "warn"}.get(message.severity, "ink3")
         glyph = "info" if message.severity == "info" else "warn"
@@ -64,7 +64,7 @@ class Note(QFrame):
 
 
 def say_why_empty(note: Note, loading: bool, any_known: bool, only_here: bool) -> None:
-    """Why no model is shown. What its button gives: "refresh", "recommended" or "all"."""
+    """Explain why no model is shown. The button's action is "refresh", "recommended" or "all"."""
     if loading:
         note.say(tr("Looking at what there is"), tr("The models to choose from, and those on this PC."), "models")
     elif not any_known:

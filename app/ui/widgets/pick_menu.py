@@ -1,5 +1,6 @@
-"""A card that floats with rows to pick from: arrows, Home and End go through them as Tab does. Basis of the menus of
-presets and of personas.
+"""A popover with rows to pick from: the base of the preset and persona menus.
+
+Arrow keys, Home and End move between rows as Tab does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INSET = 6
 
 
 class PickMenu(Popover):
-    """width: px at zoom 1."""
+    """A popover of rows. width: px at zoom 1."""
 
     def __init__(self, name: str, window: QWidget, width: int) -> None:
         super().__init__(name, window, INSET)
@@ -30,23 +31,23 @@ class PickMenu(Popover):
         return self._width
 
     def outdent_px(self) -> int:
-        return INSET + 1  # signs of its rows below the sign of the button: 10 of padding here, 9 there
+        return INSET + 1  # aligns the icons of its rows with the button's icon: padding is 10 here, 9 there
 
     def add_head(self, words: str, column: QVBoxLayout | None = None) -> Label:
-        """The name of a section."""
+        """Add a section title."""
         head = Label(words, "metastrong")
         head.setContentsMargins(theme.px(ROW_INSET), theme.px(6), theme.px(ROW_INSET), theme.px(4))
         (column or self.body).addWidget(head)
         return head
 
     def add_rule(self) -> None:
-        """A hairline between two sections."""
+        """Add a hairline between two sections."""
         self.body.addSpacing(theme.px(5))
         self.body.addWidget(Rule())
         self.body.addSpacing(theme.px(5))
 
     def focus_first(self) -> None:
-        """Begin at the row that is in force, else at the first stop."""
+        """Focus the row in use, else the first focusable widget."""
         rows = [row for row in self.findChildren(PickRow) if row.is_picked and row.isVisibleTo(self)]
         target = rows[0] if rows else next(iter(tab_order.stops(self)), None)
         if target is not None:
@@ -69,7 +70,7 @@ class PickMenu(Popover):
 
 
 def clear(column: QVBoxLayout) -> None:
-    """Take every widget out of a column. They go once their own events are through: one may be the row just pressed."""
+    """Remove all widgets of a column. They are deleted later, because one may be handling a click."""
     while column.count():
         item = column.takeAt(0)
         if item is not None and (old := item.widget()) is not None:

@@ -1,4 +1,4 @@
-"""A row of a card that floats: a thing to pick, with a check where it is the chosen one and a word at its right."""
+"""A row of a popover: an item to pick, with a check if it is chosen, and a figure at its right."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROW, INSET, GLYPH = 34, 10, 16
 
 
 class PickRow(Button):
-    """glyph: its sign; "none" leaves the place of the check empty. figure: what stands at the right, in meta."""
+    """A row to pick. glyph: its icon; "none" keeps the space of the check. figure: text at the right."""
 
     def __init__(self, words: str, glyph: str = "none", figure: str = "", parent: QWidget | None = None) -> None:
         super().__init__(words.replace("&", "&&"), "quiet", glyph, parent=parent)
@@ -30,24 +30,24 @@ class PickRow(Button):
         return self.text().replace("&&", "&")
 
     def set_figure(self, figure: str) -> None:
-        """Say something else at the right."""
+        """Set the text at the right."""
         self.figure = figure
         self._name()
 
     def set_words(self, words: str) -> None:
-        """Be called something else."""
+        """Set the name."""
         self.setText(words.replace("&", "&&"))
         self._name()
 
     def set_picked(self, picked: bool) -> None:
-        """Whether it is the one that is in force."""
+        """Mark the row as the one in use."""
         self.is_picked = picked
         self.set_glyph("check" if picked else "none")
         self.glyph_token = "ok" if picked else ""
         self._name()
 
     def set_shown(self, shown: bool) -> None:
-        """Whether it is the one that is looked at, in a list beside its content."""
+        """Mark the row as the one whose content is shown beside the list."""
         self.is_shown = shown
         self._name()
 
@@ -92,7 +92,7 @@ class PickRow(Button):
         needed = QFontMetrics(words_font).horizontalAdvance(self.words) + 2
         painter.setFont(theme.font("meta"))
         metrics = QFontMetrics(painter.font())
-        # The name goes first; what is left is the figure's, but never less than a third of the row.
+        # The name comes first; the figure gets the rest, but at least a third of the row.
         room = max(end - start - needed - px(12), (end - start) // 3)
         figure = metrics.elidedText(self.figure, Qt.TextElideMode.ElideRight, room)
         beside = metrics.horizontalAdvance(figure) + 1 if figure else 0

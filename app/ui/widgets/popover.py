@@ -1,7 +1,6 @@
-"""A card that floats over the window beside what opened it, and goes on a click elsewhere, Esc or a choice.
+"""A popover: a card that floats beside the widget that opened it. A click elsewhere, Esc or a choice closes it.
 
-It lies in the window itself, not in one of its own: the focus ring and the theme reach it like any other part. What
-stands in it is the business of whoever derives from it.
+It is a child of the window, not a window: the focus ring and the theme apply as usual. Subclasses add the content.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from app.ui.look.painting import antialiased
 from app.ui.widgets import tab_order
 from app.ui.widgets.floating import PAD, paint_floating
 
-EDGE_PX, AWAY_PX = 8, 6  # least distance from the window's edge, and from what opened it
+EDGE_PX, AWAY_PX = 8, 6  # least distance from the window's edge, and from the anchor
 
 
 class _Veil(QWidget):
-    """Lies over the window while the card is open; a click on it closes the card."""
+    """Covers the window while the popover is open; a click on it closes the popover."""
 
     pressed = Signal()
 
@@ -29,19 +28,19 @@ class _Veil(QWidget):
 
 
 class _Content(QWidget):
-    """Is as high as its words need at its width. By itself Qt would ask for what they need at the least width."""
+    """Takes the height its text needs at its width. Qt would ask for the height at the minimum width."""
 
     def minimumSizeHint(self) -> QSize:
         layout = self.layout()
         if layout is None or layout.hasHeightForWidth():
             return QSize(0, 0)
-        return QSize(0, layout.totalMinimumSize().height())  # where nothing wraps, what is higher than the card scrolls
+        return QSize(0, layout.totalMinimumSize().height())  # nothing wraps: what is higher than the card scrolls
 
 
 class Popover(QFrame):
-    """Hidden until `open_at`. `body` takes what is shown; what is higher than the window scrolls.
+    """A popover, hidden until `open_at`. `body` holds the content; content higher than the window scrolls.
 
-    inset: room between the card's edge and what stands in it, px.
+    inset: space between the card's edge and the content, px.
     """
 
     closed = Signal()
@@ -54,7 +53,7 @@ class Popover(QFrame):
         self._inset = inset
         self._veil: _Veil | None = None
         self._anchor: QWidget | None = None
-        self._before: QWidget | None = None  # had the focus
+        self._before: QWidget | None = None  # had the focus before
         self._around = QVBoxLayout(self)
         self._area = QScrollArea(self)
         self._area.setProperty("kind", "plain")
@@ -77,15 +76,15 @@ class Popover(QFrame):
         return self._veil is not None
 
     def width_px(self) -> int:
-        """How wide the card is at zoom 1."""
+        """Return the card's width at zoom 1."""
         return 320
 
     def outdent_px(self) -> int:
-        """How far it begins before what opened it, so that what stands in both is on one line."""
+        """Return how far the card starts before its anchor, so that their content aligns."""
         return 0
 
     def open_at(self, anchor: QWidget) -> None:
-        """Open beside a widget of the same window: above it where there is room, else below."""
+        """Open beside a widget of the same window: above it if there is space, else below."""
         window = self.window()
         if self.is_open:
             return
@@ -98,11 +97,11 @@ class Popover(QFrame):
         self.place()
         self.raise_()
         self.show()
-        self.place()  # once more: now that it is shown, wrapped words know their height
-        self.setFocus(Qt.FocusReason.PopupFocusReason)  # so that Esc reaches it
+        self.place()  # again: wrapped text has its height only once it is shown
+        self.setFocus(Qt.FocusReason.PopupFocusReason)  # so that it receives Esc
 
     def dismiss(self) -> None:
-        """Go, and give the focus back to what had it."""
+        """Close, and return the focus to where it was."""
         veil, self._veil = self._veil, None
         if veil is None:
             return
@@ -117,7 +116,7 @@ class Popover(QFrame):
         self.closed.emit()
 
     def place(self) -> None:
-        """Stand where it belongs, as high as it needs to be and the window allows."""
+        """Place the card, as high as its content needs and the window allows."""
         inset = PAD + theme.px(self._inset)
         self._around.setContentsMargins(inset, inset, inset, inset)
         anchor, window = self._anchor, self.window()
@@ -132,7 +131,7 @@ class Popover(QFrame):
         high = self.body.totalHeightForWidth(within) if flows else self.body.totalSizeHint().height()
         wanted = high + 2 * theme.px(self._inset)
         card = self.card_rect(QRect(anchor.mapTo(window, QPoint(0, 0)), anchor.size()), QSize(width, wanted))
-        # Said outright: once a bar is there, it takes width, the words need more height, and the bar stays.
+        # Set explicitly: a scroll bar takes width, the text then needs more height, and the scroll bar would stay.
         policy = Qt.ScrollBarPolicy
         self._area.setVerticalScrollBarPolicy(
             policy.ScrollBarAsNeeded if card.height() < wanted else policy.ScrollBarAlwaysOff
@@ -140,14 +139,14 @@ class Popover(QFrame):
         self.setGeometry(card.adjusted(-PAD, -PAD, PAD, PAD))
 
     def card_rect(self, at: QRect, wanted: QSize) -> QRect:
-        """Where the card stands in the window, for what opened it and the size it wants to be."""
+        """Return the card's rectangle in the window. at: the anchor; wanted: the preferred size."""
         window = self.window()
         edge, away = theme.px(EDGE_PX), theme.px(AWAY_PX)
         above, below = at.top() - away - edge, window.height() - at.bottom() - away - edge
         goes_up = wanted.height() <= above or above >= below
         height = min(wanted.height(), max(above, below, 0), window.height() - 2 * edge)
         top = at.top() - away - height if goes_up else at.bottom() + away
-        top = min(max(top, edge), window.height() - edge - height)  # wherever what opened it has gone
+        top = min(max(top, edge), window.height() - edge - height)  # the anchor may have scrolled away
         outdent = theme.px(self.outdent_px())
         left = at.right() - wanted.width() + outdent if self.isRightToLeft() else at.left() - outdent
         left = min(max(left, edge), window.width() - edge - wanted.width())
@@ -160,7 +159,7 @@ class Popover(QFrame):
         if event.key() == Qt.Key.Key_Escape:
             self.dismiss()
         else:
-            event.accept()  # nothing typed here is meant for the page below
+            event.accept()  # keys typed here must not reach the page below
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()

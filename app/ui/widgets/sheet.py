@@ -1,6 +1,6 @@
-"""A small dialog in the product's look: heading, one sentence, what a subclass puts in, buttons at the end.
+"""The base of small dialogs: heading, sentence, content, buttons at the end.
 
-It floats without the desktop's frame, as the question before something that cannot be undone does. Esc closes it.
+Frameless, like the confirmation dialog. Esc closes it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from app.ui.widgets import focus_ring
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.floating import PAD, paint_floating
 
-HIGHEST = 0.86  # of the window it belongs to
+HIGHEST = 0.86  # of the height of its parent window
 
 
 class Sheet(QDialog):
-    """Heading, sentence, `body`, and a row of buttons. What is higher than the window scrolls inside."""
+    """A dialog with heading, sentence, `body` and a row of buttons. Content higher than the window scrolls."""
 
     def __init__(self, parent: QWidget | None, title: str, sentence: str = "", wide_px: int = 440) -> None:
         super().__init__(parent, Qt.WindowType.Dialog | Qt.WindowType.FramelessWindowHint)
-        self._pad = PAD if compositor.see_through() else 0  # room for the shadow, where there can be one
+        self._pad = PAD if compositor.see_through() else 0  # space for the shadow, if the desktop can show one
         self._wide_px = wide_px
         self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground, self._pad > 0)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
@@ -61,7 +61,7 @@ class Sheet(QDialog):
         focus_ring.install(self)
 
     def add_button(self, button: Button, at_start: bool = False) -> Button:
-        """A button in the last row: at its end, or all by itself at its start."""
+        """Add a button to the last row: at its end, or alone at its start."""
         if at_start:
             self._row.insertWidget(0, button)
         else:
@@ -69,7 +69,7 @@ class Sheet(QDialog):
         return button
 
     def add_close(self, words: str = "") -> Button:
-        """The safe button, which has the focus."""
+        """Add the safe button and focus it."""
         button = self.add_button(Button(words or tr("Close")))
         button.clicked.connect(self.reject)
         button.setDefault(True)
@@ -77,20 +77,20 @@ class Sheet(QDialog):
         return button
 
     def say(self, sentence: str) -> None:
-        """Another sentence below the heading."""
+        """Set the sentence below the heading."""
         self.sentence.setText(sentence)
         self.sentence.setVisible(bool(sentence))
         self.setAccessibleDescription(sentence)
         self.fit()
 
     def fit(self) -> None:
-        """As wide as wanted and as high as what is in it, within the window."""
+        """Resize the dialog to its preferred width and its content's height, within the window."""
         owner = self.parentWidget()
         most = owner.window().size() if owner is not None else self.screen().availableSize()
         buttons = self._row.sizeHint().width() + 2 * theme.px(20)
         wide = min(max(theme.px(self._wide_px), buttons), most.width() - theme.px(32))
         room = wide - 2 * theme.px(20)
-        # A layout would give words that wrap more height than they need, so every height is reckoned here.
+        # A layout gives wrapping text more height than it needs, so every height is computed here.
         used = 2 * theme.px(20) + theme.px(8 + 32) + 4 * theme.px(6)
         for label in (self.heading, self.sentence):
             if not label.isHidden():
@@ -122,13 +122,13 @@ class Sheet(QDialog):
 
 
 def _height(layout: QVBoxLayout, width: int) -> int:
-    """How high a layout must be at that width."""
+    """Return the height of a layout at that width."""
     layout.activate()
     return layout.totalHeightForWidth(width) if layout.hasHeightForWidth() else layout.totalSizeHint().height()
 
 
 class Facts(QFrame):
-    """Rows of a name at the left and its value beside it; long values wrap."""
+    """Rows of names with values beside them; long values wrap."""
 
     NAME_PX = 120
 
@@ -138,7 +138,7 @@ class Facts(QFrame):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(theme.px(12))
         grid.setVerticalSpacing(theme.px(6))
-        grid.setColumnMinimumWidth(0, theme.px(self.NAME_PX))  # longer names take what they need
+        grid.setColumnMinimumWidth(0, theme.px(self.NAME_PX))  # longer names widen the column
         grid.setColumnStretch(1, 1)
         for at, (name, value) in enumerate(rows):
             words = Label(value, "small", "ink", wrap=True)

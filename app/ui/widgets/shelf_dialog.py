@@ -1,6 +1,6 @@
-"""Things under a name, to be made, changed, handed out and taken in: the list at the left, the chosen one at the right.
+"""The base of the persona and preset dialogs: a list at the left, an editor for the chosen preset at the right.
 
-Basis of the dialogs of personas and of presets. Every change applies at once; whoever owns the shelf keeps it.
+Changes apply at once; the owner of the preset store saves it.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ T = TypeVar("T", bound=Named)
 
 
 class Editor(QWidget):
-    """What shows a thing's content. `edited`: something of it was changed."""
+    """The editor of a preset's content. edited: the user changed it."""
 
     edited = Signal()
 
     def show_thing(self, thing: Any, editable: bool) -> None:
-        """Show it, without telling of that."""
-        raise NotImplementedError  # every kind shows its own; a QWidget cannot be an abstract base class
+        """Show a preset, without emitting `edited`."""
+        raise NotImplementedError  # a QWidget cannot be an abstract base class
 
     def taken(self, thing: Any) -> Any:
-        """The thing with what stands in the editor."""
-        raise NotImplementedError  # every kind takes its own; a QWidget cannot be an abstract base class
+        """Return the preset with the editor's values."""
+        raise NotImplementedError  # a QWidget cannot be an abstract base class
 
 
 @dataclass(frozen=True)
 class ShelfWords:
-    """What the things of a shelf are called, in whole sentences: languages bend words in many ways."""
+    """The texts for one kind of preset, as whole sentences, because languages inflect words in many ways."""
 
     many: str
     new: str
@@ -65,14 +65,14 @@ class ShelfWords:
 
 
 class ShelfDialog(QDialog, Generic[T]):
-    """words: what the things are called. changed: the shelf is another now."""
+    """A dialog to create, edit, import and export presets. changed: the preset store was changed."""
 
     changed = Signal()
 
     def __init__(
         self, parent: QWidget | None, shelf: PresetStore[T], editor: Editor, words: ShelfWords, glyph: str, blank: T
     ) -> None:
-        """blank: what a new one begins as; its id does not count."""
+        """Build the dialog. blank: the initial content of a new preset; its id is replaced."""
         super().__init__(parent)
         self._words, self._glyph = words, glyph
         self.setWindowTitle(tr(words.many))
@@ -158,10 +158,10 @@ class ShelfDialog(QDialog, Generic[T]):
         self._column.addLayout(self._across, 1)
         self._column.addLayout(foot)
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- list
 
     def rows(self) -> list[PickRow]:
-        """One for each thing."""
+        """Return the rows of the list, one per preset."""
         found = (self._rows.itemAt(i) for i in range(self._rows.count()))
         return [row for item in found if item is not None and isinstance(row := item.widget(), PickRow)]
 
@@ -178,7 +178,7 @@ class ShelfDialog(QDialog, Generic[T]):
         self.new.setEnabled(not self.shelf.is_full)
 
     def show_thing(self, thing_id: str) -> None:
-        """Show one of them at the right."""
+        """Show a preset at the right."""
         self.flush()
         thing = self.shelf.get(thing_id)
         if thing is None:
@@ -194,10 +194,10 @@ class ShelfDialog(QDialog, Generic[T]):
         for row in self.rows():
             row.set_shown(row.property("thing") == thing_id)
 
-    # -------------------------------------------------------------- what the person does
+    # # -------------------------------------------------------------- user actions
 
     def flush(self) -> None:
-        """Take up what was typed, without waiting."""
+        """Apply typed text without waiting for the timer."""
         self._rest.stop()
         thing = self.shelf.get(self.current)
         if thing is None or not self.shelf.is_own(self.current):
@@ -206,7 +206,7 @@ class ShelfDialog(QDialog, Generic[T]):
         try:
             changed = replace(changed, name=checked_name(self.name.text()))
         except ValueError:
-            if not self.name.hasFocus():  # a thing without a name keeps the one it had
+            if not self.name.hasFocus():  # an empty name restores the old one
                 self.name.setText(thing.name)
         if changed == thing:
             return
@@ -235,19 +235,19 @@ class ShelfDialog(QDialog, Generic[T]):
         self._tell()
 
     def add_new(self) -> None:
-        """A new one, to be filled."""
+        """Add a blank preset."""
         self.flush()
         self._add(replace(self._blank, id=new_id(), name=tr(self._words.new)))
 
     def duplicate(self) -> None:
-        """One of the person's own that begins as the one shown."""
+        """Add a copy of the shown preset."""
         self.flush()
         thing = self.shelf.get(self.current)
         if thing is not None:
             self._add(replace(self.editor.taken(thing), id=new_id()))
 
     def remove(self) -> None:
-        """Take the one shown away; it can be brought back for a while."""
+        """Delete the shown preset; a toast offers Undo."""
         self.flush()
         thing = self.shelf.get(self.current)
         if thing is None or not self.shelf.is_own(thing.id):
@@ -275,7 +275,7 @@ class ShelfDialog(QDialog, Generic[T]):
             self.take_in(Path(path))
 
     def take_in(self, path: Path) -> None:
-        """Add what a file holds, and say what came of it."""
+        """Import the presets of a file, and report the result."""
         self.flush()
         try:
             added, left_out = self.shelf.take_in(path)
@@ -298,7 +298,7 @@ class ShelfDialog(QDialog, Generic[T]):
             self.hand_out(Path(path))
 
     def hand_out(self, path: Path) -> None:
-        """Write the person's own into a file, and say so."""
+        """Export the user's presets to a file, and report the result."""
         self.flush()
         try:
             self.shelf.hand_out(path, self.shelf.own)

@@ -1,4 +1,4 @@
-"""Small painted signs of state: dot, share bar, progress, ring. They show a value and tell it to a screen reader."""
+"""Painted indicators: dot, share bar, memory bar, progress bar, ring. Each sets an accessible name with its value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.ui.look.painting import antialiased, block, say_changed
 
 
 class Dot(QWidget):
-    """The sign of a state: a dot of 7, with a halo that breathes while the machine works and the dot is in view."""
+    """A state dot, 7 px, with a halo that pulses while the machine works and the dot is visible."""
 
     PERIOD_MS, TICK_MS = 1600, 100
 
@@ -28,8 +28,11 @@ class Dot(QWidget):
         self._restyle()
 
     def set_state(self, token: str, working: bool = False) -> None:
-        """Take another colour; `working` lights the halo. The same again while it works: the halo moves along with
-        what else is painted now, instead of on a beat of its own."""
+        """Set the colour; `working` shows the halo.
+
+        Setting the same state again while working repaints the halo together with what else changes, instead of on its
+        own timer.
+        """
         if (token, working) != (self.token, self.working):
             self.token, self.working = token, working
             self._run()
@@ -51,7 +54,7 @@ class Dot(QWidget):
 
     @property
     def breathing(self) -> bool:
-        """Whether the halo is moving just now."""
+        """Whether the halo is animated now."""
         return self._timer != 0
 
     def timerEvent(self, event: QTimerEvent) -> None:
@@ -73,7 +76,7 @@ class Dot(QWidget):
 
 
 def paint_dot(painter: QPainter, rect: QRectF, colour: QColor, halo: bool, phase: float = 0.35) -> None:
-    """A dot in the middle of a square, half its width, with its halo at a phase of its breath (0 to 1)."""
+    """Paint a dot in the middle of a square, half its width, with the halo at a phase of its pulse (0 to 1)."""
     side = rect.width()
     if halo:
         depth = 1 - abs(2 * phase - 1)
@@ -82,7 +85,7 @@ def paint_dot(painter: QPainter, rect: QRectF, colour: QColor, halo: bool, phase
 
 
 class ShareBar(QWidget):
-    """Share on the GPU (ember) and on the CPU (slate) of what is used; the rest is the free track."""
+    """A bar with the GPU's share (ember) and the CPU's (slate) of what is used; the rest is empty."""
 
     def __init__(
         self, share: float = 0.0, width: int = 0, height: int = 4, rest: float = 0.0, parent: QWidget | None = None
@@ -94,7 +97,7 @@ class ShareBar(QWidget):
         self._restyle()
 
     def set_share(self, share: float, rest: float = 0.0) -> None:
-        """share: GPU's part of what is used, 0 to 1; rest: part of the bar that stays empty."""
+        """Set the shares. share: the GPU's of what is used, 0 to 1; rest: the empty part of the bar."""
         self.share, self.rest = min(max(share, 0.0), 1.0), min(max(rest, 0.0), 1.0)
         self.setAccessibleName(tr("Share on the GPU, {share} percent", share=figure(100 * self.share, ".0f")))
         say_changed(self)
@@ -111,7 +114,7 @@ class ShareBar(QWidget):
 
 
 def paint_share(painter: QPainter, rect: QRectF, share: float, rest: float, leftwards: bool = False) -> None:
-    """The bar of a share: ember for the GPU's part, slate for the CPU's, the free track for the rest."""
+    """Paint a share bar: ember for the GPU, slate for the CPU, the track for the rest."""
     height = rect.height()
     block(painter, rect, theme.colour("bubble"), height / 2)
     used = rect.width() * (1 - rest)
@@ -131,7 +134,7 @@ def paint_share(painter: QPainter, rect: QRectF, share: float, rest: float, left
 
 
 class MemoryBar(QWidget):
-    """A graphics card's memory, 4 high: ours in ember, what other programs hold in grey, the rest the free track."""
+    """A GPU's memory, 4 px high: Hearth's in ember, other programs' in grey, the rest empty."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -141,7 +144,7 @@ class MemoryBar(QWidget):
         self._restyle()
 
     def set_parts(self, ours: float, used: float) -> None:
-        """ours: Hearth's part of the card's memory; used: everybody's, ours included. 0 to 1."""
+        """Set the used memory, 0 to 1. ours: Hearth's; used: all programs', including Hearth's."""
         parts = min(max(ours, 0.0), 1.0), min(max(used, ours, 0.0), 1.0)
         name = tr(
             "GPU memory: {ours} percent Hearth, {others} percent other programs",
@@ -176,7 +179,7 @@ class MemoryBar(QWidget):
 
 
 class Progress(QWidget):
-    """How far a stage is: 6 high, ember on its track. A screen reader hears its name and the percentage."""
+    """A progress bar. Its accessible name includes the percentage."""
 
     def __init__(self, name: str, height: int = 6, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -186,7 +189,7 @@ class Progress(QWidget):
         self._restyle()
 
     def set_done(self, done: float) -> None:
-        """done: 0 to 1."""
+        """Set the progress, 0 to 1."""
         self.done = min(max(done, 0.0), 1.0)
         self.setAccessibleName(tr("{name}, {done} percent", name=self.name, done=figure(100 * self.done, ".0f")))
         self.update()
@@ -200,13 +203,13 @@ class Progress(QWidget):
         radius = rect.height() / 2
         block(painter, rect, theme.colour("bubble"), radius)
         if self.done > 0:
-            # Never narrower than its own two radii: a shorter one would lose its round ends.
+            # At least as wide as high, else the rounded ends would be lost.
             width = max(rect.width() * self.done, rect.height())
             block(painter, QRectF(0, 0, width, rect.height()), theme.colour("hot_fill"), radius)
 
 
 def paint_ring(painter: QPainter, rect: QRectF, share: float) -> None:
-    """A ring that is closed as far as the share says; ember above 90 %."""
+    """Paint a ring closed by `share` (0 to 1); ember above 90 %."""
     inset, width = theme.px(2), 2.4 * theme.current().zoom
     ring = rect.adjusted(inset, inset, -inset, -inset)
     painter.setPen(QPen(theme.colour("edge"), width))

@@ -1,4 +1,4 @@
-"""Long work of the window's thread, done for a few ms in each turn of the event loop; what is in view comes first."""
+"""Runs long work of the GUI thread in slices of a few ms per event loop turn; visible widgets go first."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from PySide6.QtWidgets import QApplication, QWidget
 from shiboken6 import isValid
 
 SLICE_S = 0.008
-AT_ONCE_S = 0.05  # for what is in view, before the window is painted again
+AT_ONCE_S = 0.05  # for visible widgets, before the window is painted again
 
 
 class _Slices(QObject):
-    """The work that is left, as one step function for each widget."""
+    """The remaining work, one step function per widget."""
 
     def __init__(self, parent: QObject | None) -> None:
         super().__init__(parent)
         self.work: dict[QWidget, Callable[[], bool]] = {}
-        self.at_once_until = (
-            0.0  # time.perf_counter() until which this turn of the event loop works at once; 0: a new one
-        )
+        self.at_once_until = 0.0  # perf_counter() until which `soon` may work in this turn; 0: a new turn
         self.timer = QTimer(self, singleShot=True, interval=0)
         self.timer.timeout.connect(self._run)
 
@@ -50,15 +48,14 @@ def _current() -> _Slices:
 
 
 def later(widget: QWidget, step: Callable[[], bool]) -> None:
-    """Call `step` in idle moments until it returns False or the widget is gone. A widget has one such work."""
+    """Call `step` in idle time until it returns False or the widget is deleted. A widget has at most one step."""
     slices = _current()
     slices.work[widget] = step
     slices.timer.start()
 
 
 def soon(widget: QWidget, step: Callable[[], bool]) -> None:
-    """Call `step` now, unless the widget is scrolled out of view or others have taken the time of this turn; then
-    later."""
+    """Call `step` now, or later if the widget is scrolled out of view or this turn's time is used up."""
     slices, now = _current(), time.perf_counter()
     if widget.isVisible() and (widget.visibleRegion().isEmpty() or now > (slices.at_once_until or now)):
         later(widget, step)

@@ -1,4 +1,4 @@
-"""Controls that hold a value: toggle, segments, slider. Painted from the token table; they store nothing."""
+"""Controls that hold a value: toggle, segments, slider."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.ui.look.painting import antialiased, block
 
 
 class Toggle(QCheckBox):
-    """On or off, drawn 38 x 22 in a place to press of 24, ink when on."""
+    """An on/off switch, 38 x 22, in a hit area 24 high; ink-coloured when on."""
 
     def __init__(self, name: str, on: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -67,7 +67,7 @@ class _Segment(QRadioButton):
         self.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Fixed)
 
     def sizeHint(self) -> QSize:
-        # Measured in the weight of the chosen one, so that choosing moves nothing.
+        # Measured in the font of the chosen segment, so that choosing moves nothing.
         words = QFontMetrics(theme.font("smallstrong")).horizontalAdvance(self.text())
         return QSize(max(words + 2 * theme.px(14), theme.px(64)), theme.px(28))
 
@@ -89,7 +89,7 @@ class _Segment(QRadioButton):
 
 
 class Segments(QFrame):
-    """A choice of a few, all in view. The arrow keys move; `picked` gives the value that was chosen by the person."""
+    """A few choices, all visible. Arrow keys move the choice. picked: the value that the user chose."""
 
     picked = Signal(object)
 
@@ -114,16 +114,16 @@ class Segments(QFrame):
         self._restyle()
 
     def value(self) -> Any:
-        """The chosen value, None if none is."""
+        """Return the chosen value, None if there is none."""
         return next((choice for choice, button in self.buttons.items() if button.isChecked()), None)
 
     def set_value(self, value: Any) -> None:
-        """Choose without saying so."""
+        """Choose a value without emitting `picked`."""
         if value in self.buttons:
             self.buttons[value].setChecked(True)
 
     def fit(self, width: int) -> None:
-        """Stand one below the other where they have not that much room side by side: no word is cut."""
+        """Stack the segments vertically if they do not fit into `width` side by side."""
         wanted = sum(button.sizeHint().width() for button in self.buttons.values()) + 4
         ways = QBoxLayout.Direction
         self._row.setDirection(ways.LeftToRight if wanted <= width else ways.TopToBottom)
@@ -142,7 +142,7 @@ class Segments(QFrame):
 
 
 class Slider(QSlider):
-    """A groove of 4 and a knob of 16. A double click, Backspace or Delete asks for the automatic value: `reset`."""
+    """A slider with a groove of 4 and a knob of 16 px. reset: a double click, Backspace or Delete."""
 
     reset = Signal()
 
@@ -167,7 +167,7 @@ class Slider(QSlider):
         return QSize(theme.px(80), theme.px(32))
 
     def set_automatic(self, automatic: bool) -> None:
-        """Show the value as one that nobody chose: no filled groove, a smaller knob."""
+        """Show the value as automatic: no filled groove, a smaller knob."""
         self.automatic = automatic
         self.update()
 
@@ -178,7 +178,7 @@ class Slider(QSlider):
             super().keyPressEvent(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()  # the page under it scrolls; a value must not change in passing
+        event.ignore()  # the page scrolls instead; the wheel must not change a value
 
     def _value_at(self, x: float) -> int:
         knob = theme.px(16)

@@ -1,5 +1,7 @@
-"""Tab goes through a window as it is read: Qt's own order is that in which widgets were made, and a chat is built from
-its end. It decides only where Tab leads next, not what can have the focus.
+"""Tab moves through a window in reading order.
+
+Qt's order is that of creation, and a chat is built from its end. This module decides only where Tab goes next, not
+which widgets accept the focus.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from PySide6.QtWidgets import QApplication, QScrollArea, QWidget
 
 
 def stops(root: QWidget) -> list[QWidget]:
-    """What Tab stops at below `root`, from the top, and within a line from its leading edge."""
+    """Return the tab stops below `root`, from the top, and within a line from the leading edge."""
     found: list[QWidget] = []
     parts = [
         child
@@ -26,7 +28,7 @@ def stops(root: QWidget) -> list[QWidget]:
 
 
 def move_on(window: QWidget, forward: bool) -> bool:
-    """Give the focus to the next stop of a window, or the one before; whether there was one."""
+    """Focus the next or previous tab stop of a window. Return whether there is one."""
     order, focus = stops(window), QApplication.focusWidget()
     if not order:
         return False
