@@ -1,1 +1,1 @@
-"""The live page: the machine and the model at work."""
+"""The Live page: the machine and the model at work."""

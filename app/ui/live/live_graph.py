@@ -1,6 +1,6 @@
-"""Cards of the live panel that show sixty seconds: a small graph with its words, and the rate with its figures.
+"""Cards of the Live page that show sixty seconds: a small graph with text, and the rate with its figures.
 
-They paint their words themselves: figures that change several times a second must not lay the page out anew.
+They paint their own text: figures that change several times a second must not trigger a layout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from app.ui.look.painting import antialiased, block, outline, say_changed
 from app.ui.widgets.card_frame import elided
 
 SMALL_PX, SPEED_PX = 124, 204
-GAP_S = 3.5  # further apart, two points are not joined
+GAP_S = 3.5  # points further apart are not joined
 END_DOT_PX, LINE_PX = 6, 1.6
 
 
@@ -43,7 +43,7 @@ def _when(age: float) -> str:
 
 
 class LiveCard(QWidget):
-    """A painted card with words. `high_px` is its height, at least."""
+    """A painted card with text. `high_px` is its minimum height."""
 
     high_px = SMALL_PX
     side_px, top_px = 14, 11
@@ -51,13 +51,14 @@ class LiveCard(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self._places: list[tuple[QRectF, str]] = []  # what is told where the mouse rests
-        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)  # so that nothing below is painted with every figure
+        self._places: list[tuple[QRectF, str]] = []  # tooltip areas
+        # so that nothing below is repainted with every figure
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         theme.current().changed.connect(self.restyle)
         self.restyle()
 
     def restyle(self) -> None:
-        """Take up measures and colours anew."""
+        """Apply sizes and colours after a change of theme or zoom."""
         self.setMinimumHeight(theme.px(self.high_px))
         self.updateGeometry()
         self.update()
@@ -66,13 +67,13 @@ class LiveCard(QWidget):
         return QSize(theme.px(200), theme.px(self.high_px))
 
     def say(self, words: str) -> None:
-        """What a screen reader says of it."""
+        """Set the text for a screen reader."""
         if words != self.accessibleName():
             self.setAccessibleName(words)
             say_changed(self)
 
     def inside(self) -> QRectF:
-        """Where words may stand."""
+        """Return the rectangle for the content."""
         side, top = theme.px(self.side_px), theme.px(self.top_px)
         return QRectF(self.rect()).adjusted(side, top, -side, -top)
 
@@ -80,7 +81,7 @@ class LiveCard(QWidget):
         self, painter: QPainter, words: str, rect: QRectF, role: str, token: str = "", at_end: bool = False,
         middle: bool = False,
     ) -> float:  # fmt: skip
-        """One line of words, cut with an ellipsis where there is no room; returns how wide it is."""
+        """Paint one line of text, elided to fit, and return its width."""
         if not words or rect.width() < 1:
             return 0.0
         shown, wide = elided(words, role, int(rect.width()) + 1)
@@ -94,13 +95,13 @@ class LiveCard(QWidget):
         return float(wide)
 
     def mirrored(self, rect: QRectF) -> QRectF:
-        """A rectangle, on the other side where the layout runs leftwards."""
+        """Mirror a rectangle in a right-to-left layout."""
         if not self.isRightToLeft():
             return rect
         return QRectF(self.width() - rect.x() - rect.width(), rect.y(), rect.width(), rect.height())
 
     def paint_ground(self, painter: QPainter) -> None:
-        """The card itself; nothing else has been painted."""
+        """Paint the background and border, and clear the tooltips."""
         rect, radius = QRectF(self.rect()), theme.px(12)
         painter.fillRect(self.rect(), theme.colour("page"))
         block(painter, rect, theme.colour("card"), radius)
@@ -108,12 +109,12 @@ class LiveCard(QWidget):
         self._places = []
 
     def tell_at(self, rect: QRectF, words: str) -> None:
-        """While painting: where the mouse rests on this, these words are told."""
+        """Set the tooltip of an area; call while painting."""
         if words:
             self._places.append((self.mirrored(rect), words))
 
     def told_at(self, place: QPointF) -> str:
-        """What is told where the mouse rests."""
+        """Return the tooltip at a point."""
         return next((words for rect, words in self._places if rect.contains(place)), "")
 
     def event(self, event: QEvent) -> bool:
@@ -125,7 +126,7 @@ class LiveCard(QWidget):
 
 @lru_cache(maxsize=1024)
 def laid_out(words: str, role: str, zoom: float) -> QStaticText:
-    """One line of words, whose letters need not be placed again with every figure beside them."""
+    """Return a prepared line of text, so that its glyphs are not laid out again at every repaint."""
     text = QStaticText(words)
     text.setTextFormat(Qt.TextFormat.PlainText)
     option = QTextOption()
@@ -138,9 +139,10 @@ def laid_out(words: str, role: str, zoom: float) -> QStaticText:
 
 
 def plot(painter: QPainter, rect: QRectF, points: Points, top: float, colour: QColor, strength: float) -> None:
-    """A line with its area; a gap where nobody knows. strength: of the area, at its upper edge.
+    """Paint a line with the area below it, with gaps where values are unknown.
 
-    Lines of one pixel beside each other cost a thirtieth of one that is wider.
+    strength: the area's opacity at its upper edge. Cosmetic lines of one pixel side by side cost a thirtieth of a wide
+    line.
     """
     runs = _runs(points)
     pen = QPen(colour, 1, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap, Qt.PenJoinStyle.BevelJoin)
@@ -160,10 +162,10 @@ def plot(painter: QPainter, rect: QRectF, points: Points, top: float, colour: QC
         ]
         area = QPainterPath()
         area.addPolygon([QPointF(line[0].x(), rect.bottom()), *line, QPointF(line[-1].x(), rect.bottom())])
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)  # the line lies on its edge
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)  # the line covers its edge
         painter.fillPath(area, fill)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        # Within a level stretch there is nothing to join.
+        # Drop points in the middle of level runs.
         around = zip(line, line[1:], line[2:], strict=False)
         line = [line[0], *(b for a, b, c in around if not a.y() == b.y() == c.y()), *line[1:][-1:]]
         painter.setPen(pen)
@@ -179,7 +181,7 @@ def plot(painter: QPainter, rect: QRectF, points: Points, top: float, colour: QC
 
 
 def _runs(points: Points) -> list[list[tuple[float, float]]]:
-    """Stretches of points without a gap, none older than what the graph shows; a single point is none."""
+    """Return runs of points without a gap, none older than the graph's window."""
     runs: list[list[tuple[float, float]]] = [[]]
     for age, value in points:
         if value is None or age > WINDOW_S:
@@ -193,20 +195,20 @@ def _runs(points: Points) -> list[list[tuple[float, float]]]:
 
 
 def hairlines(painter: QPainter, rect: QRectF) -> None:
-    """At 0, 50 and 100 %."""
+    """Paint lines at 0, 50 and 100 %."""
     for part in (0.0, 0.5, 1.0):
         y = round(rect.top() + rect.height() * part)
         painter.fillRect(QRectF(rect.left(), y, rect.width(), 1), theme.colour("line"))
 
 
 def value_at(points: Points, age: float) -> float | None:
-    """What was known nearest to that moment."""
+    """Return the value nearest to that age."""
     known = [(abs(at - age), value) for at, value in points if value is not None and abs(at - age) < GAP_S]
     return min(known)[1] if known else None
 
 
 class LiveGraph(LiveCard):
-    """Title and value, the graph, and one line of more."""
+    """A card with title and value, a graph, and a line of details."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -214,7 +216,7 @@ class LiveGraph(LiveCard):
         self._plot = QRectF()
 
     def set_graph(self, graph: Graph) -> None:
-        """Show this."""
+        """Show a graph."""
         self._graph = graph
         self.say(", ".join(part for part in (f"{graph.spoken or graph.title} {graph.value}", graph.line) if part))
         self.update()
@@ -255,7 +257,7 @@ class LiveGraph(LiveCard):
 
 
 class SpeedCard(LiveCard):
-    """The one big rate with four figures, and sixty seconds of it."""
+    """The card with the current rate, four figures, and sixty seconds of the rate."""
 
     high_px = SPEED_PX
     side_px, top_px = 18, 12
@@ -267,7 +269,7 @@ class SpeedCard(LiveCard):
         self._top = 1.0
 
     def set_speed(self, speed: Speed, figures_only: bool = False) -> None:
-        """Show this. figures_only: the graph is as it was."""
+        """Show a rate. figures_only: the graph is unchanged."""
         self._speed = speed
         facts = [f"{fact.words} {fact.value}" for fact in speed.facts]
         said = tr("Speed {rate}", rate=speed.value.replace("tok/s", tr("tokens per second")))
@@ -299,7 +301,7 @@ class SpeedCard(LiveCard):
         if self._plot.isValid() and event.rect().bottom() < self._plot.top():
             return
         foot = QRectF(room.x(), room.bottom() - theme.line_height("meta"), room.width(), theme.line_height("meta"))
-        # Time runs to the right, whichever way the words run.
+        # Time runs to the right, whatever the text direction.
         oldest, newest = _ago(WINDOW_S), tr("now")
         if self.isRightToLeft():
             oldest, newest = newest, oldest
@@ -314,7 +316,7 @@ class SpeedCard(LiveCard):
             plot(painter, self._plot, speed.points, self._top, theme.colour("hot_fill"), 0.26)
 
     def _write_facts(self, painter: QPainter, room: QRectF) -> None:
-        """Figures from the end, as many as there is room for; the least needed stand first."""
+        """Paint figures from the end, as many as fit; the least important come first in the list."""
         assert self._speed is not None, "there is something to paint"
         gap, x = theme.px(22), room.right()
         for fact in reversed(self._speed.facts):
@@ -330,7 +332,7 @@ class SpeedCard(LiveCard):
 
 
 def round_top(value: float) -> float:
-    """The next larger of 1, 2, 5, 10, 20, 50, ...: so the scale stands still while the rate wavers."""
+    """Return the next larger of 1, 2, 5, 10, 20, 50, ..., so that the scale is steady while the rate varies."""
     top = 1.0
     for step in (2.0, 2.5, 2.0) * 6:
         if top >= value * 1.05:

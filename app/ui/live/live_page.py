@@ -1,6 +1,6 @@
-"""The Live page: the machine and the model at work. Rate, time of a token, sixty seconds of each figure, the neurons.
+"""The Live page: rate, time of a token, sixty seconds of each figure, and the map of neurons.
 
-While it is out of sight it asks for nothing and paints nothing; what has come meanwhile is there when it is shown.
+While hidden it requests no live events and paints nothing; LiveFigures keeps collecting.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ from engine.service.protocol import Live
 
 COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
-SHOW_MS = 300  # figures change no faster, whatever comes in
-GRAPH_PX = 190  # the narrowest that a small graph gets
+SHOW_MS = 300  # the shortest time between two updates
+GRAPH_PX = 190  # least width of a small graph
 NO_MODEL = noted("The neurons of a model are seen here once one is loaded.")
 NOT_TOLD = noted("Where the neurons lie is not known yet.")
 
 
 class LivePage(QFrame):
-    """watching: whether somebody sees the page, so that the engine is to tell what it does. mode_picked: auto, sparse,
-    exact or dense, for the open chat. compare_asked: the same prompt both ways."""
+    """The Live page.
+
+    watching: whether the page is visible, so that the engine should send live events. mode_picked: auto, sparse, exact
+    or dense, for the open chat. compare_asked: open the comparison.
+    """
 
     watching = Signal(bool)
     mode_picked = Signal(object)
@@ -50,11 +53,11 @@ class LivePage(QFrame):
         self.setAccessibleName(tr("Live"))
         self._figures, self._clock = figures, clock
         self._chat = ""
-        self._offer: Offer | None = None  # what the open chat is answered with
-        self._seen = True  # the window, by somebody
+        self._offer: Offer | None = None  # how the open chat is answered
+        self._seen = True  # whether the window is visible
         self._watching = False
         self._phase: Phase | None = None
-        self._fired: list[list[int]] = []  # for the token that was looked at last, until it is shown
+        self._fired: list[list[int]] = []  # active neurons of the last token received, until shown
         self._machine_is_new = True
         self._soon = QTimer(self, singleShot=True, interval=SHOW_MS)
         self._soon.timeout.connect(self._show)
@@ -118,34 +121,34 @@ class LivePage(QFrame):
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(self.area)
 
-    # -------------------------------------------------------------- what comes in
+    # # -------------------------------------------------------------- updates
 
     def set_status(self) -> None:
-        """The engine is at another point; the figures have it already."""
+        """Update after a change of phase; LiveFigures has the status already."""
         if self._watching and self._figures.status.phase is not self._phase:  # not with every token
             self._phase = self._figures.status.phase
             self._show_soon()
 
     def set_live(self, live: Live) -> None:
-        """The model at this moment; the figures have it already."""
+        """Update after a live event; LiveFigures has it already."""
         if self._watching:
             self._fired = live.fired or self._fired
             self._show_soon()
 
     def show_machine(self) -> None:
-        """The machine at this moment; the figures have it already."""
+        """Update after a sample of the machine; LiveFigures has it already."""
         if self._watching:
             self._machine_is_new = True
             self._show_soon()
 
     def set_chat(self, title: str) -> None:
-        """The title of the chat that is being answered; empty: none that has one."""
+        """Set the title of the chat that is being answered; empty if there is none."""
         self._chat = title
         if self._watching:
             self._show_soon()
 
     def set_offer(self, offer: Offer | None) -> None:
-        """How the open chat is answered, and what else there is; None: not known."""
+        """Set how the open chat is answered, and the choices; None if unknown."""
         self._offer = offer
         loaded = offer is not None and bool(offer.model)
         self.modes.setVisible(loaded)
@@ -160,7 +163,7 @@ class LivePage(QFrame):
     # -------------------------------------------------------------- showing
 
     def _show_soon(self) -> None:
-        """In a moment, with all that comes until then."""
+        """Update after SHOW_MS, with everything received by then."""
         if not self._soon.isActive():
             self._soon.start()
 
@@ -196,7 +199,7 @@ class LivePage(QFrame):
         self._show_mode()
 
     def _show_mode(self) -> None:
-        """The mode in force, where the switch does not say it: it stands on Auto, or this answer began before it."""
+        """Show the mode in use if the switch does not: it is on Auto, or was moved during this answer."""
         offer = self._offer
         mode = self._figures.live.mode or (offer.loaded_mode if offer is not None else "")
         told = offer is not None and bool(offer.model) and offer.chosen.mode == mode
@@ -221,10 +224,10 @@ class LivePage(QFrame):
             self.note.setText(words)
             self.note.setVisible(bool(words))
 
-    # -------------------------------------------------------------- who sees it
+    # # -------------------------------------------------------------- visibility
 
     def set_seen(self, seen: bool) -> None:
-        """Whether anybody can see the window."""
+        """Set whether the window is visible."""
         self._seen = seen
         self._look()
 
@@ -249,7 +252,7 @@ class LivePage(QFrame):
         self.watching.emit(watching)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Scrolls with the keys that scroll: nothing on the page wants them."""
+        """Scroll with the page keys, which no widget on the page uses."""
         bar = self.area.verticalScrollBar()
         key, page = event.key(), bar.pageStep()
         steps = {Qt.Key.Key_PageDown: page, Qt.Key.Key_PageUp: -page}
@@ -289,7 +292,7 @@ class LivePage(QFrame):
         room = self.width() - 2 * self._column.contentsMargins().left()
         fitting = max(1, (room + theme.px(GAP_PX)) // theme.px(GRAPH_PX + GAP_PX))
         n = len(self.graphs)
-        columns = next((k for k in (4, 2) if k <= min(fitting, n)), 1)  # a card's load and memory stay side by side
+        columns = next((k for k in (4, 2) if k <= min(fitting, n)), 1)  # keeps a GPU's load and memory side by side
         for graph in self.graphs:
             self._grid.removeWidget(graph)
         for number, graph in enumerate(self.graphs):

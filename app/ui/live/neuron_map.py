@@ -1,6 +1,6 @@
-"""The map of neurons: a column for each layer, its busiest neurons at the bottom, bright where they fired for a token.
+"""The map of neurons: a column per layer, the busiest neurons at the bottom, bright where they were active for a token.
 
-The cells are one small picture that is drawn enlarged under all the rest, which is painted once: a token costs little.
+The cells are a small image, drawn enlarged below a cached picture of everything else, so that a token is cheap.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from app.ui.look import theme
 from app.ui.look.painting import block
 from app.ui.widgets.card_frame import elided
 
-ROWS = 22  # where the engine has not said how many groups there are
-LEVELS = 100  # of brightness, from idle to all of a cell's neurons
+ROWS = 22  # until the engine sends the number of groups
+LEVELS = 100  # of brightness, from idle to all neurons of a cell
 GLOW = "#FFD9A8"
-GLOWS_FROM = 86  # in the dark, on the GPU
-IDLE = {False: 0.10, True: 0.12}  # tint of an idle cell, by whether it is dark
+GLOWS_FROM = 86  # in the dark theme, on the GPU
+IDLE = {False: 0.10, True: 0.12}  # tint of an idle cell, by dark theme
 FADE_MS, FADES = 100, 3
 LEAST_PX = 240
 _STEPS = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, 1), Qt.Key.Key_Down: (0, -1)}
 
 
 class NeuronMap(LiveCard):
-    """Tab reaches it; the arrow keys read it cell by cell."""
+    """The map. Tab focuses it; the arrow keys read it cell by cell."""
 
     high_px = LEAST_PX
     side_px, top_px = 18, 12
@@ -51,20 +51,23 @@ class NeuronMap(LiveCard):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setProperty("focusRadius", 12)
         self._on_gpu: tuple[float, ...] = ()
-        self._fired: list[list[int]] = []  # [layers][groups], in a hundred
-        self._faded = 0  # how far what fired last has gone out
+        self._fired: list[list[int]] = []  # [layers][groups], in percent
+        self._faded = 0  # fade steps since the last token
         self._line, self._has_gpu, self._why, self._rest = "", False, "", ""
         self._grid: QPixmap | None = None
         self._colours: list[int] = []
-        self._cell: tuple[int, int] | None = None  # layer and group that the keyboard reads
+        self._cell: tuple[int, int] | None = None  # layer and group under the keyboard cursor
         self._fade = QTimer(self, interval=FADE_MS)
         self._fade.timeout.connect(self._fade_on)
         self._tell()
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def set_places(self, on_gpu: list[float], has_gpu: bool, line: str, why: str) -> None:
-        """on_gpu: of each layer, the share of its neurons on the GPU; empty: nothing is known, and `why` says why."""
+        """Set the placement.
+
+        on_gpu: the share of each layer's neurons on the GPU; if empty, nothing is known and `why` says why.
+        """
         if (tuple(on_gpu), has_gpu, line, why) == (self._on_gpu, self._has_gpu, self._line, self._why):
             return
         self._grid = None
@@ -75,14 +78,14 @@ class NeuronMap(LiveCard):
         self.update()
 
     def set_rest(self, words: str) -> None:
-        """Say over the map what it will show; empty: it shows something."""
+        """Set the text over the map while it has nothing to show; empty for none."""
         if words != self._rest:
             self._rest = words
             self._tell()
             self.update()
 
     def set_fired(self, fired: list[list[int]]) -> None:
-        """What fired for a token: [layers][groups], in a hundred, the busiest group first."""
+        """Show the active neurons of a token: [layers][groups], in percent, the busiest group first."""
         if len(fired) != len(self._on_gpu):
             return
         if not self._fired or len(fired[0]) != len(self._fired[0]):
@@ -92,7 +95,7 @@ class NeuronMap(LiveCard):
         self.update()
 
     def go_out(self) -> None:
-        """No token is computed any more: what is lit goes out."""
+        """Fade out, because no token is being computed."""
         if not self._fired or self._faded >= FADES or self._fade.isActive():
             return
         if theme.current().still or not self.isVisible():
@@ -131,7 +134,7 @@ class NeuronMap(LiveCard):
         return len(self._fired[0]) if self._fired else ROWS
 
     def _field(self) -> QRectF:
-        """Where the cells are, in whole pixels."""
+        """Return the rectangle of the cells, in whole pixels."""
         room, px = self.inside(), theme.px
         top = room.y() + theme.line_height("heading") + px(10)
         high = room.bottom() - theme.line_height("axis") - px(4) - top
@@ -169,7 +172,7 @@ class NeuronMap(LiveCard):
         return room.right() - x
 
     def _picture(self) -> QImage:
-        """A pixel a cell: 0 to LEVELS on the CPU, as many more on the GPU."""
+        """Return an image with a pixel per cell: 0 to LEVELS on the CPU, the next LEVELS + 1 values on the GPU."""
         rows, layers = self._rows, len(self._on_gpu)
         stride = -(-layers // 4) * 4
         cells = bytearray(stride * rows)
@@ -197,7 +200,7 @@ class NeuronMap(LiveCard):
         return self._colours
 
     def _still_part(self, field: QRectF) -> QPixmap:
-        """All but the cells, with holes where they are: painted anew only when it is another."""
+        """Return everything except the cells, with holes for them; painted again only after a change."""
         if self._grid is None or self._grid.devicePixelRatio() != self.devicePixelRatioF():
             ratio = self.devicePixelRatioF()
             grid = QPixmap(QSize(round(self.width() * ratio), round(self.height() * ratio)))
@@ -232,14 +235,14 @@ class NeuronMap(LiveCard):
         self.write(painter, self._line, lower.adjusted(0, 0, -end, 0), "meta")
 
     def _box(self, field: QRectF, layer: int, group: int) -> QRectF:
-        """A cell without the gap around it."""
+        """Return a cell without the gap around it."""
         wide, high = field.width() / len(self._on_gpu), field.height() / self._rows
         across, down = min(1.0, wide / 6), min(1.0, high / 6)
         x, y = field.x() + layer * wide, field.bottom() - (group + 1) * high
         return QRectF(x + across, y + down, wide - 2 * across, high - 2 * down)
 
     def _paint_steps(self, painter: QPainter, field: QRectF) -> None:
-        """The line between what is on the GPU and what is on the CPU."""
+        """Paint the line between GPU and CPU."""
         if not any(self._on_gpu):
             return
         path, wide = QPainterPath(), field.width() / len(self._on_gpu)
@@ -261,12 +264,12 @@ class NeuronMap(LiveCard):
         last = (layers - 1) - (layers - 1) % step
         for layer in {*range(0, layers, step), layers - 1}:
             if layer == last != layers - 1 and (layers - 1 - last) * wide < room:
-                continue  # the last one stands there
+                continue  # the last layer's label is there
             middle = field.x() + (layer + 0.5) * wide
             box = QRectF(middle - room / 2, field.bottom() + theme.px(4), room, theme.line_height("axis"))
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
 
-    # -------------------------------------------------------------- mouse, keys, words
+    # # -------------------------------------------------------------- mouse, keyboard, accessibility
 
     def told_at(self, place: QPointF) -> str:
         field = self._field()
@@ -277,7 +280,7 @@ class NeuronMap(LiveCard):
         return self.cell_words(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
 
     def cell_words(self, layer: int, group: int) -> str:
-        """A cell as it is read out."""
+        """Return the text of a cell."""
         rows = self._rows
         where = tr("on the GPU") if group < round(self._on_gpu[layer] * rows) else tr("on the CPU")
         words = tr(

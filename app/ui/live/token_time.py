@@ -1,6 +1,6 @@
-"""Where the time of a token goes: one lane for the GPU, one for the CPU, on one axis, and the stages with their times.
+"""Where the time of a token goes: a bar for the GPU and one for the CPU on one axis, and the stages with their times.
 
-The two sides work at the same time: lanes are never stacked into one bar.
+Both sides work at the same time, so their bars are never stacked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.ui.widgets.card_frame import elided
 
 LANE_PX, LANE_GAP_PX, ROW_PX = 22, 6, 22
 LOW_PX, THREE_COLUMNS_PX = 188, 560
-# How strongly a stage is tinted with the colour of its side.
+# Tint of each stage, as a share of its side's colour.
 TINTS = {"attention": 0.62, "predictor": 0.42, "ffn": 1.0, "wait": 0.18, "head": 0.5, "sampling": 0.34, "other": 0.24}
 
 
@@ -26,7 +26,7 @@ AT_REST = noted("Ask something: this shows where the time of each token goes, fr
 
 
 class TokenTime(LiveCard):
-    """The lanes above, the legend below; where the mouse rests on a part of a lane, its stage is named."""
+    """The card with the bars above and the legend below; tooltips name the stages."""
 
     high_px = SPEED_PX
     side_px, top_px = 16, 12
@@ -37,7 +37,7 @@ class TokenTime(LiveCard):
         self.set_times(self._times)
 
     def set_low(self, low: bool) -> None:
-        """Whether it has the width of the page, and needs less height."""
+        """Set whether the card has the page's full width and needs less height."""
         if (LOW_PX if low else SPEED_PX) != self.high_px:
             self.high_px = LOW_PX if low else SPEED_PX
             self.restyle()
@@ -48,7 +48,7 @@ class TokenTime(LiveCard):
         return self._times.total is None
 
     def set_times(self, times: TokenTimes) -> None:
-        """Show this."""
+        """Show the times of a token."""
         self._times = times
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         stages = [f"{_in_full(stage, times.has_gpu)} {milliseconds(stage.seconds)}" for stage in times.stages]
@@ -112,7 +112,7 @@ class TokenTime(LiveCard):
         columns = 3 if room.width() >= px(THREE_COLUMNS_PX) else 2
         width = (room.width() - gap * (columns - 1)) / columns
         shown = times.stages
-        if len(shown) > columns * rows:  # the least ones give way; the lanes still name them
+        if len(shown) > columns * rows:  # the shortest are left out; their tooltips in the bars remain
             least = sorted(shown, key=lambda stage: stage.seconds)[: len(shown) - columns * rows]
             shown = tuple(stage for stage in shown if stage not in least)
         for number, stage in enumerate(shown):

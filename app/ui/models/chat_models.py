@@ -1,5 +1,6 @@
-"""What the chat shows and asks of models: the menu in the composer, the card that tells how the model runs here, and
-the offer of a first launch. It connects them with the controllers and keeps nothing but what is being looked at.
+"""The models in the chat: the composer's model menu, the placement popup, and the offer of a first launch.
+
+Connects them with the controllers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChatModels(QObject):
-    """One a window. models_page_asked: show the page of models."""
+    """The connections of a window; create one per window. models_page_asked: show the Models page."""
 
     models_page_asked = Signal()
 
@@ -35,9 +36,9 @@ class ChatModels(QObject):
         super().__init__(window)
         self._page, self._sidebar, self._chat, self._models = page, sidebar, chat, models
         self._status = EngineStatus()
-        self._shown: tuple[bool, bool, Placed] | None = None  # loading, loaded, and how it lies
+        self._shown: tuple[bool, bool, Placed] | None = None  # loading, loaded, and the placement that is shown
         self._offered: ModelRow | None = None
-        self._fetching = ""  # row of the offer that was taken: it is shown until it answers
+        self._fetching = ""  # row id of the accepted offer, shown until its model is in use
         self.menu, self.popup = ModelMenu(window), PlacementPopup(window)
         self._connect_composer()
         self._connect_popup()
@@ -79,13 +80,13 @@ class ChatModels(QObject):
     # -------------------------------------------------------------- opening
 
     def open_menu(self) -> None:
-        """Ctrl+L: the menu of models, above the composer."""
+        """Open or close the model menu above the composer (Ctrl+L); on another page, open the Models page."""
         if self.menu.is_open:
             self.menu.dismiss()
             return
         self.popup.dismiss()
         button = self._page.composer.model_button
-        if not button.isVisible():  # another page is shown, and it is that of the models or leads there
+        if not button.isVisible():  # the composer is hidden, so another page is shown
             self.models_page_asked.emit()
             return
         if not self._models.rows:
@@ -93,7 +94,7 @@ class ChatModels(QObject):
         self.menu.open_at(button)
 
     def open_for_answer(self, message_id: str, anchor: QWidget) -> None:
-        """Ask for the model that answers a question once more."""
+        """Open the menu to choose the model that regenerates an answer."""
         self.popup.dismiss()
         self.menu.dismiss()
         if not self._models.rows:
@@ -101,10 +102,10 @@ class ChatModels(QObject):
         self.menu.open_at(anchor, message_id)
 
     def open_placement(self, anchor: QWidget) -> None:
-        """How the model runs here; without one, the menu to choose from."""
+        """Show how the model runs here, or the model menu if none is loaded."""
         if self._status.placement or (self._status.model and self._status.device):
             self.popup.open_at(anchor)
-            if self.popup.slider.isVisible():  # the model's head is read now, so that the slider answers at once
+            if self.popup.slider.isVisible():  # reads the model's header now, so that the slider responds at once
                 self._models.preview(self._chat.model, self.popup.budget_gib)
         elif not self.menu.is_open:
             if not self._models.rows:
@@ -113,20 +114,20 @@ class ChatModels(QObject):
 
     @property
     def is_placed(self) -> bool:
-        """Whether a model is loaded that this PC answers with, so that there is something to tell of it."""
+        """Whether a local model is loaded and the chat page is visible."""
         return bool(self._status.device) and self._page.isVisible()
 
     def open_placement_here(self) -> None:
-        """How the model runs here, at its name in the composer."""
+        """Show how the model runs here, at its button in the composer."""
         self.open_placement(self._page.composer.model_button)
 
     def _choose(self, row_id: str) -> None:
         self.use(row_id)
-        if self.menu.again:  # it waits for the model
+        if self.menu.again:  # it waits until the model is loaded
             self._chat.act(MessageAct("regenerate", self.menu.again))
 
     def use(self, row_id: str) -> None:
-        """Answer the open chat with a model of this PC, and say so where a server answered it before."""
+        """Answer the open chat with a local model; a toast says so if a server answered it before."""
         elsewhere = self._chat.place
         if self._chat.set_place(None):
             if elsewhere is not None:
@@ -134,7 +135,7 @@ class ChatModels(QObject):
                 self._chat.toast.emit(tr("From the next message on, {model} answers this chat", model=name), None)
             self._models.use(row_id)
 
-    # -------------------------------------------------------------- what happens
+    # # -------------------------------------------------------------- updates
 
     def _take_status(self, status: EngineStatus) -> None:
         self._status = status
@@ -145,7 +146,7 @@ class ChatModels(QObject):
         rate = row.rate if row is not None else None
         placed = Placed(status.model, status.placement, budget, status.device, status.device_reason, rate)
         if (loading, loaded, placed) == self._shown:
-            return  # an answer tells of itself a hundred times a second, and changes nothing of this
+            return  # the status changes a hundred times a second during an answer
         self._shown = (loading, loaded, placed)
         self.menu.set_state(status.model or tr("the model"), loading, loaded)
         if not loaded:
@@ -158,7 +159,7 @@ class ChatModels(QObject):
             key: row.name for row in rows if row.installed for key in (row.installed.id, row.installed.path)
         })  # fmt: skip
         self.menu.set_rows(rows)
-        self._take_status(self._status)  # its rate may be another by now
+        self._take_status(self._status)  # the rate may have changed
         self._show_offer()
 
     def _take_preview(self, model: str, estimate: Estimate) -> None:
@@ -168,7 +169,7 @@ class ChatModels(QObject):
     def _set_budget(self, budget_gib: float | None) -> None:
         model = self._chat.model
         self._models.set_budget(model, budget_gib)
-        if self._models.row(model) is None:  # opened by its path: the library does not know it
+        if self._models.row(model) is None:  # opened by its path: the library does not list it
             self._chat.load_model()
 
     # -------------------------------------------------------------- the offer

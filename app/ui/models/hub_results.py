@@ -1,7 +1,4 @@
-"""What the hub answers to a search: a section of cards, or a word on why there is none.
-
-It shows records and tells which repository was chosen; it fetches nothing.
-"""
+"""The results of a hub search: a section of cards, or the reason why it is empty."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ HUB_CARD_PX = 104
 
 
 def count(number: int) -> str:
-    """A large count, short: "1.2M", "34k", "812"."""
+    """Return a short form of a count: "1.2M", "34k", "812"."""
     if number >= 1_000_000:
         return f"{figure(round(number / 1e6, 1), 'g')}M"
     return f"{number / 1e3:.0f}k" if number >= 10_000 else figure(number)
 
 
 def hub_line(model: HubModel) -> str:
-    """How a repository stands on the hub, in one line."""
+    """Return licence, downloads, likes and date of a repository in one line."""
     likes = tr_n("{n} like", "{n} likes", model.likes, n=count(model.likes))
     downloads = tr("{downloads} downloads", downloads=count(model.downloads))
     parts = (model.licence, downloads, likes, model.updated[:10])
@@ -39,7 +36,7 @@ def hub_line(model: HubModel) -> str:
 
 
 class HubCard(CardFrame):
-    """A hit of a search on the hub; a click, or its button, looks into the repository."""
+    """A search result. A click, or its button, opens the repository."""
 
     looked_into = Signal(str)
 
@@ -73,10 +70,10 @@ class HubCard(CardFrame):
 
 
 class HubHits(QFrame):
-    """The section of a search's hits below the models that are known. found: None while the hub is asked."""
+    """The section of search results below the known models. found: None until the hub has answered."""
 
     looked_into = Signal(str)
-    remedy = Signal(str)  # "": search again
+    remedy = Signal(str)  # action; "" searches again
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -102,14 +99,14 @@ class HubHits(QFrame):
         self.head.setFixedHeight(theme.px(30))
 
     def set_found(self, found: Sequence[HubModel] | UserMessage | None) -> None:
-        """What the hub has answered; None: nothing yet. `show_for` shows it."""
+        """Set the results; None before the hub has answered. `show_for` shows them."""
         self.found = found if found is None or isinstance(found, UserMessage) else list(found)
 
     def show_for(self, text: str, known: Set[str], has_known: bool, asked: bool) -> None:
-        """Show the hits for a text, but those whose repository is known already; "" shows nothing.
+        """Show the results for a text, except repositories that are already known; "" hides the section.
 
-        has_known: whether models that are known stand above. asked: whether the hub was asked; nothing leaves this PC
-        before the user wants it.
+        has_known: whether known models are shown above. asked: whether the hub was asked; nothing is sent before the
+        user asks.
         """
         hits = [hit for hit in self.found if hit.repo not in known] if isinstance(self.found, list) else []
         if [card.model for card in self.cards] != hits:

@@ -1,7 +1,4 @@
-"""What a person asks of the Models page, turned into acts: menus and dialogs here, everything else at the controller.
-
-It joins the page and the controller of models; neither knows the other.
-"""
+"""Connects the Models page with its controller: actions, menus and dialogs."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _STAGES = {"copying": noted("Copying {name}"), "checking": noted("Checking {name
 
 
 class ModelActs(QObject):
-    """chat_wanted: a model was chosen to chat with. remedy_wanted: a remedy that is not the page's business."""
+    """The actions of the Models page. chat_wanted: show the chat. remedy_wanted: a remedy that another page handles."""
 
     chat_wanted = Signal()
     remedy_wanted = Signal(str)
@@ -83,7 +80,7 @@ class ModelActs(QObject):
     # -------------------------------------------------------------- one model
 
     def act(self, row_id: str, act: str) -> None:
-        """Do what was asked of a model."""
+        """Perform an action on a model."""
         c, row = self.controller, self.controller.row(row_id)
         if row is None:
             return
@@ -137,7 +134,7 @@ class ModelActs(QObject):
             QDesktopServices.openUrl(QUrl.fromLocalFile(row.installed.folder))
 
     def menu_for(self, row: ModelRow) -> Menu:
-        """All that can be done with a model."""
+        """Return the menu with all actions of a model."""
         menu = Menu(row.name, self.page)
 
         def add(words: str, glyph: str, act: str, token: str = "ink2") -> None:
@@ -195,7 +192,7 @@ class ModelActs(QObject):
         else:
             sheet.show_plan(plan)  # type: ignore[arg-type]
 
-    # -------------------------------------------------------------- taking in, folder, token
+    # # -------------------------------------------------------------- import, folder, token
 
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [
@@ -223,13 +220,13 @@ class ModelActs(QObject):
             self.ask_import(path)
 
     def pick_models_folder(self) -> None:
-        """Ask where models should lie from now on, and move them there."""
+        """Ask for another models folder, and move the models there."""
         path = QFileDialog.getExistingDirectory(self.page, tr("Where models should lie"))
         if path:
             self.controller.relocate(path)
 
     def ask_import(self, path: str) -> None:
-        """Ask how a file or folder is to be taken in."""
+        """Ask whether to use a file or folder in place or to copy it."""
         sheet = ImportSheet(self.page, path, Path(path).name)
         sheet.chosen.connect(self.controller.import_path)
         sheet.open()
@@ -274,7 +271,7 @@ class ModelActs(QObject):
         self.controller.cancel_work(job, what)
 
     def remedy(self, action: str) -> None:
-        """What the button of a banner or a note asks for."""
+        """Perform the remedy of a banner or an empty state."""
         self.page.clear_banner()
         if action == Action.ENTER_TOKEN:
             self.ask_token()
@@ -285,7 +282,7 @@ class ModelActs(QObject):
 
 
 def repo_of(row: ModelRow) -> str:
-    """The repository that a model is from; "" if from none."""
+    """Return the repository of a model; "" if it has none."""
     if row.entry is not None:
         return row.entry.repo
     if row.installed is not None:

@@ -1,7 +1,6 @@
-"""The card of one model: what it is, whether it fits, how fast it should be, and what is going on with it.
+"""The card of one model: what it is, whether it fits, its speed, and its download, preparation or load.
 
-It shows a row and says what was asked for; it decides nothing. One bar a card: while a model is fetched, prepared or
-loaded, that bar stands in place of the one of its placement.
+A card has one bar: progress replaces the bar of the placement.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.signs import paint_dot, paint_share
 from app.user_messages import plain_figures
 
-RATE_PX = 118  # the column of rates, at the end of a card
+RATE_PX = 118  # the column of rates at the card's end
 PROGRESS_MS = 200
 SHIPPED = noted("Tiny and always there. Good for a first try.")
 STAGES = ("convert", "profile", "train", "solve")
-BASE_STAGES = ("profile", "train", "solve")  # converting is shown only where it is done
+BASE_STAGES = ("profile", "train", "solve")  # converting is listed only if it is needed
 
 
 @dataclass(frozen=True)
 class Going:
-    """What is going on with a model: the bar and the words below it. done is None where no share is known."""
+    """Work in progress on a model, as bar and text. done: 0 to 1, None if unknown."""
 
     done: float | None
     left: str
     right: str
-    resting: bool = False  # nothing moves: the bar is grey
+    resting: bool = False  # paused or waiting: the bar is grey
     stage: str = ""  # of preparing
     acts: tuple[str, ...] = ()
 
 
 def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
-    """What is going on with a row's model; None if nothing is."""
+    """Return the work in progress on a row's model, None if there is none."""
     if row.loading:
         share = status.done / status.total if status is not None and status.total else None
         words = status.word if status is not None and status.phase is Phase.LOADING else tr("Loading")
@@ -66,7 +65,7 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
 
 
 def main_acts(row: ModelRow) -> tuple[str, ...]:
-    """What the buttons of a card offer while nothing is going on, the most wanted last."""
+    """Return the actions of a card's buttons without work in progress; the main action comes last."""
     if row.in_use:
         return ("unload",)
     if row.installed is not None:
@@ -86,7 +85,7 @@ WORDS = {
     "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
     "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
 }  # fmt: skip
-DEAF_MS = 1000  # for which a button that comes where a cross was pressed hears no click
+DEAF_MS = 1000  # how long a button ignores clicks if it appears where Cancel was pressed
 GLYPHS = {
     "pause": ("pause", noted("Pause the download")), "resume": ("go-on", noted("Go on with the download")),
     "cancel": ("close", noted("Cancel the download")), "cancel-load": ("close", noted("Stop loading")),
@@ -95,7 +94,7 @@ GLYPHS = {
 
 
 class _More(IconButton):
-    """The way to a card's menu: seen while the mouse is on the card or the keyboard on the button."""
+    """The menu button of a card, visible while the card is hovered or focused."""
 
     def paintEvent(self, event: object) -> None:
         card = self.parentWidget()
@@ -104,7 +103,7 @@ class _More(IconButton):
 
 
 class ModelCard(CardFrame):
-    """A model. `asked` gives the row's id and what was asked for: a key of WORDS or GLYPHS, or "details"."""
+    """A model. asked: row id and action: a key of WORDS or GLYPHS, or "details"."""
 
     asked = Signal(str, str)
 
@@ -112,31 +111,31 @@ class ModelCard(CardFrame):
         super().__init__(parent)
         self.row = row
         self.going: Going | None = None
-        self.suggested = False  # its Download is the page's one primary button
+        self.suggested = False  # whether its Download is the page's only primary button
         self._status: EngineStatus | None = None
         self._converts = False  # whether preparing began with that stage
-        self.buttons: dict[str, Button] = {}  # those in view, from the leading edge
+        self.buttons: dict[str, Button] = {}  # the visible ones, from the leading edge
         self._made: dict[str, Button] = {}
-        self._cancelled: QRect | None = None  # where the cross was that was pressed
-        self._deaf: set[str] = set()  # buttons that have just come where it was
-        self._shown = 0.0  # of the bar, on its way to what is true
+        self._cancelled: QRect | None = None  # where the pressed Cancel button was
+        self._deaf: set[str] = set()  # buttons that have just appeared there and ignore clicks
+        self._shown = 0.0  # the bar's current value while it animates
         self._run = QVariantAnimation(self)
         self._run.valueChanged.connect(self._move_bar)
         self.pressed.connect(lambda: self.asked.emit(self.row.id, "details"))
         self._take(None)
         self.restyle()
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def set_row(self, row: ModelRow) -> None:
-        """Show the model as it is now."""
+        """Show the model's current state."""
         if row == self.row:
             return
         before, self.row = self.going, row
         self._take(before)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine does: how far the model is loaded, if it is being loaded."""
+        """Show the engine's status: the progress of loading this model."""
         if not self.row.loading:
             self._status = None
             return
@@ -144,7 +143,7 @@ class ModelCard(CardFrame):
         self._take(self.going)
 
     def set_suggested(self, suggested: bool) -> None:
-        """Make Download the page's primary button, or an ordinary one."""
+        """Make Download the page's primary button, or a secondary one."""
         if suggested != self.suggested:
             self.suggested = suggested
             if "download" in self._made:
@@ -176,7 +175,7 @@ class ModelCard(CardFrame):
         self.update(self.mirrored(self._bar_rect()).toAlignedRect().adjusted(-1, -1, 1, 1))
 
     def words(self) -> str:
-        """All of the card for a screen reader."""
+        """Return the card's text for a screen reader."""
         row = self.row
         rate, span = self.rate()
         where = model_labels.place(row.estimate) if row.estimate is not None else ""
@@ -185,23 +184,23 @@ class ModelCard(CardFrame):
         return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
 
     def _whole_words(self) -> str:
-        """As tooltip: what does not fit on the card."""
+        """Return the texts that do not fit the card, as tooltip."""
         sentence, _ = self.sentence()
         name = elided(self.row.name, "heading", 100_000)[1] > self.width() - theme.px(140)
         long = elided(sentence, "small", 100_000)[1] > self.inside().width()
         return "\n".join(words for words, cut in ((self.row.name, name), (sentence, long)) if cut)
 
     def by_line(self) -> str:
-        """Maker, that it is a base model if so, and licence."""
+        """Return maker, kind if it is a base model, access and licence."""
         row = self.row
         gated = tr("asks for access") if row.entry is not None and row.entry.gated and row.installed is None else ""
-        here = row.installed is not None  # else the summary tells more, and the line is full
+        here = row.installed is not None  # otherwise the summary says more, and the line is full
         base = tr("base model, continues text") if here else tr("base model")
-        kind = base if row.kind == "base" else ""  # a chat model is what one expects here
+        kind = base if row.kind == "base" else ""  # a chat model is the usual case
         return " · ".join(part for part in (row.maker, kind, row.licence, gated) if part)
 
     def sentence(self) -> tuple[str, str]:
-        """The one sentence, and its colour: what went wrong comes before what the model is good for."""
+        """Return the sentence and its colour token. Problems come before the summary."""
         row = self.row
         if row.download is not None and row.download.message and row.download.state in {"failed", "paused"}:
             failed = row.download.state == "failed"
@@ -217,11 +216,11 @@ class ModelCard(CardFrame):
         return row.summary, ""
 
     def rate(self) -> tuple[str, str]:
-        """The rate, and how far it can be trusted."""
+        """Return the rate, and how reliable it is."""
         return model_labels.speed(self.row.estimate, self.row.measured_tok_s)
 
     def facts(self) -> list[str]:
-        """The plain chips."""
+        """Return the texts of the plain chips."""
         row = self.row
         size = gigabytes(row.n_bytes) if row.n_bytes else ""
         return [fact for fact in (model_labels.parameters(row.parameters), model_labels.codec(row.codec), size) if fact]
@@ -239,13 +238,13 @@ class ModelCard(CardFrame):
             self.buttons = {act: self._button(act) for act in acts}
             for button in self.buttons.values():
                 button.show()
-            if held is not None and held not in self.buttons:  # the keyboard stays where it was
+            if held is not None and held not in self.buttons:  # keep the keyboard focus on this card
                 self.buttons[acts[0] if self.going is not None else acts[-1]].setFocus()
         for act, button in self.buttons.items():
             what = button.text() or tr(GLYPHS.get(act, ("", ""))[1])
             button.setAccessibleName(f"{what}: {self.row.name}")
         self.arrange()
-        if new and self._cancelled is not None:  # a second press is still meant for the cross that was there
+        if new and self._cancelled is not None:  # ignore a second click meant for the Cancel button that was there
             where, self._cancelled = self._cancelled, None
             self._deaf = {act for act in new if self.buttons[act].geometry().intersects(where)}
             QTimer.singleShot(DEAF_MS, self, self._hear_again)
@@ -299,7 +298,7 @@ class ModelCard(CardFrame):
     # -------------------------------------------------------------- painting
 
     def _bar_rect(self) -> QRectF:
-        """The bar of what is going on, left of its buttons."""
+        """Return the rectangle of the progress bar, left of the buttons."""
         box, high = self.inside(), theme.px(6)
         top = box.bottom() - theme.px(32) + theme.px(1)
         return QRectF(box.left(), top, max(self._buttons_from - theme.px(4) - box.left(), 0), high)
@@ -312,7 +311,7 @@ class ModelCard(CardFrame):
         self.write(painter, self.by_line(), QRectF(box.left(), box.top() + px(21), room, px(16)), "meta")
         sentence, token = self.sentence()
         line = QRectF(box.left(), box.top() + px(45), box.width(), px(18))
-        if token:  # never by its colour alone
+        if token:  # colour is never the only cue
             sign = QRectF(line.left(), line.top() + px(1), px(16), px(16))
             icons.paint(painter, "warn", self.mirrored(sign), theme.colour(token))
             line.setLeft(line.left() + px(22))
@@ -326,7 +325,7 @@ class ModelCard(CardFrame):
             self._paint_going(painter)
 
     def _paint_fit(self, painter: QPainter, top: float) -> None:
-        """The bar of the placement with where the bytes lie, and the rate; without the bar while another is there."""
+        """Paint the placement bar with its text, and the rate; with work in progress, leave out the bar."""
         px, box, estimate = theme.px, self.inside(), self.row.estimate
         wide = box.width() - px(RATE_PX) - px(12)
         below = top - px(2)
@@ -353,7 +352,7 @@ class ModelCard(CardFrame):
             x += self.chip(painter, fact, x, top) + px(6)
 
     def _paint_stages(self, painter: QPainter, top: float) -> None:
-        """Those before with a check, the one now with its dot, those to come in grey."""
+        """Paint the stages: done with a check, current with a dot, future in grey."""
         assert self.going is not None
         px, x, now = theme.px, self.inside().left(), self.going.stage
         stages = STAGES if self._converts else BASE_STAGES

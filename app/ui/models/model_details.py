@@ -1,6 +1,6 @@
-"""All that is known of one model, in a dialog: why it fits or not, its licence, files and folder, what to do with it.
+"""The dialog with all details of a model: fit, licence, files, folder, and actions.
 
-It shows a row as it was when it was opened, and tells what was asked for.
+It shows the row as it was when the dialog opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_FILES = 8
 
 
 class DetailsSheet(Sheet):
-    """asked: as a card's. Acts: those of the card, "prepare", "delete", "verify", "repair", "folder", "page"."""
+    """asked: as for a card. Actions: the card's, "prepare", "delete", "verify", "repair", "folder", "page"."""
 
     asked = Signal(str, str)
 
@@ -147,7 +147,7 @@ _SOURCES = {"published": noted("published measurements of this model"), "family"
 
 
 def fit_reasons(row: ModelRow) -> list[str]:
-    """Why a model fits or does not, one sentence after another."""
+    """Return why a model fits or not, as sentences."""
     estimate = row.estimate
     if estimate is None:
         return []

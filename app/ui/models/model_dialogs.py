@@ -1,6 +1,6 @@
-"""The dialogs of the Models page: what preparing would bring, what would fit instead, how to take a model in, a token.
+"""The dialogs of the Models page: prepare, what would fit instead, import, repair, access token.
 
-They show what they are given and tell what was chosen. What a model is in all detail: model_details.py.
+The dialog with a model's details is in model_details.py.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP_TITLES = {
 
 
 def card_of_rows(rows: Sequence[QWidget]) -> QFrame:
-    """A bordered card with hairlines between its rows."""
+    """Return a bordered card with hairlines between its rows."""
     card = QFrame()
     card.setProperty("kind", "card")
     inside = QVBoxLayout(card)
@@ -43,7 +43,7 @@ def card_of_rows(rows: Sequence[QWidget]) -> QFrame:
 
 
 def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
-    """A row of a card: words in two lines at the left, whatever is given at the right."""
+    """Return a row of a card: two lines of text, then the given widgets at the right."""
     row = QFrame()
     across = QHBoxLayout(row)
     across.setContentsMargins(theme.px(14), theme.px(9), theme.px(12), theme.px(9))
@@ -63,7 +63,7 @@ def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
 
 
 class PrepareSheet(Sheet):
-    """What preparing a model would do and gain, before it starts. `chosen` gives "train" or "sign"."""
+    """Shows what preparing a model would do and gain, before it starts. chosen: "train" or "sign"."""
 
     chosen = Signal(str)
 
@@ -83,14 +83,14 @@ class PrepareSheet(Sheet):
         self.accept()
 
     def show_message(self, message: UserMessage) -> None:
-        """It could not be worked out."""
+        """Show why there is no plan."""
         self.heading.setText(message.title)
         self.start.hide()
         self.later.setText(tr("Close"))
         self.say(message.sentence)
 
     def show_plan(self, plan: PreparePlan) -> None:
-        """The steps, how long they take, and what they bring."""
+        """Show the steps, their duration, and the gain."""
         gain = gain_words(plan, self.row.rate)
         steps = [step for step in plan.steps if step.stage != "solve"] or list(plan.steps)
         if not plan.steps:
@@ -130,7 +130,7 @@ class PrepareSheet(Sheet):
 
 
 def gain_words(plan: PreparePlan, now: Rate | None) -> str:
-    """What a plan brings, in one sentence. now: the model's rate as its card shows it."""
+    """Return the gain of a plan in a sentence. now: the model's rate as its card shows it."""
     if plan.then_tok_s is None:
         return ""
     if plan.now_tok_s is None:
@@ -149,7 +149,7 @@ def gain_words(plan: PreparePlan, now: Rate | None) -> str:
 
 
 class FitSheet(Sheet):
-    """Models that run here, for one that does not. `chosen` gives a row's id."""
+    """Lists models that fit, for one that does not. chosen: a row's id."""
 
     chosen = Signal(str)
 
@@ -177,11 +177,11 @@ class FitSheet(Sheet):
         self.chosen.emit(row_id)
 
 
-# ------------------------------------------------------------------ taking in, taking away
+# # ------------------------------------------------------------------ import and removal
 
 
 class ImportSheet(Sheet):
-    """Whether a model is used where it lies, or copied into Hearth's folder. `chosen` gives path and copy."""
+    """Asks whether to use a model in place or to copy it into Hearth's folder. chosen: path and copy."""
 
     chosen = Signal(str, bool)
 
@@ -215,7 +215,7 @@ class ImportSheet(Sheet):
 
 
 def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> ConfirmDialog:
-    """The question before a model is deleted, or taken off the list where its files are not Hearth's."""
+    """Confirm before a model is deleted, or removed from the list if its files are not Hearth's."""
     assert row.installed is not None
     model = row.installed
     if not model.owned:
@@ -237,7 +237,7 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
 
 
 class RepairSheet(Sheet):
-    """A check has found damaged files: fetch these again, or not."""
+    """Offers to download damaged files again after a check."""
 
     def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
         sentence = tr_n(
@@ -257,7 +257,7 @@ class RepairSheet(Sheet):
 
 
 class TokenSheet(Sheet):
-    """The access token for repositories that ask who fetches them. `chosen` gives it; "" takes it away."""
+    """Asks for the access token of gated repositories. chosen: the token; "" removes it."""
 
     chosen = Signal(str)
 
@@ -288,7 +288,7 @@ class TokenSheet(Sheet):
         self.field.setFocus()
 
     def show_state(self, state: dict[str, object]) -> None:
-        """Whether there is a token, and where it is kept."""
+        """Show whether there is a token and where it is kept."""
         has, where, note = bool(state.get("has_token")), str(state.get("where", "")), str(state.get("note", ""))
         places = {
             "keyring": tr("A token is kept in this system's keyring."),

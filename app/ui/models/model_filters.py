@@ -1,6 +1,6 @@
-"""The filters of the Models page: a row of pills, one of them chosen, and three menus for size, family and order.
+"""The filters of the Models page: a row of pills of which one is chosen, and menus for size, family and order.
 
-They hold a choice and tell of a new one; which models that means is app/models/model_selection.py's business.
+app/models/model_selection.py applies the choice.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from app.ui.widgets.controls import Button
 from app.ui.widgets.floating import Menu
 
 PILL_PX, PILL_GAP = 30, 6
-OUTSET_PX = 8  # the menus' words begin and end with the column, so their ground reaches this far beyond it
+OUTSET_PX = 8  # the menus' text aligns with the column, so their background extends this far beyond it
 
 
 class Pill(QRadioButton):
-    """One filter, 30 high; the chosen one has an ink ground. A figure may follow its words."""
+    """One filter, PILL_PX high; the chosen one has an ink background. A figure may follow its text."""
 
     def __init__(self, words: str, parent: QWidget) -> None:
         super().__init__(words, parent)
@@ -36,7 +36,7 @@ class Pill(QRadioButton):
         self.setAccessibleName(words)
 
     def set_figure(self, figure: str) -> None:
-        """Show a figure after the words; empty: none."""
+        """Show a figure after the text; an empty one shows none."""
         if figure != self.figure:
             self.figure = figure
             self.setAccessibleName(f"{self.text()}, {figure}" if figure else self.text())
@@ -44,7 +44,7 @@ class Pill(QRadioButton):
             self.update()
 
     def shown(self) -> str:
-        """Words and figure as they are painted."""
+        """Return text and figure as painted."""
         return f"{self.text()}\u2002{self.figure}" if self.figure else self.text()
 
     def sizeHint(self) -> QSize:
@@ -72,7 +72,7 @@ class Pill(QRadioButton):
 
 
 class MenuButton(Button):
-    """Words in meta type with a chevron: what is chosen, and the way to a menu of what else there is."""
+    """The current choice in small type with a chevron; a click opens the menu."""
 
     chosen = Signal(object)
 
@@ -88,7 +88,7 @@ class MenuButton(Button):
         self.setFont(theme.font("small"))
 
     def set_choices(self, choices: Sequence[tuple[Any, str]], value: Any) -> None:
-        """What can be chosen, and what is."""
+        """Set the choices and the current one."""
         self.choices, self.value = list(choices), value
         words = f"{self.title}: {dict(self.choices).get(value, '')}"
         if words != self.text():
@@ -98,7 +98,7 @@ class MenuButton(Button):
             self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        # The chevron stands behind the words, unlike the icon of other buttons.
+        # The chevron is after the text, unlike other buttons' icons.
         painter, rect = antialiased(self), QRectF(self.rect())
         ground, _, ink = self.colours()
         if ground.alpha():
@@ -114,7 +114,7 @@ class MenuButton(Button):
         icons.paint(painter, "down", sign, ink)
 
     def menu_of(self) -> Menu:
-        """The menu, with a check at what is chosen."""
+        """Return the menu, with a check at the current choice."""
         menu = Menu(self.title, self)
         for value, words in self.choices:
             sign = icons.icon("check", "ink2", 16) if value == self.value else QIcon()
@@ -131,7 +131,7 @@ class MenuButton(Button):
 
 
 class ModelFilters(QFrame):
-    """The whole row, OUTSET_PX wider than the column. In a narrow page the menus go on in a second line."""
+    """The row of filters, OUTSET_PX wider than the column. On a narrow page the menus wrap to a second line."""
 
     changed = Signal(object)  # Choice; its text is always empty here
 
@@ -139,7 +139,7 @@ class ModelFilters(QFrame):
         super().__init__(parent)
         self.setAccessibleName(tr("Filters"))
         self.choice = Choice()
-        self._before: Filter | None = None  # chosen before a search began
+        self._before: Filter | None = None  # the filter before a search began
         self.pills: dict[Filter, Pill] = {}
         for key, words in FILTERS:
             pill = Pill(tr(words), self)
@@ -160,14 +160,14 @@ class ModelFilters(QFrame):
         theme.current().changed.connect(self._place)
 
     def set_families(self, families: Sequence[str]) -> None:
-        """Which families there are to choose from."""
+        """Set the families to choose from."""
         if self.choice.family and self.choice.family not in families:
             families = [*families, self.choice.family]
         self.family.set_choices([("", tr("any")), *((family, family) for family in families)], self.choice.family)
         self._place()
 
     def set_gpu(self, has_gpu: bool) -> None:
-        """Offer what fits the GPU, or without one what the CPU runs fast enough to read along."""
+        """Offer models that fit the GPU; without a GPU, those that the CPU runs at reading speed."""
         self.pills["gpu"].setVisible(has_gpu)
         self.pills["well"].setVisible(not has_gpu)
         if self.choice.filter == ("well" if has_gpu else "gpu"):
@@ -175,12 +175,12 @@ class ModelFilters(QFrame):
         self._place()
 
     def set_here(self, count: int) -> None:
-        """How many models are on this PC."""
+        """Show the number of models on this PC."""
         self.pills["here"].set_figure(str(count) if count else "")
         self._place()
 
     def set_searching(self, searching: bool) -> None:
-        """A search looks at all models; afterwards the filter is again the one from before."""
+        """Search all models while searching; afterwards restore the previous filter."""
         if searching and self._before is None:
             self._before = self.choice.filter
             self._show("all")
@@ -189,7 +189,7 @@ class ModelFilters(QFrame):
             self._show(before)
 
     def pick(self, key: Filter) -> None:
-        """Choose a filter, and take the menus back to any."""
+        """Choose a filter, and reset the size and family menus."""
         self._before = None
         self._show(key)
         self._set(size="", family="")
@@ -211,7 +211,7 @@ class ModelFilters(QFrame):
         self.changed.emit(self.choice)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        # Radio buttons move with the arrow keys by themselves, but choose only in a group of the desktop's taste.
+        # Arrow keys move between radio buttons, but whether they also choose depends on the desktop.
         step = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}.get(
             Qt.Key(event.key())
         )
@@ -258,7 +258,7 @@ class ModelFilters(QFrame):
 
 
 def menu_at(button: Button, name: str, entries: Sequence[tuple[str, str, Callable[[], None]]]) -> Menu:
-    """Open a menu below a button, its end at the button's end; entries are words, icon and act."""
+    """Open a menu below a button, aligned with the button's end. entries: text, icon and action."""
     menu = Menu(name, button)
     menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     for words, glyph, act in entries:

@@ -1,6 +1,6 @@
-"""The models that can answer a chat, as rows of one list: those on this PC with their rate here, then those of servers.
+"""The models that can answer a chat, as a list: those on this PC with their rate, then those of servers.
 
-It shows and filters; a row that was chosen is a signal. One row at most is marked, and Enter takes only that one.
+At most one row is marked, and Enter chooses only that one.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from app.ui.widgets.signs import paint_dot
 Index = QModelIndex | QPersistentModelIndex
 
 ROW, HEAD = 34, 28
-PAGE, MANY = 7, 1_000_000  # models that Page Down passes, and more than any list has
+PAGE, MANY = 7, 1_000_000  # models per page, and more than any list has
 
-Entry = ModelRow | Place  # of a list: a model on this PC, or one of a server
+Entry = ModelRow | Place  # a model on this PC, or one of a server
 
 
 def can_answer(row: ModelRow) -> bool:
-    """Whether a model can be loaded now."""
+    """Return whether a model can be loaded now."""
     return row.installed is not None and row.installed.state != "broken"
 
 
 def figure(row: ModelRow) -> str:
-    """What stands at the right of a model: its rate here, or what keeps it from answering."""
+    """Return the text at the right of a model: its rate here, or why it cannot answer."""
     if row.installed is not None and row.installed.state == "broken":
         return tr("Broken")
     if row.loading or row.preparing is not None:
@@ -55,12 +55,12 @@ def figure(row: ModelRow) -> str:
 
 
 def section(place: Place) -> str:
-    """Return the heading that a server's model stands under."""
+    """Return the heading for a server's model."""
     return tr("Other programs on this PC") if place.server.is_here else tr("Not on this PC")
 
 
 def spoken(row: Entry, in_use: bool = False) -> str:
-    """A row as a screen reader says it. in_use: of a server's model, whether the open chat is sent there."""
+    """Return a row's text for a screen reader. in_use: whether a server's model answers the open chat."""
     if isinstance(row, Place):
         server = row.server
         where = (tr("in {server}, another program on this PC", server=server.name) if server.is_here else
@@ -73,7 +73,7 @@ def spoken(row: Entry, in_use: bool = False) -> str:
 
 
 class ModelList(QAbstractListModel):
-    """The models that match what was typed: those on this PC, then those of servers under a heading (a str)."""
+    """The models that match the filter: those on this PC, then those of servers, each group under a heading (a str)."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -81,7 +81,7 @@ class ModelList(QAbstractListModel):
         self._places: list[Place] = []
         self._typed = ""
         self.rows: list[Entry | str] = []
-        self.place: Place | None = None  # where the open chat is sent; None: this PC answers it
+        self.place: Place | None = None  # the server model that answers the open chat; None: this PC
 
     def rowCount(self, parent: Index | None = None) -> int:
         return 0 if parent is not None and parent.isValid() else len(self.rows)
@@ -99,30 +99,30 @@ class ModelList(QAbstractListModel):
 
     @property
     def count(self) -> int:
-        """How many models there are, typed or not."""
+        """The number of models, before filtering."""
         return len(self._models) + len(self._places)
 
     def entry(self, row: int) -> Entry | None:
-        """The model of a row; None for a heading and for no row."""
+        """Return the model of a row; None for a heading and outside the list."""
         found = self.rows[row] if 0 <= row < len(self.rows) else None
         return None if isinstance(found, str) else found
 
     def is_in_use(self, entry: Entry) -> bool:
-        """Whether this model answers the open chat."""
+        """Return whether this model answers the open chat."""
         return entry == self.place if isinstance(entry, Place) else entry.in_use and self.place is None
 
     def row_in_use(self) -> int:
-        """The row of the model that answers the open chat, or is being loaded; -1: none that is shown."""
+        """Return the row of the model that answers the open chat or is being loaded; -1 if not shown."""
         used = (i for i, row in enumerate(self.rows) if not isinstance(row, str) and self.is_in_use(row))
         loading = (i for i, row in enumerate(self.rows) if isinstance(row, ModelRow) and row.loading)
         return next(used if self.place is not None else loading, next(used, -1))
 
     def row_like(self, entry: Entry | None) -> int:
-        """The row of the same model, whatever has become of its figures; -1: it is not shown."""
+        """Return the row of the same model, whose figures may differ; -1 if not shown."""
         return next((i for i, row in enumerate(self.rows) if not isinstance(row, str) and _is_same(row, entry)), -1)
 
     def first_usable(self) -> int:
-        """The first row that can be chosen; -1: none."""
+        """Return the first row that can be chosen; -1 for none."""
         return next((i for i, row in enumerate(self.rows) if not isinstance(row, str) and _can_choose(row)), -1)
 
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
@@ -130,12 +130,12 @@ class ModelList(QAbstractListModel):
         self._match()
 
     def set_places(self, places: Sequence[Place]) -> None:
-        """The models of servers that were picked."""
+        """Set the models of servers."""
         self._places = list(places)
         self._match()
 
     def set_place(self, place: Place | None) -> None:
-        """Where the open chat is sent."""
+        """Set the server model that answers the open chat."""
         self.place = place
         if self.rows:
             self.dataChanged.emit(self.index(0), self.index(len(self.rows) - 1))
@@ -173,7 +173,7 @@ def _can_choose(entry: Entry) -> bool:
 
 
 class ModelDelegate(QStyledItemDelegate):
-    """A row: its sign, the name, and at the right a figure or the server; or a heading."""
+    """Paints a row: icon, name, and rate or server at the right; or a heading."""
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         view = self.parent()
@@ -238,12 +238,12 @@ class ModelDelegate(QStyledItemDelegate):
 
 
 def name_of(entry: Entry) -> str:
-    """What a model is called."""
+    """Return a model's name."""
     return entry.model if isinstance(entry, Place) else entry.name
 
 
 def about(row: Entry) -> str:
-    """A model in a few words: what there is no room for in its row."""
+    """Return a model's tooltip: the details that do not fit its row."""
     if isinstance(row, Place):
         return f"{row.model}\n{row.server.name} · {row.server.host}"
     lines = [row.name]
@@ -257,23 +257,27 @@ def about(row: Entry) -> str:
 
 
 def is_typed(event: QKeyEvent) -> bool:
-    """Whether a key writes a letter; Esc has a character as well."""
+    """Return whether a key types a character; Esc has a text too."""
     return event.text().isprintable() and bool(event.text().strip())
 
 
 class ModelView(QListView):
-    """The list. The mouse marks what is under it, as in a menu; `chosen` gives the marked ModelRow or Place."""
+    """The list view. The row under the mouse is marked, as in a menu. chosen: the marked ModelRow or Place."""
 
     chosen = Signal(object)
 
     def __init__(self, models: ModelList, is_led: Callable[[], bool] | None = None) -> None:
-        """is_led: whether Enter would reach the list now, else no row is highlighted; None: while it has the focus."""
+        """Build the view.
+
+        is_led: whether Enter would reach the list now; otherwise no row is highlighted. None: while the list has the
+        focus.
+        """
         super().__init__()
         self.models, self.is_pressed = models, False
         self.is_led: Callable[[], bool] = is_led or self.hasFocus
         self.setAccessibleName(tr("Models"))
         self.setProperty("kind", "plain")
-        self.setProperty("focusRing", False)  # the marked row is the sign
+        self.setProperty("focusRing", False)  # the marked row shows the focus
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.viewport().setAutoFillBackground(False)
         self.setMouseTracking(True)
@@ -287,16 +291,16 @@ class ModelView(QListView):
 
     @property
     def marked(self) -> Entry | None:
-        """The model that Enter takes."""
+        """The model that Enter chooses."""
         return self.models.entry(self.currentIndex().row()) if self.currentIndex().isValid() else None
 
     def mark(self, row: int) -> None:
-        """Mark the row that Enter takes; no row of a model: none."""
+        """Mark the row that Enter chooses; a row without a model clears the mark."""
         none = self.models.entry(row) is None
         self.setCurrentIndex(QModelIndex() if none else self.models.index(row))
 
     def move_mark(self, step: int) -> None:
-        """Mark the model so many rows further, or the last one on the way. Headings are passed over."""
+        """Move the mark by `step` models, or as far as possible, skipping headings."""
         forward = 1 if step > 0 else -1
         places = [i for i in range(len(self.models.rows)) if self.models.entry(i) is not None]
         if not places:
@@ -308,13 +312,13 @@ class ModelView(QListView):
         self.mark(places[min(max(places.index(now) + step, 0), len(places) - 1)])
 
     def choose(self) -> None:
-        """Take the marked row, if it can answer."""
+        """Choose the marked row, if it can answer."""
         entry = self.marked
         if entry is not None and _can_choose(entry):
             self.chosen.emit(entry)
 
     def height_of(self, rows: int) -> int:
-        """How high the first rows are, headings included."""
+        """Return the height of the first rows, including headings."""
         return sum(theme.px(HEAD if isinstance(row, str) else ROW) for row in self.models.rows[:rows])
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
@@ -349,7 +353,7 @@ class ModelView(QListView):
 
 
 def move_of(event: QKeyEvent) -> int:
-    """How many models further a key leads; 0: it moves nothing."""
+    """Return how many models a key moves the mark; 0 for other keys."""
     steps = {Qt.Key.Key_Down: 1, Qt.Key.Key_Up: -1, Qt.Key.Key_PageDown: PAGE, Qt.Key.Key_PageUp: -PAGE,
              Qt.Key.Key_Home: -MANY, Qt.Key.Key_End: MANY}  # fmt: skip
     return steps.get(Qt.Key(event.key()), 0)

@@ -1,7 +1,4 @@
-"""The menu of models in the composer: what can answer next, how fast each is here, and the way to let it go.
-
-Typing filters. It switches nothing by itself: what was chosen is a signal.
-"""
+"""The model menu of the composer: models that can answer, their speed here, and unloading. Typing filters."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover
 
 INSET, WIDTH, MOST_ROWS = 6, 340, 8
-FIELD_FROM = 4  # models from which on a field to filter them is shown before anybody types
+FIELD_FROM = 4  # from this number on, the filter field is always shown
 
 
 class FilterField(QLineEdit):
-    """Where the name is typed; arrows and Enter go to the list."""
+    """The filter field; arrows and Enter go to the list."""
 
     def __init__(self, view: ModelView, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +53,7 @@ class FilterField(QLineEdit):
 
 
 class MenuRow(Button):
-    """An act at the foot of the menu. pointed: the mouse has come over it."""
+    """An action at the foot of the menu. pointed: the mouse has entered it."""
 
     pointed = Signal()
 
@@ -83,10 +80,11 @@ class MenuRow(Button):
 
 
 class ModelMenu(Popover):
-    """chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload,
-    cancel_load, placement_asked and all_models: the acts at its foot.
+    """The model menu.
 
-    again: id of the answer that the chosen model gives anew; empty: the choice is for what comes.
+    chosen: id of the row to load. place_chosen: a model of a server, as app.clients.servers.Place. unload, cancel_load,
+    placement_asked, all_models: the actions at its foot. again: id of the answer that the chosen model regenerates;
+    empty if the choice is for the next messages.
     """
 
     chosen = Signal(str)
@@ -121,7 +119,8 @@ class ModelMenu(Popover):
         self.body.addSpacing(theme.px(5))
         for row in (self.placement, self.letting_go, self.all):
             self.body.addWidget(row)
-            row.pointed.connect(lambda: self.view.mark(-1))  # one row is highlighted, and Enter takes no other
+            # one highlight only: Enter chooses no model while the mouse is here
+            row.pointed.connect(lambda: self.view.mark(-1))
         self.field.textChanged.connect(self._typed)
         self.view.chosen.connect(self._choose)
         self.placement.clicked.connect(lambda: self._act(self.placement_asked))
@@ -136,21 +135,21 @@ class ModelMenu(Popover):
         return WIDTH
 
     def outdent_px(self) -> int:
-        return INSET + 1  # icons of its rows below the icon of the button: 10 of padding here, 9 there
+        return INSET + 1  # aligns the icons of its rows with the button's icon: padding is 10 here, 9 there
 
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
-        """Every model that is known; those on this PC are shown."""
+        """Set all known models; those on this PC are shown."""
         self._change(lambda: self.models.set_rows(rows))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Change the list; the same model stays marked. Enter never takes another one that came in its place."""
+        """Change the list and keep the mark on the same model, so that Enter never chooses another in its place."""
         marked, was_empty = self.view.marked, not self.models.rows
         change()
         self.view.mark(self.models.row_in_use() if was_empty else self.models.row_like(marked))
         self._fit()
 
     def set_state(self, model: str, loading: bool, loaded: bool) -> None:
-        """What is loaded: its name, and whether it is still on its way."""
+        """Set the loaded model's name and whether it is loading or loaded."""
         self._loading = loading
         self._loaded = loaded
         self.letting_go.setText(tr("Stop loading") if loading else tr("Unload {model}", model=model).replace("&", "&&"))
@@ -158,22 +157,22 @@ class ModelMenu(Popover):
         self._fit()
 
     def set_places(self, places: Sequence[Place]) -> None:
-        """The models of servers that were picked."""
+        """Set the models of servers."""
         self._change(lambda: self.models.set_places(places))
 
     def set_place(self, place: Place | None) -> None:
-        """Where the open chat is sent; None: it is answered on this PC."""
+        """Set the server model that answers the open chat; None: this PC."""
         if place != self.models.place:
             self.models.set_place(place)
             self._fit()
 
     def set_looking(self, looking: bool) -> None:
-        """Whether what lies on this PC is still being found out."""
+        """Set whether the search for models on this PC is still running."""
         self._looking = looking
         self._fit()
 
     def open_at(self, anchor: QWidget, again: str = "") -> None:
-        """Open for the messages to come, or for another answer in place of that one."""
+        """Open for the next messages, or to regenerate the answer `again`."""
         if self.is_open:
             return
         self.again = again

@@ -1,4 +1,4 @@
-"""The head of the Models page: title, this PC in a line, search, and how a model comes in; and the veil of a drop."""
+"""The head of the Models page: title, this PC in a line, search and Add; and the overlay while a file is dragged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE_ROW_PX = 860  # a narrower page has the search below the title
 
 
 class ModelSearch(SearchField):
-    """The search of this page; the cross empties it, Enter asks the hub."""
+    """The page's search field; the cross clears it, Enter searches the hub."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -31,7 +31,7 @@ class ModelSearch(SearchField):
 
 
 class DropVeil(QWidget):
-    """Over the page while a file is dragged over it."""
+    """Covers the page while a file is dragged over it."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, t = antialiased(self), theme.current().tokens
@@ -49,7 +49,7 @@ class DropVeil(QWidget):
 
 
 class PageHead(QFrame):
-    """Words at the left, search and buttons at the right; below them where the page is narrow."""
+    """Text at the left, search and buttons at the right; below the text on a narrow page."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -80,7 +80,7 @@ class PageHead(QFrame):
         self._row.setSpacing(px(12 if narrow else 20))
         self._tools.setSpacing(px(8))
         self.search.setFont(theme.font("row"))
-        self.search.setMinimumWidth(px(150 if narrow else SEARCH_PX))  # at 160 % in German too
+        self.search.setMinimumWidth(px(150 if narrow else SEARCH_PX))  # fits at 160 % in German too
         self.search.setMaximumWidth(16_777_215 if narrow else px(SEARCH_PX))
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -1,6 +1,6 @@
-"""The Models page: this PC in a line, search, filters, and a card for every model; below them what the hub has found.
+"""The Models page: this PC, search, filters, a card for each model, then the results of a hub search.
 
-It shows rows and records and tells what was asked for. What that means, dialogs included, is model_acts.py's business.
+model_acts.py implements the actions and opens the dialogs.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ COLUMN_PX, MARGIN_PX = 960, 24
 
 
 class ModelsPage(QFrame):
-    """asked: a row's id and an act (as ModelCard's). shown: the page has come into view."""
+    """The Models page. asked: a row's id and an action, as in ModelCard. shown: the page became visible."""
 
     asked = Signal(str, str)
-    menu_asked = Signal(str, QPoint)  # a row's menu, and where
-    search_asked = Signal(str)  # on the hub; "" ends the search
-    look_asked = Signal(str)  # into a repository
+    menu_asked = Signal(str, QPoint)  # row id and position of its menu
+    search_asked = Signal(str)  # search the hub; "" ends the search
+    look_asked = Signal(str)  # repository to open
     variant_asked = Signal(str, str)
     path_given = Signal(str)  # dropped on the page
     import_menu = Signal()
@@ -67,16 +67,16 @@ class ModelsPage(QFrame):
         self.rows: list[ModelRow] = []
         self.cards: dict[str, ModelCard] = {}
         self.is_loading = True
-        self._order: list[str] = []  # of the rows in view: kept while only figures change
+        self._order: list[str] = []  # of the visible rows; kept while only figures change
         self._order_for: object = None
         self._offered = ""
-        self._looking = ""  # the repository that is shown, or asked for
+        self._looking = ""  # the repository that is shown or requested
         self._works: dict[str, Work] = {}
-        self._lay_out_soon = QTimer(self, singleShot=True, interval=0)  # after the scroll bar has come or gone
+        self._lay_out_soon = QTimer(self, singleShot=True, interval=0)  # after the scroll bar was shown or hidden
         self._lay_out_soon.timeout.connect(self._lay_out)
         self._build_head()
         self._build_body()
-        self._asked_hub = ""  # the text that the hub was asked for
+        self._asked_hub = ""  # the text that was sent to the hub
         self.search.textChanged.connect(self._typed)
         self.search.stepped.connect(lambda step: self._into_cards() if step > 0 else None)
         self.search.entered.connect(self._enter)
@@ -148,46 +148,46 @@ class ModelsPage(QFrame):
         whole.addWidget(self.area, 1)
         whole.addWidget(self.work)
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def set_machine(self, line: MachineLine) -> None:
-        """This PC in a line; why this card, or none, as its tooltip."""
+        """Describe this PC in a line; the tooltip says why this GPU is used, or none."""
         self.head.line.setText(model_labels.machine(line))
         self.head.line.setToolTip(line.gpu_reason)
         self.filters.set_gpu(bool(line.gpu))
 
     def set_offer(self, row: ModelRow | None) -> None:
-        """The model that is recommended before all others; None: none is."""
+        """Set the model that is recommended first; None for none."""
         self._offered = row.id if row is not None else ""
         self._order_for = None
         self._show_rows()
 
     def set_loading(self, loading: bool) -> None:
-        """Whether catalogue and library are still on their way."""
+        """Set whether catalogue and library are still loading."""
         self.is_loading = loading
         self._show_rows()
 
     def set_rows(self, rows: Sequence[ModelRow]) -> None:
-        """All models that are known, as they are now."""
+        """Set the current state of all known models."""
         self.rows = list(rows)
         self.filters.set_families(families(rows))
         self.filters.set_here(sum(row.installed is not None for row in rows))
         self._show_rows()
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine does: the card of a model that is being loaded shows how far it is."""
+        """Pass the engine's status to the cards, for the progress of a load."""
         for card in self.grid.cards:
             if isinstance(card, ModelCard):
                 card.set_status(status)
 
     def set_found(self, query: str, found: Sequence[HubModel] | UserMessage) -> None:
-        """What the hub has for a search; for one that is no longer wanted, nothing happens."""
+        """Show the results of a hub search; results of an outdated query are ignored."""
         if query == self.search.text().strip():
             self.hub.set_found(found)
             self._show_hub()
 
     def set_looked(self, repo: str, listing: Listing | UserMessage, estimates: Mapping[str, Estimate]) -> None:
-        """What a repository offers, or why it does not say."""
+        """Show what a repository offers, or why that is unknown."""
         if repo != self._looking:
             return
         if isinstance(listing, UserMessage):
@@ -196,33 +196,33 @@ class ModelsPage(QFrame):
             self.repository.show_listing(listing, estimates)
 
     def set_work(self, key: str, work: Work | None) -> None:
-        """Long work that is on no card; None: it has ended."""
+        """Show long work that belongs to no card; None when it has ended."""
         self._works.pop(key, None)
         if work is not None:
             self._works[key] = work
         self._show_work()
 
     def show_banner(self, message: UserMessage) -> None:
-        """What went wrong, at the top of the column."""
+        """Show a problem at the top of the page."""
         self.banner.show_message(message)
         self._banner_changed()
 
     def clear_banner(self) -> None:
-        """What it told of is solved."""
+        """Remove the banner because its problem is solved."""
         self.banner.clear()
         self._banner_changed()
 
     def _banner_changed(self) -> None:
         self._lay_out()
-        self._show_rows()  # beside a banner's primary button there is no other one
+        self._show_rows()  # a banner's primary button must be the only one
 
     def show_here(self) -> None:
-        """What is on this PC, and what is on its way."""
+        """Show the models on this PC and the downloads."""
         self.search.clear()
         self.filters.pick("here")
 
     def show_row(self, row_id: str) -> None:
-        """Bring one model into view, whatever is filtered."""
+        """Scroll to a model, whatever the filter."""
         self.search.clear()
         if row_id not in self._order:
             self.filters.pick("all")
@@ -231,7 +231,7 @@ class ModelsPage(QFrame):
             card.setFocus(Qt.FocusReason.ShortcutFocusReason)
 
     def look_into(self, repo: str) -> None:
-        """Show what a repository offers, once that is known."""
+        """Open a repository, showing its contents once they arrive."""
         self._looking = repo
         self.repository.show_waiting(repo)
         self._show_rows()
@@ -246,7 +246,7 @@ class ModelsPage(QFrame):
         by_id = {row.id: row for row in self.rows}
         wanted = (choice, text, frozenset(by_id), self.is_loading)
         if wanted != self._order_for or choice.filter == "here":
-            # The order is kept while only figures change: a card must not move away under the mouse.
+            # Keep the order while only figures change: a card must not move away under the mouse.
             self._order_for = wanted
             self._order = [row.id for row in select(self.rows, replace(choice, text=text), self._offered)]
         for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
@@ -287,7 +287,7 @@ class ModelsPage(QFrame):
             self.filters.pick("recommended" if act == "recommended" else "all")
 
     def _show_hub(self) -> None:
-        """The part below the cards while a text is searched."""
+        """Show or hide the section below the cards with the hub's results."""
         text = "" if self._looking else self.search.text().strip()
         known = {row.entry.repo for row in self.rows if row.entry is not None and row.id in self._order}
         self.hub.show_for(text, known, bool(self.grid.cards), bool(self._asked_hub))
@@ -305,7 +305,7 @@ class ModelsPage(QFrame):
             self.remedy.emit(act)
 
     def _show_work(self) -> None:
-        """What no card in view shows: other work first, then downloads."""
+        """Show work that no visible card shows: other work first, then downloads."""
         work = next(iter(self._works.values()), None)
         if work is None:
             seen = {card.row.id for card in self.grid.cards if isinstance(card, ModelCard)}
@@ -322,7 +322,7 @@ class ModelsPage(QFrame):
         self._looking = ""
         self.hub.set_found(None)
         self.filters.set_searching(bool(text))
-        if self._asked_hub:  # its answer would be to another text
+        if self._asked_hub:  # its answer would be for an older text
             self._asked_hub = ""
             self.search_asked.emit("")
         self._show_rows()
@@ -350,7 +350,7 @@ class ModelsPage(QFrame):
         self.area.verticalScrollBar().setValue(0)
 
     def _enter(self) -> None:
-        """Ask the hub for the text, once; then go to the cards."""
+        """Search the hub for the text; a second Enter goes to the cards."""
         if (text := self.search.text().strip()) and text != self._asked_hub:
             self._search_hub()
         else:
@@ -361,10 +361,10 @@ class ModelsPage(QFrame):
         if grid.cards and not repository(self.search.text()):
             grid.cards[0].setFocus(Qt.FocusReason.ShortcutFocusReason)
 
-    # -------------------------------------------------------------- place
+    # # -------------------------------------------------------------- layout
 
     def column(self) -> tuple[int, int]:
-        """Left edge and width of the page's column."""
+        """Return left edge and width of the page's column."""
         margin = theme.px(MARGIN_PX)
         width = max(min(theme.px(COLUMN_PX), self.width() - 2 * margin), theme.px(200))
         return max((self.width() - width) // 2, margin), width
@@ -388,8 +388,10 @@ class ModelsPage(QFrame):
         self.veil.setGeometry(self.rect())
 
     def _head_scrolls(self) -> bool:
-        """Put search and filters where they belong: above the list, or at the top of it where they would take more
-        than half of a low page. Returns whether they scroll with the list."""
+        """Place search and filters above the list, or in it if they would take more than half of a low page.
+
+        Return whether they scroll with the list.
+        """
         scrolls = 2 * (self.head.sizeHint().height() + self.filters.height() + theme.px(50)) > self.height()
         if (self._upper_part.parent() is self._content) is not scrolls:
             focus = self.focusWidget()
@@ -404,7 +406,7 @@ class ModelsPage(QFrame):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._order_for = None  # on coming back, everything stands where it now belongs
+        self._order_for = None  # sort again when the page is shown
         self._show_rows()
         self.shown.emit()
 
@@ -414,7 +416,7 @@ class ModelsPage(QFrame):
             y = self.area.y()
             QPainter(self).fillRect(0, y - 1, self.width(), 1, theme.colour("line"))
 
-    # -------------------------------------------------------------- keys, drag and drop
+    # # -------------------------------------------------------------- keyboard, drag and drop
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Escape and (self._looking or self.search.text()):

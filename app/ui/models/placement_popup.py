@@ -1,7 +1,6 @@
-"""How the model that is loaded lies on GPU and CPU: one line, why, and how much of the card's memory it may have.
+"""The popup with a model's placement on GPU and CPU, the reasons, and how much GPU memory it may use.
 
-Moving the slider asks what would become of it; only Apply changes something, and then the model is loaded again. It
-reckons nothing itself.
+Moving the slider requests a preview; only Apply changes the budget and loads the model again.
 """
 
 from __future__ import annotations
@@ -26,17 +25,19 @@ from app.ui.widgets.floating import announce
 from app.ui.widgets.popover import Popover
 from engine.library.records import Estimate
 
-WIDTH, INSET, STEPS = 420, 18, 10  # steps of the slider in a GiB
+WIDTH, INSET, STEPS = 420, 18, 10  # slider steps per GiB
 LEAST_GIB = 0.5
 GIB = 1 << 30
 NO_BREAK = "\u00a0"
-_TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)")  # no line ends here
+_TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)")  # no line break here
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The model that is loaded. placement: as in LoadedModelInfo. budget_gib: what the person chose for it; None:
-    automatic. device, reason: where it runs in words, for an engine that tells no placement. rate: as on its card."""
+    """The loaded model. placement: as in LoadedModelInfo. budget_gib: the user's choice, None for automatic.
+
+    device, reason: where it runs, for an engine that reports no placement. rate: as on its card.
+    """
 
     name: str
     placement: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class Placed:
 
     @property
     def total_bytes(self) -> int:
-        """Memory of the card that computes; 0 without one."""
+        """The GPU's memory; 0 without a GPU."""
         return int(self.placement.get("vram_total_bytes") or 0)
 
     @property
@@ -63,7 +64,7 @@ class Placed:
 
 
 def tidy(words: str) -> str:
-    """The engine's words with figures as the product writes them; memory is counted as it is sold."""
+    """Return the engine's text with figures and units in Hearth's style (GB for GiB)."""
     for before, after in ((" %", "%"), (f"{NARROW}%", "%"), ("tokens/s", "tok/s"), ("GiB", "GB"), ("MiB", "MB"),
                           ("NVIDIA GeForce ", "")):  # fmt: skip
         words = words.replace(before, after)
@@ -73,15 +74,15 @@ def tidy(words: str) -> str:
 
 
 def rate_line(rate: Rate) -> str:
-    """A rate with how far it can be trusted, in one line."""
+    """Return a rate and how reliable it is, in one line."""
     words, how = model_labels.rate_text(rate)
     return f"{words}, {how}" if how and how != tr(model_labels.ESTIMATED) else words
 
 
 def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None = None) -> tuple[str, str]:
-    """What another budget would bring: the rate, and where the neurons and bytes would lie.
+    """Return the effect of another budget: the rate, and the share of neurons and bytes on each side.
 
-    rate: that of the model then, where it is known better than by this estimate.
+    rate: the model's rate with that budget, if known better than by this estimate.
     """
     if estimate.fits == "no":
         missing = model_labels.shortfall(estimate).missing
@@ -97,7 +98,7 @@ def consequence(estimate: Estimate, asked_gib: float | None, rate: Rate | None =
 
 
 class _Flat(Button):
-    """A quiet button whose words stand on the left edge of the text around it: no ground, only the ink changes."""
+    """A quiet button that aligns with the text around it: no background, only the text colour changes."""
 
     def __init__(self, words: str, glyph: str = "") -> None:
         super().__init__(words, "quiet", glyph)
@@ -111,7 +112,7 @@ class _Flat(Button):
 
 
 class PlacementPopup(Popover):
-    """preview_asked, budget_chosen: GiB of the card's memory, None for automatic. unload: the model is not wanted."""
+    """preview_asked, budget_chosen: GiB of GPU memory, None for automatic. unload: unload the model."""
 
     preview_asked = Signal(object)
     budget_chosen = Signal(object)
@@ -120,7 +121,7 @@ class PlacementPopup(Popover):
     def __init__(self, window: QWidget) -> None:
         super().__init__(tr("How the model runs here"), window, INSET)
         self._placed = Placed("")
-        self._wanted: float | None = None  # what the slider says; None: automatic
+        self._wanted: float | None = None  # the slider's value; None: automatic
         self._moved = False
         self.name = Label("", "heading", elide=True)
         self.line = Label("", "small", "ink", wrap=True)
@@ -181,13 +182,13 @@ class PlacementPopup(Popover):
 
     @property
     def budget_gib(self) -> float | None:
-        """What the slider says; None: automatic."""
+        """The slider's value; None: automatic."""
         return self._wanted
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def show_model(self, placed: Placed) -> None:
-        """The model that is loaded. What is being tried with the slider goes on, as long as it is the same one."""
+        """Show the loaded model. A slider moved for the same model keeps its value."""
         same, self._placed = placed.name == self._placed.name and placed.total_bytes == self._placed.total_bytes, placed
         self.name.setText(placed.name)
         self.line.setText(placed.line)
@@ -197,7 +198,7 @@ class PlacementPopup(Popover):
         parts = [tr("{memory} on the GPU", memory=model_labels.memory(held))] if held else []
         parts += [tr("{memory} in RAM", memory=model_labels.memory(ram))] if ram else []
         self.where.setText(", ".join(parts))
-        self.where.setVisible(held > 0)  # without a card the line has said it
+        self.where.setVisible(held > 0)  # without a GPU, the line above says it
         self._show_reasons(placed.why)
         self._budget.setVisible(placed.total_bytes > 0)
         if not (same and self._moved):
@@ -205,7 +206,7 @@ class PlacementPopup(Popover):
         self._tell()
 
     def take_estimate(self, estimate: Estimate) -> None:
-        """What would become of the model with the budget that was asked about last."""
+        """Show the effect of the budget of the last preview request."""
         if not self._moved:
             return
         before, now = self._placed.placement.get("predicted_tok_s"), self._placed.rate
@@ -222,7 +223,7 @@ class PlacementPopup(Popover):
         self._tell(fits=not bad)
 
     def show_why(self, shown: bool) -> None:
-        """Open or close the reasons."""
+        """Show or hide the reasons."""
         self._why.setVisible(shown)
         self.why_button.set_glyph("down" if shown else "right")
         self.why_button.setAccessibleName(tr("Hide the reasons") if shown else tr("Why?"))
@@ -241,7 +242,7 @@ class PlacementPopup(Popover):
             self.show_why(False)
 
     def _lead(self) -> None:
-        """Lines of wrapped words begin at the edge where the others do."""
+        """Align wrapped text with the leading edge."""
         side = leading(self.isRightToLeft()) | Qt.AlignmentFlag.AlignVCenter
         for label in self.findChildren(Label):
             if label.wordWrap():
@@ -254,7 +255,7 @@ class PlacementPopup(Popover):
             self._lead()
 
     def _settle(self) -> None:
-        """The slider where the model is: nothing is being tried."""
+        """Reset the slider to the model's budget."""
         placed, self._moved, self._wanted = self._placed, False, self._placed.budget_gib
         total = placed.total_bytes / GIB
         self.slider.blockSignals(True)
@@ -288,7 +289,7 @@ class PlacementPopup(Popover):
         self.apply.setToolTip(good if fits else bad)
         self.unload_button.setToolTip(tr("Gives its memory back; the chat stays"))
 
-    # -------------------------------------------------------------- what the person does
+    # # -------------------------------------------------------------- user actions
 
     def _slid(self, value: int) -> None:
         self._wanted, self._moved = value / STEPS, True
@@ -302,7 +303,7 @@ class PlacementPopup(Popover):
         self.slider.blockSignals(True)
         self.slider.setValue(self._place_of(None))
         self.slider.blockSignals(False)
-        if self._placed.budget_gib is None:  # back where it was: there is nothing to ask
+        if self._placed.budget_gib is None:  # back at the current budget: no preview needed
             self._settle()
         self._tell()
         if self._moved:

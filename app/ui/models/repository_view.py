@@ -1,7 +1,4 @@
-"""What one repository of the hub offers, variant by variant: size, how it would lie here, Download or why not.
-
-It shows a listing and tells which variant was chosen; it fetches nothing.
-"""
+"""The variants of a hub repository: size, fit on this PC, and Download or why not."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ FORMATS = {
 
 
 class VariantRow(QFrame):
-    """One way to fetch a repository: what it is called, its size, how it would lie here, and Download or why not."""
+    """One variant of a repository: name, size, fit, and Download or why not."""
 
     wanted = Signal(str)
 
@@ -89,7 +86,7 @@ class VariantRow(QFrame):
 
 
 class RepositoryView(QFrame):
-    """One repository of the hub: on its way, refused with a reason, or a list of variants. `show_` calls say which."""
+    """A repository: loading, refused with a reason, or a list of variants, set by the `show_` methods."""
 
     back = Signal()
     wanted = Signal(str, str)  # repository, variant
@@ -138,11 +135,11 @@ class RepositoryView(QFrame):
         return column
 
     def show_waiting(self, repo: str) -> None:
-        """The repository is being asked for."""
+        """Show that the repository is being read."""
         self._fresh(repo, tr("Asking the hub what it offers"))
 
     def show_message(self, repo: str, message: UserMessage) -> None:
-        """It cannot be looked into, and why."""
+        """Show why the repository cannot be read."""
         column = self._fresh(repo, "")
         note = Note()
         note.show_message(message)
@@ -150,7 +147,7 @@ class RepositoryView(QFrame):
         column.addWidget(note)
 
     def show_listing(self, listing: Listing, estimates: Mapping[str, Estimate]) -> None:
-        """What it offers, what Hearth reads of it first."""
+        """Show the variants, readable ones first."""
         column = self._fresh(listing.model.repo, hub_line(listing.model))
         if listing.model.gated:
             words = tr("Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.")

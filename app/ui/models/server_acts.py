@@ -1,6 +1,6 @@
-"""Servers in the window: what the composer, the menu of models, the Models page and banners ask of them.
+"""Connects composer, model menu and Models page with the servers controller.
 
-It joins these with the controller behind them. Before a chat that was begun on this PC goes elsewhere it asks.
+It asks before an existing chat is sent to a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ServerActs(QObject):
-    """One a window. chat_wanted: show the chat."""
+    """The server actions of a window; create one per window. chat_wanted: show the chat."""
 
     chat_wanted = Signal()
 
@@ -46,7 +46,7 @@ class ServerActs(QObject):
         self._show()
 
     def connect_page(self, page: ModelsPage) -> None:
-        """The Models page is there now."""
+        """Connect the Models page, which is built later."""
         self._models = page
         page.servers.chosen.connect(self.begin_there)
         page.servers.edit_asked.connect(self.edit)
@@ -63,9 +63,9 @@ class ServerActs(QObject):
     # -------------------------------------------------------------- where a chat goes
 
     def send_there(self, place: Place, again: str = "") -> None:
-        """Send the open chat there from its next message on. One in which something was said is asked about first.
+        """Send the open chat to a server from its next message on; ask first if it has messages.
 
-        again: id of the answer that is to be given anew from there, if any.
+        again: id of the answer to regenerate there, if any.
         """
 
         def choose() -> None:
@@ -88,7 +88,7 @@ class ServerActs(QObject):
         ).danger.set_look("secondary")  # fmt: skip
 
     def begin_there(self, place: Place) -> None:
-        """Begin a chat that is sent there."""
+        """Start a new chat that is sent there."""
         self._chat.new_chat()
         self.servers.choose(place)
         self.chat_wanted.emit()
@@ -96,12 +96,12 @@ class ServerActs(QObject):
     # -------------------------------------------------------------- entering
 
     def add(self) -> None:
-        """Ask for a server."""
+        """Ask for a new server."""
         sheet = self._open(ServerSheet(self._window))
         sheet.entered.connect(self.servers.add)
 
     def edit(self, server_id: str) -> None:
-        """Show a server, to be changed."""
+        """Open a server's dialog."""
         server = self.servers.book.get(server_id)
         if server is None:
             return
@@ -110,7 +110,7 @@ class ServerActs(QObject):
         sheet.remove_asked.connect(partial(self._ask_remove, server_id))
 
     def enter_key(self) -> None:
-        """Show the server of the open chat, which does not take the key that it has."""
+        """Open the dialog of the open chat's server, which refused its key."""
         if (place := self._chat.place) is not None:
             self.edit(place.server.id)
             if self._sheet is not None:

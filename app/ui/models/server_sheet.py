@@ -1,6 +1,6 @@
-"""A server, entered or changed: its address, key and name, and which of its models are offered.
+"""The dialog that adds or changes a server: address, key, name, and the models to offer.
 
-Nothing is asked of the server before the button for it is pressed. The key is shown by dots and handed on once.
+Nothing is sent to the server before the user presses the button that lists its models. The key is hidden.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ OPEN_NOTE = noted("Not encrypted: others in this network can read what is sent."
 
 
 class ServerSheet(Sheet):
-    """look_asked: address and key: which models are there? entered: name, address, key (None: as it was), models.
-    remove_asked: take it away."""
+    """look_asked: address and key, to list the models. entered: name, address, key (None: unchanged), models.
+
+    remove_asked: remove the server.
+    """
 
     look_asked = Signal(str, str)
     entered = Signal(str, str, object, list)
@@ -113,7 +115,7 @@ class ServerSheet(Sheet):
         return list(self._picked)
 
     def show_looked(self, found: Sequence[str] | UserMessage) -> None:
-        """What the server has, or why it does not say."""
+        """Show the server's models, or why they are unknown."""
         self.look.setEnabled(True)
         if isinstance(found, UserMessage):
             self._say(found.sentence, "bad")
@@ -137,7 +139,7 @@ class ServerSheet(Sheet):
         self.fit()
 
     def _take_typed(self) -> None:
-        """A name that the server does not list."""
+        """Add a model that the server does not list."""
         typed = self.filter.text().strip()
         if is_name(typed):
             self._listed = list(dict.fromkeys([typed, *self._listed]))
@@ -162,7 +164,7 @@ class ServerSheet(Sheet):
         if shown:
             card = card_of_rows([self._model_row(model) for model in shown])
             self._list.addWidget(card)
-            card.show()  # what is not shown yet takes no room in a layout
+            card.show()  # a hidden widget takes no space in a layout
         elif typed:
             self._say(tr("Enter adds “{model}”.", model=self.filter.text().strip()), "ink2")
         self._show_enough()

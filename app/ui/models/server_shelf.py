@@ -1,4 +1,4 @@
-"""The servers that were entered, on the Models page, with the models picked of each and whether each is on this PC."""
+"""The section of servers on the Models page, with the models to offer and whether each server is on this PC."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from app.ui.widgets.controls import Button, Chip, IconButton, Label
 
 
 class ServerShelf(QFrame):
-    """chosen: a Place to chat with. edit_asked: a server's id. add_asked: another one."""
+    """chosen: a Place to chat with. edit_asked: a server's id. add_asked: add a server."""
 
     chosen = Signal(object)
     edit_asked = Signal(str)
@@ -42,7 +42,7 @@ class ServerShelf(QFrame):
         self._restyle()
 
     def set_servers(self, servers: Sequence[Server]) -> None:
-        """Those that there are now. Rows that say the same stay as they are, and so does the focus."""
+        """Set the servers. An unchanged list keeps its rows and the focus."""
         if list(servers) != self._servers:
             self._servers = list(servers)
             self._build()

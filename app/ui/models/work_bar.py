@@ -1,4 +1,4 @@
-"""The bar at the foot of the Models page: long work that no card in view shows, with the way to it or out of it."""
+"""The bar at the foot of the Models page: long work that no visible card shows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.ui.widgets.controls import Button, Dot, IconButton, Label, Progress
 
 @dataclass(frozen=True)
 class Work:
-    """One line of work. done: 0 to 1, None where it is not known. key: what `shown` and `stopped` give."""
+    """One line of work. done: 0 to 1, None if unknown. key: passed by `shown` and `stopped`."""
 
     key: str
     words: str
@@ -29,7 +29,7 @@ class Work:
 
 
 class WorkBar(QFrame):
-    """Hidden while there is nothing to tell."""
+    """The work bar, hidden without work."""
 
     shown = Signal(str)
     stopped = Signal(str)
@@ -65,17 +65,17 @@ class WorkBar(QFrame):
         self.hide()
 
     def restyle(self) -> None:
-        """Take up measures anew."""
+        """Apply sizes after a change of theme or zoom."""
         self._middle.setSpacing(theme.px(5))
         self.row.setSpacing(theme.px(10))
         self.setFixedHeight(theme.px(52))
 
     def set_margins(self, left: int, right: int) -> None:
-        """So that its words stand where the page's do."""
+        """Align the text with the page's column."""
         self.row.setContentsMargins(left, 0, right, 0)
 
     def set_work(self, work: Work | None) -> None:
-        """Show a line of work; None: none."""
+        """Show a line of work; None hides the bar."""
         if work == self.work:
             return
         self.work = work
@@ -95,7 +95,7 @@ class WorkBar(QFrame):
 
 
 def downloads_work(rows: Sequence[ModelRow]) -> Work | None:
-    """Downloads that are not in view, in one line."""
+    """Return the downloads of the given rows as one line of work."""
     going = [row for row in rows if row.download is not None and row.download.state not in {"done", "failed", "paused"}]
     if not going:
         return None

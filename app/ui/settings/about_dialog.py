@@ -1,7 +1,6 @@
-"""What Hearth is: version, licence, the starter model's card with its licence table, and the parts it is built with,
-each with the text of its licence.
+"""The About dialog: version, licence, the starter model's card, privacy, and the parts with their licences.
 
-Everything shown lies on this computer; nothing is fetched.
+Everything shown is stored on this PC.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ PART = "part"  # the scheme of links that show the licence of a part
 
 
 def model_card() -> Path:
-    """Where the starter model's card lies."""
+    """Return the path of the starter model's card."""
     return asset_root() / "models" / "starter-chat" / "MODEL_CARD.md"
 
 
@@ -66,7 +65,7 @@ def _read(path: Path) -> str:
 
 
 def built_with() -> str:
-    """The parts that run within Hearth, as a Markdown table: name, version here, licence. Cost: some 0.3 s."""
+    """Return the parts as a Markdown table: name, installed version, licence. Cost: about 0.3 s."""
     rows = [f"| [{one.name}]({PART}:{one.key}) | {one.version} | {one.licence} |" for one in parts.parts()]
     return "\n".join(
         (tr(NOTICE), "", f"| {tr('Part')} | {tr('Version')} | {tr('Licence')} |", "| --- | --- | --- |", *rows)
@@ -74,9 +73,9 @@ def built_with() -> str:
 
 
 class Page(QTextBrowser):
-    """Markdown of ours to read and scroll; loads nothing, links open in the web browser."""
+    """Our own Markdown, to read and scroll. It loads nothing; links open in the web browser."""
 
-    part_wanted = Signal(str)  # a link to a part's licence: its key, empty for the list of all
+    part_wanted = Signal(str)  # key of the part whose licence was requested; empty for the list
 
     def __init__(self, name: str, markdown: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -94,15 +93,15 @@ class Page(QTextBrowser):
         self.set_markdown(markdown)
 
     def set_markdown(self, markdown: str) -> None:
-        """Show another text, from its beginning."""
+        """Show a text from its beginning."""
         made: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-        made = re.sub(r"<thead>\s*<tr>(\s*<th></th>)+\s*</tr>\s*</thead>", "", made)  # a head without words
+        made = re.sub(r"<thead>\s*<tr>(\s*<th></th>)+\s*</tr>\s*</thead>", "", made)  # a table head without text
         made = made.replace("<table>", '<table width="100%" cellspacing="0">')
-        # Qt scales a heading's own size once more, so headings are paragraphs with a class here.
+        # Qt scales headings again, so headings become paragraphs with a class.
         self._show(re.sub(r"<(/?)h([1-3])>", lambda m: "</p>" if m[1] else f'<p class="h{m[2]}">', made))
 
     def set_licence(self, title: str, text: str) -> None:
-        """Show the text of a part's licence as it stands, below a link back to the list."""
+        """Show the licence of a part verbatim, with a link back to the list."""
         back = f'<p><a href="{PART}:">‹ {html.escape(tr("Built with"))}</a></p>'
         self._show(f'{back}<p class="h2">{html.escape(title)}</p><pre>{html.escape(text)}</pre>')
 
@@ -121,7 +120,7 @@ class Page(QTextBrowser):
         return None
 
     def restyle(self) -> None:
-        """Take up colours and sizes anew: a document keeps those it was made with."""
+        """Apply colours and sizes, which a document keeps from when it was built."""
         t, at = theme.current().tokens, self.verticalScrollBar().value()
         mono = ", ".join(f"'{family}'" for family in theme.families(True))
         px = theme.px
@@ -143,7 +142,7 @@ class Page(QTextBrowser):
 
 
 class AboutDialog(QDialog):
-    """Mark, name, version and one sentence; below them three texts to choose from. Esc closes."""
+    """The About dialog: logo, name, version, one sentence, and a choice of texts."""
 
     def __init__(self, parent: QWidget | None = None, card: Path | None = None) -> None:
         super().__init__(parent)
@@ -165,7 +164,7 @@ class AboutDialog(QDialog):
             "model": Page(tr("Starter model"), _read(card or model_card())),
             "licence": Page(tr("Licence"), _read(asset_root() / "licences" / "hearth.txt")),
             "privacy": Page(tr("Privacy"), "\n\n".join(map(tr, PRIVACY))),
-            "parts": Page(tr("Built with")),  # filled when it is first shown
+            "parts": Page(tr("Built with")),  # filled when first shown
             "text": Page(tr("Licence")),  # of one part
         }
         self._has_parts = False
@@ -203,7 +202,7 @@ class AboutDialog(QDialog):
         self._show_only(name)
 
     def show_part(self, key: str) -> None:
-        """Show the licence of a part; an empty key shows the list of all."""
+        """Show the licence of a part; an empty key shows the list."""
         found = next((one for one in parts.parts() if one.key == key), None)
         if found is None:
             self.show_page("parts")

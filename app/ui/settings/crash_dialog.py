@@ -1,6 +1,6 @@
-"""At the start after a crash: that the chats are safe, where that was checked, and a report that can be saved.
+"""The dialog at the first start after a crash: whether the chats are safe, and a report to save.
 
-What is known of the crash is folded behind "Details". It sends nothing.
+The details are folded. It sends nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
 
 
 class CrashDialog(Sheet):
-    """report_wanted: a report is to be saved. log_wanted: the folder of the whole log is to be opened."""
+    """report_wanted: save a report. log_wanted: open the log folder."""
 
     report_wanted = Signal()
     log_wanted = Signal()
 
     def __init__(self, parent: QWidget, lines: list[str], has_stacks: bool, is_safe: bool = False) -> None:
-        """is_safe: the file of the chats was opened and found whole since."""
+        """Build the dialog. is_safe: the chat database was opened and checked."""
         why = [] if has_stacks else [tr(WITHOUT_STACKS)]
         if is_safe:
             super().__init__(parent, tr(SAFE), " ".join((f"{tr(TITLE)}.", *why, tr(SENTENCE))), wide_px=560)
@@ -65,6 +65,6 @@ class CrashDialog(Sheet):
 
     def _restyle(self) -> None:
         self.text.setFont(theme.font("code"))
-        # At large text sizes the dialog itself must not scroll besides.
+        # At large text sizes the dialog itself must not scroll too.
         self.text.setFixedHeight(min(theme.px(260), int(SHARE * self._window.height())))
         self.fit()

@@ -1,6 +1,6 @@
-"""What Hearth stores on this PC, in groups to choose from, to be deleted; and how far that is.
+"""The dialog that chooses stored data to delete, and the dialog with the progress.
 
-They delete nothing themselves: app/desktop/erasing.py does.
+app/desktop/erasing.py deletes the files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from app.ui.widgets.signs import Progress
 from app.ui.widgets.switches import Toggle
 
 SMALL = noted("Less than 1\u202fMB")
-MOST_NAMED = 100  # of what could not be deleted
+MOST_NAMED = 100  # of the files that could not be deleted
 
 
 class EraseSheet(Sheet):
-    """The groups with their sizes. `chosen`: names of the groups to delete, after the question was answered."""
+    """The groups with their sizes. chosen: names of the groups to delete, after a confirmation."""
 
     chosen = Signal(object)  # list[str]
 
@@ -42,7 +42,7 @@ class EraseSheet(Sheet):
         self.sizes: dict[str, Label] = {}
         self.toggles: dict[str, Toggle] = {}
         rows = []
-        # One width for all sizes, so that the words beside them do not wrap anew when sizes arrive.
+        # One width for all sizes, so that the text does not wrap again when sizes arrive.
         room = QFontMetrics(theme.font("meta")).horizontalAdvance(tr(SMALL)) + 2
         for group in groups:
             size = self.sizes[group.name] = Label("–", "meta", "ink2", align=Qt.AlignmentFlag.AlignRight)
@@ -57,7 +57,7 @@ class EraseSheet(Sheet):
         self._count()
 
     def show_size(self, name: str, n_bytes: int | None) -> None:
-        """Show how much a group is; None: that cannot be told."""
+        """Show a group's size; None if unknown."""
         if n_bytes is not None:
             self._sizes[name] = n_bytes
         self.sizes[name].setText(_size(n_bytes))
@@ -66,11 +66,11 @@ class EraseSheet(Sheet):
 
     @property
     def names(self) -> list[str]:
-        """The names of the groups that are chosen."""
+        """The names of the chosen groups."""
         return [name for name, toggle in self.toggles.items() if toggle.isChecked()]
 
     def _total(self) -> str:
-        """The size of what is chosen; "" while it is not known."""
+        """Return the size of the chosen groups; "" while it is unknown."""
         known = [self._sizes[name] for name in self.names if name in self._sizes]
         return _size(sum(known)) if len(known) == len(self.names) else ""
 
@@ -101,13 +101,15 @@ class EraseSheet(Sheet):
         self.chosen.emit(names)
 
     def reject(self) -> None:
-        if self.cancel.isEnabled():  # else it has begun
+        if self.cancel.isEnabled():  # not while deleting has begun
             super().reject()
 
 
 class ErasingDialog(Sheet):
-    """How far deleting is, and what was left. `stopped`: the rest is to stay. accepted: Hearth starts again; rejected:
-    it does not."""
+    """The progress of deleting, and what was left.
+
+    stopped: keep the rest. accepted: Hearth starts again; rejected: it does not.
+    """
 
     stopped = Signal()
 
@@ -126,12 +128,12 @@ class ErasingDialog(Sheet):
             button.hide()
 
     def show_done(self, n_bytes: int) -> None:
-        """Show how many bytes are deleted so far."""
+        """Show how many bytes were deleted."""
         self.progress.set_done(n_bytes / self._total)
         self.say(tr("{done} of {total}", done=_size(n_bytes), total=_size(max(self._total, n_bytes))))
 
     def finish(self, erased: Erased) -> None:
-        """It is over: show what was left, or close if nothing was."""
+        """Show what was left, or close if nothing was."""
         self._is_done = True
         if not erased.undeleted and not erased.stopped:
             self.accept()
@@ -146,7 +148,7 @@ class ErasingDialog(Sheet):
         if left:
             card = card_of_rows([_row(one) for one in left])
             self.body.addWidget(card)
-            card.show()  # now: the dialog is made as high as what it shows
+            card.show()  # now, because the dialog's height depends on it
         more = len(erased.undeleted) - len(left)
         if more:
             self.body.addWidget(Label(tr_n("and {n} more", "and {n} more", more), "small", wrap=True))

@@ -1,4 +1,4 @@
-"""What the settings show of the server on this PC below its switch: address and key to copy, and who talks to it."""
+"""The rows below the local server's switch in the settings: address and key to copy, and connected programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_TALKING = 5
 
 
 class OwnServerRows:
-    """The rows, kept as the server is. They are the dialog's, which takes them along when it goes."""
+    """The rows, updated with the server. The dialog owns them."""
 
     def __init__(self, server: OwnServer) -> None:
         self._server = server
@@ -51,9 +51,9 @@ class OwnServerRows:
         ).danger.set_look("secondary")  # fmt: skip
 
     def show(self) -> None:
-        """Show the server as it is now."""
+        """Show the server's current state."""
         server, state = self._server, self._server.state
-        if server.is_wanted:  # never before: a keyring may ask the person to unlock it
+        if server.is_wanted:  # not before: the keyring may ask the user to unlock it
             server.need_key()
         self.address.show_value(state.address or ("–" if server.is_wanted else tr("Switched off")), state.address)
         shown = self.eye.isChecked()
@@ -66,8 +66,10 @@ class OwnServerRows:
 
 
 def state_text(server: OwnServer) -> str:
-    """What has become of the switch, in a sentence. There is always one: the rows below must not move when it is
-    switched under the pointer."""
+    """Return the state of the server in a sentence.
+
+    It is never empty: the rows below must not move when the switch under the pointer is pressed.
+    """
     if server.trouble is not None:
         return server.trouble.sentence
     state = server.state
@@ -86,7 +88,7 @@ def state_text(server: OwnServer) -> str:
 
 
 def talking_words(state: ServerState) -> str:
-    """Who talks to the server, in a line."""
+    """Return the connected programs in a line."""
     if not state.on:
         return "–"
     if state.talking:
@@ -96,7 +98,7 @@ def talking_words(state: ServerState) -> str:
 
 
 def client_words(one: dict[str, Any]) -> str:
-    """One program that talks to the server."""
+    """Return the text for one connected program."""
     client = str(one.get("client") or tr("A program"))
     if one.get("state") == "waiting":
         return tr("{client} waits", client=client)

@@ -1,7 +1,4 @@
-"""What the settings are laid out in: groups of rows in a card, and the field to find them.
-
-Rows open something, or show a value to copy.
-"""
+"""Parts of the settings dialog: groups of rows, rows that open something or show a value, and the search field."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from app.ui.widgets.controls import COPIED_MS, Button, Label, Rule
 
 
 class Group(QFrame):
-    """A head and, under it, a card with rows parted by hairlines. folds: only its head is shown until it is pressed."""
+    """A title and a card of rows separated by hairlines. folds: starts collapsed."""
 
     def __init__(self, title: str, parent: QWidget | None = None, folds: bool = False) -> None:
         super().__init__(parent)
@@ -47,14 +44,14 @@ class Group(QFrame):
         self._restyle()
 
     def set_open(self, is_open: bool) -> None:
-        """Show the rows, or the head alone."""
+        """Expand or collapse the group."""
         self.is_open = is_open
         self.card.setVisible(is_open)
         self.fold.set_glyph("down" if is_open else "right")
         self.fold.setAccessibleDescription(tr("Expanded") if is_open else tr("Collapsed"))
 
     def add(self, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
-        """Append a row. is_found_by: whether it is among what these words, in lower case, look for."""
+        """Append a row. is_found_by: whether the row matches lower-case search words."""
         rule = Rule()
         rule.setVisible(bool(self._rows))
         self._inside.addWidget(rule)
@@ -62,7 +59,7 @@ class Group(QFrame):
         self._rows.append((rule, row, is_found_by))
 
     def show_found(self, words: list[str]) -> bool:
-        """Show only the rows that these words look for; whether there is one."""
+        """Show only the rows that match. Return whether there is one."""
         some = False
         for rule, row, is_found_by in self._rows:
             found = is_found_by(words)
@@ -80,7 +77,7 @@ class Group(QFrame):
 
 
 class LinkRow(Button):
-    """A row that opens something: words at the left, a figure and a chevron at the right."""
+    """A row that opens something: title at the left, text and chevron at the right."""
 
     def __init__(self, words: str, line: str, parent: QWidget | None = None) -> None:
         super().__init__(words, "quiet", parent=parent)
@@ -90,7 +87,7 @@ class LinkRow(Button):
         self._restyle()
 
     def is_found_by(self, words: list[str]) -> bool:
-        """Whether every one of the words, in lower case, stands in the row."""
+        """Return whether the row contains every word (lower case)."""
         return all(word in f"{self.text()} {self.line}".casefold() for word in words)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -114,10 +111,10 @@ class LinkRow(Button):
 
 
 class ValueRow(QFrame):
-    """A name, a value that can be copied, and what can be done with it."""
+    """A title, a value to copy, and further controls."""
 
     def __init__(self, title: str, also: str = "", parent: QWidget | None = None) -> None:
-        """also: further words that find the row."""
+        """Build the row. also: further words that the search finds."""
         super().__init__(parent)
         self._also = also
         self.title, self.value = Label(title, "label"), Label("", "small", "ink", elide=True)
@@ -137,24 +134,24 @@ class ValueRow(QFrame):
         self._restyle()
 
     def _copy(self) -> None:
-        """Copy the value, and say for a moment that this was done."""
+        """Copy the value, and confirm on the button for a moment."""
         QGuiApplication.clipboard().setText(self.copied)
         self.copy.setText(tr("Copied"))
         self._resting.start()
 
     def add(self, widget: QWidget) -> None:
-        """A control at the end of the row."""
+        """Add a control at the end of the row."""
         self._across.insertWidget(self._across.count() - 1, widget)
 
     def show_value(self, shown: str, copied: str) -> None:
-        """What stands there, and what is copied."""
+        """Set the value to show and the text to copy."""
         self.value.setText(shown)
         self.copied = copied
         self.copy.setEnabled(bool(copied))
         self.copy.setAccessibleName(tr("Copy: {what}", what=self.title.words))
 
     def is_found_by(self, words: list[str]) -> bool:
-        """Whether every one of the words, in lower case, stands in the row."""
+        """Return whether the row contains every word (lower case)."""
         said = f"{self.title.words} {self._also}".casefold()
         return all(word in said for word in words)
 
@@ -166,7 +163,7 @@ class ValueRow(QFrame):
 
 
 class FolderRow(ValueRow):
-    """A folder of Hearth's, with its path to copy and a button that opens it in the file manager."""
+    """A folder, with its path to copy and a button that opens it in the file manager."""
 
     def __init__(self, title: str, parent: QWidget | None = None) -> None:
         super().__init__(title, parent=parent)
@@ -181,13 +178,13 @@ class FolderRow(ValueRow):
         self.open.setEnabled(False)
 
     def show_folder(self, path: str) -> None:
-        """Show which folder it is."""
+        """Show a folder."""
         self.show_value(path, path)
         self.value.setToolTip(path)
         self.open.setEnabled(True)
 
     def _open(self) -> None:
-        """Open the folder; it is made if nothing was stored in it yet."""
+        """Open the folder, creating it if nothing was stored yet."""
         with contextlib.suppress(OSError):
             Path(self.copied).mkdir(parents=True, exist_ok=True)
         opened = QDesktopServices.openUrl(QUrl.fromLocalFile(self.copied))
@@ -196,7 +193,7 @@ class FolderRow(ValueRow):
 
 
 class FindField(QLineEdit):
-    """Where the name of a setting is typed. Esc empties it; once more, and whatever is around it hears of the key."""
+    """The settings' search field. Esc clears it; a second Esc reaches the dialog."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -209,7 +206,7 @@ class FindField(QLineEdit):
         self._restyle()
 
     def words(self) -> list[str]:
-        """What is looked for, in lower case; empty: everything."""
+        """Return the search words in lower case; empty for everything."""
         return self.text().casefold().split()
 
     def _restyle(self) -> None:

@@ -1,6 +1,6 @@
-"""One row of the settings for each kind of field: words at the left, the control at the right or below.
+"""A row of the settings for each kind of field: text at the left, control at the right or below.
 
-A row shows one value and tells of a new one by `edited`; it knows neither the file nor the other rows.
+A row shows one value and emits `edited` with a new one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from app.ui.look import theme
 from app.ui.widgets.controls import IconButton, Label, Segments, Slider, Toggle
 
 ROW_PX = 58
-MAX_STEPS = 200  # a range with more steps than this cannot be aimed at with a slider
-ONE_LINE = 200  # a text field of at most so many characters is one line
+MAX_STEPS = 200  # a slider cannot be set precisely with more steps
+ONE_LINE = 200  # a text field of at most this many characters is one line
 TYPING_MS = 400
 
 
 def in_words(setting: Setting, value: float | None) -> str:
-    """A number as the dialog writes it, with its unit."""
+    """Return a number as the dialog shows it, with its unit."""
     if value is None:
         return setting.none
     unit = f"{NARROW}{setting.unit}" if setting.unit else ""
@@ -45,7 +45,7 @@ def in_words(setting: Setting, value: float | None) -> str:
 
 
 class SettingRow(QFrame):
-    """Title and description at the left; what a subclass puts in at the right."""
+    """Title and description at the left; the subclass adds a control at the right."""
 
     edited = Signal(object)
 
@@ -65,7 +65,7 @@ class SettingRow(QFrame):
         self.note.setVisible(False)
         words.addWidget(self.note)
         words.addStretch(1)
-        # Only there while another value is chosen; it takes room from the words, so that no control moves.
+        # Shown only while the value differs from the default; it takes space from the text, so that no control moves.
         self.back = IconButton(
             "redo", tr("{title}: back to {value}", title=setting.title, value=self.words_for(setting.default))
         )
@@ -83,15 +83,15 @@ class SettingRow(QFrame):
         theme.current().changed.connect(self.restyle)
 
     def show_value(self, value: Any) -> None:
-        """Show a value without telling of it."""
-        raise NotImplementedError  # every kind of row shows its own; a QWidget cannot be an abstract base class
+        """Show a value without emitting `edited`."""
+        raise NotImplementedError  # a QWidget cannot be an abstract base class
 
     def words_for(self, value: Any) -> str:
-        """How a value reads where there is room for a word or two."""
+        """Return a short text for a value."""
         return in_words(self.setting, value)
 
     def is_found_by(self, words: list[str]) -> bool:
-        """Whether every one of the words, in lower case, stands somewhere in what the row says."""
+        """Return whether the row's texts contain every word (lower case)."""
         kept = self.setting
         choices = (words for _, words in kept.choices)
         said = " ".join((kept.title, kept.description, kept.group, kept.unit, kept.none, *choices))
@@ -105,23 +105,23 @@ class SettingRow(QFrame):
         self.edited.emit(self.setting.default)
 
     def set_note(self, words: str) -> None:
-        """What has become of the setting, below its description; empty: nothing to say."""
+        """Set the note below the description, on the setting's effect; empty removes it."""
         self.note.setText(words)
         self.note.setVisible(bool(words))
 
     def restyle(self) -> None:
-        """Take up measures anew."""
+        """Apply sizes after a change of theme or zoom."""
         self.row.setContentsMargins(theme.px(16), theme.px(9), theme.px(16), theme.px(9))
         self.row.setSpacing(theme.px(20))
         self.setMinimumHeight(theme.px(ROW_PX))
 
     def name(self) -> str:
-        """What a screen reader calls the control."""
+        """Return the control's accessible name."""
         return f"{self.setting.title}. {self.setting.description}" if self.setting.description else self.setting.title
 
 
 class ChoiceRow(SettingRow):
-    """A choice of a few."""
+    """A choice from a few values."""
 
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
@@ -139,7 +139,7 @@ class ChoiceRow(SettingRow):
 
 
 class SwitchRow(SettingRow):
-    """On or off."""
+    """A switch."""
 
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
@@ -157,14 +157,14 @@ class SwitchRow(SettingRow):
 
 
 class SliderRow(SettingRow):
-    """A number within a short range; a double click or Backspace goes back to the automatic value."""
+    """A number in a short range; a double click or Backspace restores the automatic value."""
 
     def __init__(self, setting: Setting, automatic: float | None = None, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
         assert setting.low is not None
         assert setting.high is not None
         self.low, self.step = setting.low, setting.step or 1.0
-        self.automatic = automatic  # what None stands for at present, where that is known
+        self.automatic = automatic  # the value that None stands for, if known
         self.slider = Slider(self.name())
         self.slider.setRange(0, round((setting.high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
@@ -196,7 +196,7 @@ class SliderRow(SettingRow):
         self._offer_back(value)
 
     def set_automatic(self, automatic: float | None, value: Any) -> None:
-        """What None stands for has become known, or another one."""
+        """Set the value that None stands for."""
         self.automatic = automatic
         self.show_value(value)
 
@@ -207,7 +207,7 @@ class SliderRow(SettingRow):
         metrics = QFontMetrics(theme.font("row"))
         words = (self.setting.none, in_words(self.setting, self.setting.high))
         widest = max(metrics.horizontalAdvance(one) for one in words)
-        self.words.setMinimumWidth(max(widest + 2, theme.px(112)))  # one width for all, so that the sliders line up
+        self.words.setMinimumWidth(max(widest + 2, theme.px(112)))  # one width for all, so that the sliders align
 
     def _value(self) -> float:
         value = round(self.low + self.slider.value() * self.step, 6)
@@ -220,7 +220,7 @@ class SliderRow(SettingRow):
 
 
 class NumberRow(SettingRow):
-    """A number typed in; an empty field is the automatic value."""
+    """A number that is typed; an empty field is the automatic value."""
 
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
@@ -254,7 +254,7 @@ class NumberRow(SettingRow):
             self.field.setText("" if value is None else figure(value, ""))
 
     def _parsed(self) -> tuple[Any, str]:
-        """The value in the field and what is wrong with it."""
+        """Return the typed value and its error."""
         words = unfigured(self.field.text())
         if not words:
             return None, self.setting.fault(None) or ""
@@ -285,13 +285,13 @@ class NumberRow(SettingRow):
             self.edited.emit(value)
 
     def _finish(self) -> None:
-        # What cannot be used is not kept: the field shows again what is in force.
+        # An invalid value is discarded: show the value in use again.
         self.field.setText("" if self._good is None else figure(self._good, ""))
         self._mark("")
 
 
 class TextRow(SettingRow):
-    """Text: one line at the right, or several below the words. Told once the typing rests."""
+    """Text: one line or several, below the title. Emitted after a pause in typing."""
 
     def __init__(self, setting: Setting, parent: QWidget | None = None) -> None:
         super().__init__(setting, parent)
@@ -334,7 +334,7 @@ class TextRow(SettingRow):
         self._rest.start()
 
     def flush(self) -> None:
-        """Tell of what was typed, without waiting."""
+        """Apply typed text without waiting for the timer."""
         self._rest.stop()
         words = self.field.toPlainText()
         if words != self._told and self.setting.fault(words) is None:
@@ -356,7 +356,7 @@ class _TextField(QPlainTextEdit):
 
 
 def row_for(setting: Setting, automatic: float | None = None) -> SettingRow:
-    """The row for a field, by its kind and range."""
+    """Return the row for a field, by its kind and range."""
     if setting.kind == "choice":
         return ChoiceRow(setting)
     if setting.kind == "switch":

@@ -1,4 +1,4 @@
-"""The settings, built from their own descriptions. Every change applies at once; the dialog writes no file."""
+"""The settings dialog, built from the settings' descriptions. Every change applies at once."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ COLUMN_PX = 720
 
 
 class SettingsDialog(QDialog):
-    """All settings that people can change. `changed` gives the whole, valid settings after every change.
+    """All settings that users can change. changed: all settings, valid, after every change.
 
-    `automatic` names what None stands for at present (the model's own sampling), for the fields where that is known,
-    and `notes` what has become of some of them with the model that is loaded, in a sentence.
+    automatic: what None stands for now, such as the model's own sampling, where known. notes: the effect of settings
+    with the loaded model, as sentences.
     """
 
     changed = Signal(object)
-    act_wanted = Signal(str)  # a command of app/shortcuts.py, to be done once the dialog is closed
-    report_wanted = Signal()  # a report on this PC, to be saved
-    log_wanted = Signal()  # the folder of the log, to be opened
+    act_wanted = Signal(str)  # a command of app/shortcuts.py, to run after the dialog has closed
+    report_wanted = Signal()  # save a report on this PC
+    log_wanted = Signal()  # open the log folder
 
     def __init__(
         self,
@@ -57,7 +57,8 @@ class SettingsDialog(QDialog):
         known = dict(automatic or {})
         for setting in map(worded, described()):
             group = setting.group
-            if setting.name == "look_for_updates" and release.feed():  # a build that names no place cannot look
+            # a build without an update feed cannot look for updates
+            if setting.name == "look_for_updates" and release.feed():
                 group = worded(description_of("tray")).group
             if not group:
                 continue
@@ -125,7 +126,7 @@ class SettingsDialog(QDialog):
         whole.addWidget(self.area)
 
     def _add_link(self, group: str, words: str, line: str, act: str) -> LinkRow:
-        """A row that closes the dialog and does a command."""
+        """Add a row that closes the dialog and runs a command."""
         link = LinkRow(words, line)
         link.clicked.connect(lambda: self._leave_for(act))
         self.add_row(group, link, link.is_found_by)
@@ -136,9 +137,9 @@ class SettingsDialog(QDialog):
         self.act_wanted.emit(act)
 
     def add_row(self, group: str, row: QWidget, is_found_by: Callable[[list[str]], bool]) -> None:
-        """Append a row to a group, which comes below the others if it is new.
+        """Append a row to a group, adding the group if it is new.
 
-        is_found_by: whether the row is among what these words, in lower case, look for.
+        is_found_by: whether the row matches lower-case search words.
         """
         if group not in self._groups:
             self._groups[group] = Group(group, folds=group == worded(description_of("engine_location")).group)
@@ -155,12 +156,12 @@ class SettingsDialog(QDialog):
             self.add_row(group, row, row.is_found_by)
 
     def show_folders(self, data: str, models: str) -> None:
-        """Show where chats and models are kept."""
+        """Show the folders of chats and models."""
         self.data_folder.show_folder(data)
         self.models_folder.show_folder(models)
 
     def add_own_server(self, server: OwnServer) -> None:
-        """What is known of the local server, below its switch."""
+        """Add the rows of the local server below its switch."""
         self._own_server = OwnServerRows(server)
         for row in self._own_server.rows:
             self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
@@ -185,20 +186,20 @@ class SettingsDialog(QDialog):
         self.setMinimumSize(theme.px(560), theme.px(360))
 
     def set_settings(self, settings: AppSettings) -> None:
-        """Show settings that were changed elsewhere (Ctrl and +), without telling of them."""
+        """Show settings that were changed elsewhere (Ctrl and +), without emitting `changed`."""
         self.settings = settings
         for name, row in self.rows.items():
             row.show_value(getattr(settings, name))
 
     def show_model(self, automatic: Mapping[str, Any], notes: Mapping[str, str]) -> None:
-        """Show what None stands for, and what the settings have become, with the model that is loaded now."""
+        """Show what None stands for, and the notes, for the loaded model."""
         for name, row in self.rows.items():
             row.set_note(notes.get(name, ""))
             if isinstance(row, SliderRow):
                 row.set_automatic(automatic.get(name), getattr(self.settings, name))
 
     def reveal(self, name: str) -> None:
-        """Bring a setting into view, with the keyboard on it."""
+        """Scroll to a setting and focus it."""
         row = self.rows.get(name)
         if row is None:
             return
