@@ -1,4 +1,4 @@
-"""The bin: deleted chats, each with the way back and the way out. Whoever opens it restores and erases them."""
+"""The dialog of deleted chats, to restore or erase."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.floating import confirm
 from app.ui.widgets.sheet import Sheet
 
-MOST_ROWS = 100  # that are built; the bin of somebody who deletes more is emptied as a whole
+MOST_ROWS = 100  # rows that are built; a fuller bin is emptied as a whole
 
 
 def days_left(deleted_at: float, now: float) -> int:
-    """For how many more days a chat stays in the bin, at least 0. Units: seconds since the epoch."""
+    """Return the days until a chat is erased, at least 0. Times in seconds since the epoch."""
     return max(math.ceil(BIN_DAYS - max(now - deleted_at, 0) / (24 * 3600)), 0)
 
 
 class BinRow(QFrame):
-    """Title and remaining time of a chat, and what can be done with it."""
+    """Title and remaining time of a chat, with buttons to restore and erase it."""
 
     def __init__(self, chat: BinnedChat, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -49,7 +49,7 @@ class BinRow(QFrame):
 
 
 class BinSheet(Sheet):
-    """restore_asked: this chat is wanted back. erase_asked: these are to be deleted for good."""
+    """restore_asked: restore a chat. erase_asked: erase these chats for good."""
 
     restore_asked = Signal(str)
     erase_asked = Signal(list)
@@ -66,7 +66,7 @@ class BinSheet(Sheet):
         self._fill()
 
     def _fill(self) -> None:
-        """Have a row for each of the chats that were deleted last."""
+        """Fill in the rows of the most recently deleted chats."""
         for chat_id, chat in list(self._chats.items())[:MOST_ROWS]:
             if chat_id not in self.rows:
                 row = self.rows[chat_id] = BinRow(chat)
@@ -85,7 +85,7 @@ class BinSheet(Sheet):
         self.say(kept if self._chats else tr("The bin is empty."))
 
     def _take_away(self, chat_ids: Sequence[str]) -> None:
-        self.close_button.setFocus()  # the button that was pressed goes
+        self.close_button.setFocus()  # the pressed button is removed
         for chat_id in chat_ids:
             del self._chats[chat_id]
             if row := self.rows.pop(chat_id, None):

@@ -1,6 +1,6 @@
-"""What people ask of chats in the sidebar and the title bar, turned into the controllers' calls.
+"""Connects the actions on chats in the sidebar and title bar with the controllers.
 
-It asks what has to be known first: a folder's name, a file. It keeps nothing.
+It asks for a folder's name or a file where needed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class ChatActs(QObject):
-    """One a window."""
+    """The chat actions of a window; create one per window."""
 
     def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], shelf: ChatFolders) -> None:
-        """shown: the id of the chat that is in view, or nothing."""
+        """Connect the sidebar's list. shown: returns the id of the visible chat, or ""."""
         super().__init__(window)
         self._window, self._sidebar, self._id_shown, self._shelf = window, sidebar, shown, shelf
         self._list = sidebar.panel.list
@@ -40,7 +40,7 @@ class ChatActs(QObject):
         self._list.asked.connect(self.do)
 
     def bind(self, commands: Commands) -> None:
-        """The commands that concern the chat that is shown, and all chats."""
+        """Bind the commands for the visible chat and for all chats."""
         for act in ("rename_chat", "pin_chat", "move_chat", "export_markdown", "export_json", "delete_chat"):
             commands.bind(act, partial(self._do_here, act), lambda: self._shown() is not None)
         for act in ("export_all", "export_all_markdown"):
@@ -59,7 +59,7 @@ class ChatActs(QObject):
             self.do(act, chat.id)
 
     def add_rows(self, menu: Menu) -> None:
-        """What can be done with the chat that is shown, besides renaming and deleting it."""
+        """Add the actions on the visible chat, except renaming and deleting."""
         chat = self._shown()
         if chat is not None:
             chat_menus.add_rows(menu, self._list, chat)
@@ -69,7 +69,7 @@ class ChatActs(QObject):
             self._sidebar.conversation_selected.emit(chat)
 
     def do(self, act: str, whose: str) -> None:
-        """An act of the table of commands, and the chat or folder that it concerns."""
+        """Run a command on a chat or folder. whose: the chat's id, or the folder's name."""
         chat = self._list.chats.conversation(whose)
         if act == "take_out":
             self._shelf.take_out(whose)
@@ -141,5 +141,5 @@ def _documents() -> Path:
 
 
 def _with_ending(path: Path, ending: str) -> Path:
-    """The path that was chosen; what it ends in decides what is written, so it ends as it was offered."""
+    """Return the path with the ending that was offered, because the ending selects the format."""
     return path if path.suffix.lower() == f".{ending}" else path.with_name(f"{path.name}.{ending}")

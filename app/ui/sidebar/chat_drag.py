@@ -1,7 +1,4 @@
-"""A chat that is dragged within the list: where it may be dropped, and what that makes of it.
-
-It moves nothing: the list says what was asked for.
-"""
+"""Dragging a chat within the list: where it can be dropped, and what the drop means."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ WIDE_PX, HIGH_PX = 200, 34
 
 @dataclass(frozen=True)
 class Place:
-    """Where a chat would come to lie: pinned, in a folder, or in neither of them."""
+    """The target of a drop: pinned, a folder, or neither."""
 
     pinned: bool = False
     folder: str = ""
 
 
 def place_of(model: ChatModel, row: int) -> Place | None:
-    """What dropping on a row means; None where nothing can be dropped."""
+    """Return what a drop on a row means; None if nothing can be dropped there."""
     if model.searching or not 0 <= row < len(model.rows):
         return None
     found = model.rows[row]
@@ -45,7 +42,7 @@ def place_of(model: ChatModel, row: int) -> Place | None:
 
 
 def rows_of(model: ChatModel, place: Place) -> frozenset[int]:
-    """The rows that are marked while a chat hangs over one of them."""
+    """Return the rows to highlight for a target."""
     if place.folder:
         return frozenset(
             i for i, row in enumerate(model.rows)
@@ -59,12 +56,12 @@ def rows_of(model: ChatModel, place: Place) -> frozenset[int]:
 
 
 def carried(data: QMimeData) -> str:
-    """The id of the chat that is dragged; empty for anything else."""
+    """Return the id of the dragged chat; empty for anything else."""
     return bytes(data.data(MIME).data()).decode("utf-8", "replace") if data.hasFormat(MIME) else ""
 
 
 def start(source: QWidget, row: ChatRow) -> None:
-    """Drag a chat until the mouse lets go of it."""
+    """Drag a chat until the mouse button is released."""
     drag, data = QDrag(source), QMimeData()
     data.setData(MIME, row.conversation.id.encode())
     drag.setMimeData(data)

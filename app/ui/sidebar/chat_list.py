@@ -1,6 +1,6 @@
-"""The list of chats in the sidebar: what mouse and keys do to its rows, and the menus of chats and folders.
+"""The list of chats in the sidebar: mouse, keyboard, and the menus of chats and folders.
 
-It shows what it is given and says what the person asks for; it stores and deletes nothing.
+It emits signals for every action; the controllers store and delete chats.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from app.ui.widgets.floating import Menu
 
 
 class ChatList(QListView):
-    """The view. A click or Enter opens, F2 renames in place, Delete deletes, the menu key and "more" open the menu.
+    """The list view. A click or Enter opens, F2 renames in place, Delete deletes, the menu key and "more" open the
+    menu.
 
-    A chat can be dragged to where it belongs; the menu does the same. asked: an act of the menus ("export_markdown",
-    "export_json", "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats", "bin"), and
-    whose.
+    Chats can be dragged; the menu does the same. asked: an action of a menu ("export_markdown", "export_json",
+    "new_folder" of a chat, "take_out" of a folder, "export_all", "import_chats", "bin"), and the chat or folder.
     """
 
     opened = Signal(str)
-    hit_opened = Signal(str, str)  # chat, and the message in it that was found
+    hit_opened = Signal(str, str)  # chat, and the message that was found
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     placed = Signal(str, bool, str)  # chat, pinned, folder
     folder_renamed = Signal(str, str)
-    closed_changed = Signal(list)  # names of the folders that do not show their chats
+    closed_changed = Signal(list)  # names of the collapsed folders
     asked = Signal(str, str)
     focus_rect_changed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.chats = ChatModel(self)
-        self.current_id = ""  # of the chat that the page shows
+        self.current_id = ""  # the chat that the page shows
         self.over_more = False
-        self.is_led = False  # the keys of the search field move its cursor
+        self.is_led = False  # the search field's keys move the cursor
         self.pressed_row = -1
-        self.drop_rows: frozenset[int] = frozenset()  # marked while a chat hangs over them
+        self.drop_rows: frozenset[int] = frozenset()  # highlighted during a drag
         self._pressed_at = QPoint()
-        self._waiting: list[Conversation] | None = None  # a new list that came in the middle of a rename
+        self._waiting: list[Conversation] | None = None  # a new list that arrived during a rename
         self.setAccessibleName(tr("Chats"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setProperty("kind", "chats")
         self.viewport().setAutoFillBackground(False)
-        self.setUniformItemSizes(True)  # 5,000 chats are laid out from one measure
+        self.setUniformItemSizes(True)  # 5,000 chats are laid out from one size
         self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -95,29 +95,29 @@ class ChatList(QListView):
         self.focus_rect_changed.emit()
 
     def row_box(self, row: QRect) -> QRect:
-        """The marked part of a row: as wide as if there were a scroll bar, so that one coming moves nothing."""
+        """Return the highlighted part of a row, as wide as with a scroll bar, so that its appearance moves nothing."""
         width = self.width() - theme.px(SCROLL_BAR)
         left = row.right() + 1 - width if self.isRightToLeft() else row.left()
         return QRect(left, row.top() + GAP, width, row.height() - 2 * GAP)
 
     def focus_rect(self) -> QRect:
-        """Where the keyboard is: the row of the cursor, or the whole list before there is one."""
+        """Return the rectangle of the current row, or of the list if there is none."""
         index = self.currentIndex()
         if not index.isValid():
             return self.rect()
         return self.row_box(self.visualRect(index)).translated(self.viewport().pos())
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
-        """Show these chats; in the middle of a rename the new list waits for its end."""
+        """Show these chats; during a rename, wait until it ends."""
         if self.state() == QAbstractItemView.State.EditingState:
             self._waiting = list(conversations)
             return
         self._keeping_place(lambda: self.chats.set_conversations(conversations))
 
     def set_hits(self, hits: Sequence[SearchHit] | None) -> None:
-        """Show the hits of a search, or the full list again."""
+        """Show the results of a search; None shows all chats again."""
         self.chats.set_hits(hits)
         self.scheduleDelayedItemsLayout()
         if hits is None:
@@ -127,12 +127,12 @@ class ChatList(QListView):
             self.scrollToTop()
 
     def set_led(self, led: bool) -> None:
-        """Whether another widget's keys move the cursor: then its row is marked without the focus."""
+        """Set whether another widget's keys move the cursor: its row is then marked without the focus."""
         self.is_led = led
         self.viewport().update()
 
     def step(self, by: int) -> None:
-        """Move the cursor that many chats or folders down; it stops at both ends."""
+        """Move the cursor down by `by` chats or folders, stopping at both ends."""
         places = [i for i, row in enumerate(self.chats.rows) if not isinstance(row, str)]
         here = self.currentIndex().row()
         beyond = [i for i in places if (i > here if by > 0 else i < here)]
@@ -143,7 +143,7 @@ class ChatList(QListView):
             self.viewport().update()
 
     def take_current(self) -> None:
-        """Open what the cursor is on, as Enter does."""
+        """Open the current row, as Enter does."""
         self._take(self.chats.row(self.currentIndex()))
 
     def set_current(self, conversation_id: str) -> None:
@@ -154,7 +154,7 @@ class ChatList(QListView):
             self.viewport().update()
 
     def show_current(self) -> None:
-        """Scroll the marked chat into view and put the cursor on it."""
+        """Scroll to the marked chat and move the cursor to it."""
         index = self.chats.index_of(self.current_id)
         if index.isValid():
             self.setCurrentIndex(index)
@@ -171,7 +171,7 @@ class ChatList(QListView):
         self.verticalScrollBar().setValue(offset)
 
     def _beside(self, row: int) -> int:
-        """The chat or folder that stands in the place of a row that is gone: the one below it, else the one above."""
+        """Return the chat or folder that replaces a removed row: the one below, else the one above."""
         places = [i for i, one in enumerate(self.chats.rows) if not isinstance(one, str)]
         return next((i for i in places if i >= row), places[-1] if places else -1)
 
@@ -181,10 +181,10 @@ class ChatList(QListView):
         if waiting is not None:
             self.set_conversations(waiting)
 
-    # -------------------------------------------------------------- what is asked for
+    # # -------------------------------------------------------------- actions
 
     def rename(self, conversation_id: str) -> None:
-        """Open the field for a new title in the row itself, and its folder if need be."""
+        """Edit a chat's title in its row, expanding its folder if necessary."""
         chat = self.chats.conversation(conversation_id)
         folder = chat.folder if chat else ""
         if folder in self.chats.closed and not self.chats.index_of(conversation_id).isValid():
@@ -192,7 +192,7 @@ class ChatList(QListView):
         self._edit(self.chats.index_of(conversation_id))
 
     def rename_folder(self, name: str) -> None:
-        """Open the field for a folder's new name in the row itself."""
+        """Edit a folder's name in its row."""
         self._edit(self.chats.folder_index(name))
 
     def _edit(self, index: QModelIndex) -> None:
@@ -202,13 +202,13 @@ class ChatList(QListView):
             self.edit(index)
 
     def toggle_folder(self, name: str) -> None:
-        """Show the chats of a folder, or hide them."""
+        """Expand or collapse a folder."""
         self._keeping_place(lambda: self.chats.set_closed(self.chats.closed ^ {name}))
         self.setCurrentIndex(self.chats.folder_index(name))
         self.closed_changed.emit(sorted(self.chats.closed & set(self.chats.folders)))
 
     def neighbour(self, step: int) -> str:
-        """The id of the chat that stands that many rows below the shown one, of those in the list; else empty."""
+        """Return the id of the listed chat that many rows below the shown one; empty if there is none."""
         ids = [row.conversation.id for row in self.chats.rows if isinstance(row, ChatRow)]
         if self.current_id not in ids:
             return ids[0] if ids else ""
@@ -216,7 +216,7 @@ class ChatList(QListView):
         return ids[at] if 0 <= at < len(ids) else ""
 
     def _take(self, row: Row | None) -> None:
-        """What a click and Enter do."""
+        """Perform the action of a click or Enter."""
         if isinstance(row, FolderRow):
             self.toggle_folder(row.name)
         elif isinstance(row, ChatRow) and row.message_id:
@@ -225,7 +225,7 @@ class ChatList(QListView):
             self.opened.emit(row.conversation.id)
 
     def menu_for(self, row: Row | None) -> Menu:
-        """The menu of a chat or a folder; that of the list where neither is."""
+        """Return the menu of a chat or a folder; without either, the menu of the list."""
         if isinstance(row, ChatRow):
             return chat_menus.chat_menu(self, row.conversation)
         return chat_menus.folder_menu(self, row.name) if isinstance(row, FolderRow) else chat_menus.list_menu(self)
@@ -281,7 +281,7 @@ class ChatList(QListView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         row, key = self.chats.row(self.currentIndex()), event.key()
         if self.state() == QAbstractItemView.State.EditingState:
-            event.accept()  # Enter in the field for a name comes by here too
+            event.accept()  # Enter in the field for a name arrives here too
         elif isinstance(row, FolderRow) and key in {Qt.Key.Key_Left, Qt.Key.Key_Right}:
             if row.is_open == (key == (Qt.Key.Key_Right if self.isRightToLeft() else Qt.Key.Key_Left)):
                 self.toggle_folder(row.name)
@@ -297,7 +297,7 @@ class ChatList(QListView):
     # -------------------------------------------------------------- dragging
 
     def _begins_drag(self, event: QMouseEvent, pos: QPoint) -> bool:
-        """Whether the mouse has carried the pressed chat far enough away; then it is dragged, until it is let go."""
+        """Start a drag if the mouse has moved the pressed chat far enough. Return whether it was dragged."""
         row = self.chats.row(self.chats.index(self.pressed_row)) if self.pressed_row >= 0 else None
         far = (pos - self._pressed_at).manhattanLength() >= QApplication.startDragDistance()
         held = event.buttons() & Qt.MouseButton.LeftButton

@@ -1,4 +1,4 @@
-"""The menus of the sidebar's list: of a chat, of a folder, and of the list itself. What is chosen goes to the list."""
+"""The menus of the sidebar's list: of a chat, of a folder, and of the list. The list performs the actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def chat_menu(view: ChatList, chat: Conversation) -> Menu:
-    """What can be done with one chat."""
+    """Return the menu of a chat."""
     menu = _menu(tr("Chat"), view)
     menu.add(tr("Rename"), "pen", lambda: view.rename(chat.id), keys("rename_in_list"))
     add_rows(menu, view, chat)
@@ -28,7 +28,7 @@ def chat_menu(view: ChatList, chat: Conversation) -> Menu:
 
 
 def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
-    """Where a chat is kept, and its way into a file: in its menu, and in that of the title bar."""
+    """Add pinning, folders and export; also used by the title bar's menu."""
     pin = (tr("Unpin"), "unpin") if chat.pinned else (tr("Pin"), "pin")
     menu.add(*pin, lambda: view.placed.emit(chat.id, not chat.pinned, chat.folder))
     _add_folders(menu, view, chat)
@@ -38,14 +38,14 @@ def add_rows(menu: Menu, view: ChatList, chat: Conversation) -> None:
 
 
 def folders_menu(view: ChatList, chat: Conversation) -> Menu:
-    """The folders that a chat can be moved to."""
+    """Return a menu of the folders that a chat can be moved to."""
     menu = _menu(tr("Move to folder"), view)
     _fill_folders(menu, view, chat, view.chats.folders)
     return menu
 
 
 def folder_menu(view: ChatList, name: str) -> Menu:
-    """What can be done with a folder."""
+    """Return the menu of a folder."""
     menu = _menu(tr("Folder"), view)
     menu.add(tr("Rename"), "pen", lambda: view.rename_folder(name), keys("rename_in_list"))
     menu.add(tr("Remove folder, keep chats"), "folder", lambda: view.asked.emit("take_out", name))
@@ -53,7 +53,7 @@ def folder_menu(view: ChatList, name: str) -> Menu:
 
 
 def list_menu(view: ChatList) -> Menu:
-    """What can be done with all chats."""
+    """Return the menu for all chats."""
     menu = _menu(tr("All chats"), view)
     menu.add(tr("Import chats"), "get", lambda: view.asked.emit("import_chats", ""))
     menu.add(tr("Export all as JSON"), "put", lambda: view.asked.emit("export_all", ""))
@@ -86,7 +86,7 @@ def _fill_folders(menu: Menu, view: ChatList, chat: Conversation, folders: Seque
         return lambda: view.placed.emit(chat.id, chat.pinned, folder)
 
     for name in folders:
-        shown = name.replace("&", "&&").replace("\t", " ")  # Qt would take & for a key and a tab for a shortcut
+        shown = name.replace("&", "&&").replace("\t", " ")  # Qt would take & for a mnemonic and a tab for a shortcut
         menu.add(shown, "check" if name == chat.folder else "folder", move(name))
     if folders:
         menu.addSeparator()

@@ -1,7 +1,4 @@
-"""The rows of the sidebar's list: chats that are pinned, in folders and by date, or the hits of a search.
-
-It paints and stores nothing.
-"""
+"""The model of the sidebar's list: pinned chats, folders, chats by date, or search results."""
 
 from __future__ import annotations
 
@@ -20,26 +17,26 @@ from app.chat.conversation import UNTITLED, Conversation, SearchHit
 from app.translation import noted, tr, tr_n
 
 Index = QModelIndex | QPersistentModelIndex
-FOLDER_LENGTH = 60  # characters of a folder's name that are kept
+FOLDER_LENGTH = 60  # longest name of a folder, in characters
 MONTHS = (
     noted("January"), noted("February"), noted("March"), noted("April"), noted("May"), noted("June"), noted("July"),
     noted("August"), noted("September"), noted("October"), noted("November"), noted("December"),
 )  # fmt: skip
-REGROUP_MS = 600_000  # how often the list looks whether another day has begun
+REGROUP_MS = 600_000  # how often the list checks whether a new day has begun
 
 
 PINNED, FOLDERS = noted("Pinned"), noted("Folders")
 
 
 class ChatRow(NamedTuple):
-    """A chat in the list. Of a hit: the passage that was found, from which message, and what to mark in it."""
+    """A chat in the list; for a search result, with the passage, its message and the marks."""
 
     conversation: Conversation
     snippet: str = ""
     marks: tuple[tuple[int, int], ...] = ()
     title_marks: tuple[tuple[int, int], ...] = ()
     message_id: str = ""
-    folder: str = ""  # that it stands in here; a pinned chat stands in none
+    folder: str = ""  # the folder it is shown in; empty for a pinned chat
 
     @property
     def title(self) -> str:
@@ -48,7 +45,7 @@ class ChatRow(NamedTuple):
 
 @dataclass(frozen=True)
 class FolderRow:
-    """The head of a folder, above the chats in it while it is open."""
+    """The title of a folder, above its chats while it is expanded."""
 
     name: str
     count: int
@@ -59,14 +56,14 @@ Row = str | ChatRow | FolderRow
 
 
 def folders_of(conversations: Sequence[Conversation]) -> list[str]:
-    """The names of all folders, by the alphabet."""
+    """Return the names of all folders in alphabetical order."""
     return sorted({c.folder for c in conversations if c.folder}, key=lambda name: (name.casefold(), name))
 
 
 def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str] = frozenset()) -> list[Row]:
-    """Rows of the list: what is pinned, the folders, then the rest under words for the time; all newest first.
+    """Return the rows: pinned chats, folders, then the others by date, newest first.
 
-    closed: names of the folders whose chats are not shown.
+    closed: names of the collapsed folders.
     """
     newest = sorted(conversations, key=lambda c: c.updated_at, reverse=True)
     rows: list[Row] = [ChatRow(c) for c in newest if c.pinned]
@@ -87,7 +84,7 @@ def grouped(conversations: Sequence[Conversation], today: date, closed: Set[str]
 
 def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
     rows: list[Row] = []
-    since = math.inf  # where the group that is being filled begins
+    since = math.inf  # where the current group begins
     for conversation in newest_first:
         if conversation.updated_at < since:
             words, since = _group_of(conversation.updated_at, today)
@@ -97,7 +94,7 @@ def _by_date(newest_first: Sequence[Conversation], today: date) -> list[Row]:
 
 
 def _group_of(when: float, today: date) -> tuple[str, float]:
-    """The words that a chat of that time stands under, and the time from which on they are right."""
+    """Return the date heading for a time, and the earliest time that it covers."""
     midnight = datetime(today.year, today.month, today.day).astimezone()
     for days, words in ((0, tr("Today")), (1, tr("Yesterday")), (7, tr("Last 7 days"))):
         since = (midnight - timedelta(days=days)).timestamp()
@@ -110,9 +107,9 @@ def _group_of(when: float, today: date) -> tuple[str, float]:
 
 
 class ChatModel(QStringListModel):
-    """Section words, folders and chats as one flat list. Renaming shows at once and is told.
+    """Headings, folders and chats as one flat list. A rename shows at once and is emitted.
 
-    Qt's own list counts the rows: a view that lays out 5,000 chats asks for their number 10,000 times.
+    It derives from Qt's own list model: a view that lays out 5,000 chats asks 10,000 times for their number.
     """
 
     renamed = Signal(str, str)  # a chat
@@ -121,7 +118,7 @@ class ChatModel(QStringListModel):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.rows: list[Row] = []
-        self.closed: frozenset[str] = frozenset()  # folders whose chats are not shown
+        self.closed: frozenset[str] = frozenset()  # collapsed folders
         self.running = ""  # id of the chat that is being answered
         self.today = date.today
         self._conversations: list[Conversation] = []
@@ -139,20 +136,20 @@ class ChatModel(QStringListModel):
 
     @property
     def conversations(self) -> list[Conversation]:
-        """All chats, in a search too, newest first."""
+        """All chats, also during a search, newest first."""
         return sorted(self._conversations, key=lambda c: c.updated_at, reverse=True)
 
     def conversation(self, conversation_id: str) -> Conversation | None:
-        """A chat, whether its row is shown or not."""
+        """Return a chat, whether or not its row is shown."""
         return next((c for c in self._conversations if c.id == conversation_id), None)
 
     @property
     def folders(self) -> list[str]:
-        """The names of all folders, by the alphabet."""
+        """The names of all folders in alphabetical order."""
         return folders_of(self._conversations)
 
     def set_closed(self, folders: Iterable[str]) -> None:
-        """Which folders do not show their chats."""
+        """Set the collapsed folders."""
         self.closed = frozenset(folders)
         if not self.searching:
             self._show()
@@ -173,7 +170,7 @@ class ChatModel(QStringListModel):
                 self.dataChanged.emit(index, index)
 
     def regroup(self) -> None:
-        """Group anew if another day has begun."""
+        """Group again if a new day has begun."""
         if self.today() != self._day and not self.searching:
             self._show()
 
@@ -183,10 +180,10 @@ class ChatModel(QStringListModel):
         if self._hits is None:
             rows = grouped(self._conversations, self._day, self.closed)
         else:
-            known = {one.id: one for one in self._conversations}  # a chat that is deleted meanwhile is no hit
+            known = {one.id: one for one in self._conversations}  # a chat that was deleted since is no result
             rows = [_hit_row(hit, known[hit.conversation.id]) for hit in self._hits if hit.conversation.id in known]
         if not _moved(self.rows, rows):
-            # No reset, so scroll position and cursor stay.
+            # no reset, so that scroll position and cursor stay
             self.rows = rows
             if rows:
                 self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
@@ -196,12 +193,12 @@ class ChatModel(QStringListModel):
         self.setStringList([""] * len(rows))
 
     def chat(self, index: Index) -> ChatRow | None:
-        """The chat of a row; None for a section and for no row."""
+        """Return the chat of a row; None for other rows and outside the list."""
         row = self.row(index)
         return row if isinstance(row, ChatRow) else None
 
     def folder(self, index: Index) -> FolderRow | None:
-        """The folder of a row; None for every other kind of row."""
+        """Return the folder of a row; None for other rows."""
         row = self.row(index)
         return row if isinstance(row, FolderRow) else None
 
@@ -209,12 +206,12 @@ class ChatModel(QStringListModel):
         return self.rows[index.row()] if index.isValid() and index.row() < len(self.rows) else None
 
     def folder_index(self, name: str) -> QModelIndex:
-        """The row of a folder, invalid if it is not shown."""
+        """Return the index of a folder, invalid if not shown."""
         place = next((i for i, row in enumerate(self.rows) if isinstance(row, FolderRow) and row.name == name), -1)
         return self.index(place) if place >= 0 else QModelIndex()
 
     def index_of(self, conversation_id: str) -> QModelIndex:
-        """The row of a chat, invalid if it is not shown."""
+        """Return the index of a chat, invalid if not shown."""
         place = self._places.get(conversation_id)
         return QModelIndex() if place is None else self.index(place)
 
@@ -243,7 +240,7 @@ class ChatModel(QStringListModel):
     def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
         row, title = self.row(index), " ".join(str(value).split())
         if isinstance(row, FolderRow) and role == Qt.ItemDataRole.EditRole and title and title != row.name:
-            self.folder_renamed.emit(row.name, title[:FOLDER_LENGTH])  # it moves in the list, so the new list shows it
+            self.folder_renamed.emit(row.name, title[:FOLDER_LENGTH])  # it moves in the list, so the next list shows it
             return True
         if (
             not isinstance(row, ChatRow)
@@ -259,8 +256,8 @@ class ChatModel(QStringListModel):
 
 
 def _hit_row(hit: SearchHit, now: Conversation) -> ChatRow:
-    """now: the chat as it is by now."""
-    line = re.sub(r"\s", " ", hit.snippet)  # one for one: the marks stay where they are
+    """Return the row of a search result. now: the current state of the chat."""
+    line = re.sub(r"\s", " ", hit.snippet)  # one for one, so that the marks stay valid
     title_marks = hit.title_marks if now.title == hit.conversation.title else ()
     return ChatRow(now, line, hit.marks, title_marks, hit.message_id)
 
@@ -274,7 +271,7 @@ def _folder_data(row: FolderRow, role: int) -> str | None:
 
 
 def _moved(before: Sequence[Row], after: Sequence[Row]) -> bool:
-    """Whether other things stand there, or in another order; else the two differ only in what is painted."""
+    """Return whether other items are shown, or in another order; otherwise only their content differs."""
     return len(before) != len(after) or not all(map(_is_same, before, after))
 
 

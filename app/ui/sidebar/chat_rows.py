@@ -1,7 +1,5 @@
-"""How a row of the sidebar's list is painted: section word, folder, chat, hit of a search; and its field for a name.
-
-What mouse and keys do to rows is the list's business.
-"""
+"""Paints the rows of the sidebar's list (headings, folders, chats, search results), and creates the field for a
+name."""
 
 from __future__ import annotations
 
@@ -30,13 +28,14 @@ from app.ui.widgets.signs import paint_dot
 if TYPE_CHECKING:
     from app.ui.sidebar.chat_list import ChatList
 
-ROW, HIT_ROW, GAP = 34, 50, 1  # heights of the marked part of a row; the gap is left above and below it
+ROW, HIT_ROW, GAP = 34, 50, 1  # heights of a row without the gap above and below it
 INDENT = 20  # of a chat in a folder
-SCROLL_BAR = 10  # the list's scroll bar stands in the panel's margin
+SCROLL_BAR = 10  # the list's scroll bar is in the panel's margin
 
 
 class ChatDelegate(QStyledItemDelegate):
-    """Paints a row: section word; folder with its count; chat with ember dot or "more" button; hit with its passage."""
+    """Paints a row: heading; folder with count; chat with ember dot or "more" button; search result with its
+    passage."""
 
     def __init__(self, view: ChatList) -> None:
         super().__init__(view)
@@ -44,10 +43,10 @@ class ChatDelegate(QStyledItemDelegate):
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:
         high = theme.px(HIT_ROW if self.view.chats.searching else ROW) + 2 * GAP
-        return QSize(theme.px(100), high)  # a list gives every row its whole width
+        return QSize(theme.px(100), high)  # a list gives every row its full width
 
     def more_rect(self, row: QRect) -> QRect:
-        """Where the "more" button of a row is: 28 wide at its end."""
+        """Return the rectangle of a row's "more" button, 28 px wide at its end."""
         side = theme.px(28)
         right = QRect(row.right() - side - theme.px(2), row.center().y() - side // 2 + 1, side, side)
         return self._visual(row, right)
@@ -74,7 +73,7 @@ class ChatDelegate(QStyledItemDelegate):
         painter.restore()
 
     def _offers(self, index: Index, hovered: bool) -> bool:
-        """Whether the row shows its "more" button."""
+        """Return whether the row shows its "more" button."""
         return hovered or (self.view.hasFocus() and index == self.view.currentIndex())
 
     def _visual(self, box: QRect, rect: QRect) -> QRect:
@@ -140,7 +139,7 @@ class ChatDelegate(QStyledItemDelegate):
         self._line(painter, title, row.title, "rowstrong" if shown else "row", "ink", marks)
 
     def _room(self, box: QRect, row: ChatRow, sign: bool) -> QRect:
-        """Where a chat's words stand, in a layout that is not mirrored. sign: something stands at the end."""
+        """Return the rectangle of a chat's text, before mirroring. sign: an icon follows."""
         inset = theme.px(10)
         return box.adjusted(inset + (theme.px(INDENT) if row.folder else 0), 0, -(theme.px(34) if sign else inset), 0)
 
@@ -167,7 +166,7 @@ class ChatDelegate(QStyledItemDelegate):
     def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: Index) -> QWidget:
         editor = QLineEdit(parent)
         editor.setProperty("kind", "field")
-        editor.setProperty("place", "row")  # the words stay where they stood in the row
+        editor.setProperty("place", "row")  # keeps the text where it was in the row
         editor.setProperty("focusRing", False)
         editor.setAccessibleName(tr("New name") if self.view.chats.folder(index) else tr("New title"))
         editor.setFont(theme.font("row"))

@@ -1,4 +1,4 @@
-"""Asks for the name of a new folder. Whoever opens it makes the folder."""
+"""The dialog that asks for the name of a new folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.ui.widgets.sheet import Sheet
 
 
 class FolderSheet(Sheet):
-    """One field. named: the name, which may be that of a folder that is there."""
+    """A dialog with one field. named: the name, which may be that of an existing folder."""
 
     named = Signal(str)
 

@@ -1,6 +1,6 @@
-"""The two forms of the sidebar: the panel of 256 with its search and list, and the narrow rail of icons.
+"""The two forms of the sidebar: the panel with search and list, and the rail of icons.
 
-They lay out and search; which of them is seen, and where, is the sidebar's business.
+Sidebar decides which one is shown, and where.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from app.ui.widgets.engine_card import EngineCard
 from app.ui.widgets.signs import paint_dot
 
 SEARCH_DELAY_MS = 120
-RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of one of its buttons with a name
-NAMES_FROM_PX = 720  # width of a window whose rail has names
+RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of a button with a name
+NAMES_FROM_PX = 720  # least width of a window whose rail has names
 
 
 class BrandButton(Button):
-    """Mark and name; leads to About."""
+    """Logo and name; opens About."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("Hearth", "quiet", "mark", tooltip=tr("About Hearth"), parent=parent)
@@ -47,7 +47,7 @@ class BrandButton(Button):
 
 
 class NavButton(Button):
-    """A row of the sidebar that leads somewhere: icon and words from the left, no border."""
+    """A row of the sidebar that opens a page: icon and text from the left, no border."""
 
     def __init__(self, words: str, glyph: str, shortcut: str = "", parent: QWidget | None = None) -> None:
         self.selected, self.figure, self.working = False, "", True
@@ -58,13 +58,13 @@ class NavButton(Button):
         self._restyle()
 
     def set_selected(self, selected: bool) -> None:
-        """Whether its page is the one that is shown."""
+        """Set whether its page is shown."""
         if selected != self.selected:
             self.selected = selected
             self._restyle()
 
     def set_figure(self, figure: str, working: bool = True) -> None:
-        """A figure at its end: how far the work on its page is. Empty: none. working: it goes on, and does not wait."""
+        """Set the progress of work on its page; empty for none. working: whether the work is running, not waiting."""
         if (figure, working) != (self.figure, self.working):
             self.figure, self.working = figure, working
             self.setAccessibleName(f"{self.text()}, {figure}" if figure else self.text())
@@ -103,8 +103,10 @@ class NavButton(Button):
 
 
 class RailButton(IconButton):
-    """An icon of the rail that leads somewhere, its name below it where the rail is high enough, and a dot while
-    something on its page works."""
+    """An icon of the rail that opens a page.
+
+    It has its name below it if the window is large enough, and a dot while work on its page is running.
+    """
 
     def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
         self.selected, self.working, self.labelled = False, False, False
@@ -112,16 +114,16 @@ class RailButton(IconButton):
         super().__init__(glyph, tooltip, shortcut, parent)
 
     def label_width(self) -> int:
-        """How wide the name is, px."""
+        """Return the width of the name, px."""
         return QFontMetrics(theme.font("axis")).horizontalAdvance(self.label)
 
     def set_selected(self, selected: bool) -> None:
-        """Whether its page is the one that is shown."""
+        """Set whether its page is shown."""
         self.selected = selected
         self.update()
 
     def set_working(self, working: bool) -> None:
-        """Whether something on its page works."""
+        """Set whether work on its page is running."""
         self.working = working
         self.update()
 
@@ -149,7 +151,8 @@ class RailButton(IconButton):
 
 
 class SearchField(QLineEdit):
-    """The field that Search turns into. left: Esc or the cross. stepped: 1 for Down, -1 for Up. entered: Return."""
+    """The search field that replaces the Search row. left: Esc or the cross. stepped: 1 for Down, -1 for Up. entered:
+    Return."""
 
     left = Signal()
     stepped = Signal(int)
@@ -193,7 +196,7 @@ class SearchField(QLineEdit):
 
 
 class EmptyNote(QFrame):
-    """What stands where chats would be: a word that they will come, or that a search found none."""
+    """The empty state of the list: no chats yet, or no search results."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -213,7 +216,7 @@ class EmptyNote(QFrame):
         self._column.setSpacing(theme.px(6))
 
     def say(self, title: str, line: str) -> None:
-        """With a title it is a search without hits, centred; without, one quiet line from the left."""
+        """Show an empty search result with a title, centred; without a title, one quiet line from the left."""
         self.glyph.setVisible(bool(title))
         self.title.setVisible(bool(title))
         self.title.setText(title)
@@ -224,7 +227,7 @@ class EmptyNote(QFrame):
 
 
 class SidePanel(QFrame):
-    """The open sidebar, 256 wide."""
+    """The open sidebar, 256 px wide."""
 
     collapse_asked = Signal()
     search_changed = Signal(str)
@@ -275,9 +278,9 @@ class SidePanel(QFrame):
         self._delay.setSingleShot(True)
         self._delay.setInterval(SEARCH_DELAY_MS)
         self._delay.timeout.connect(self._tell_search)
-        self._told = ""  # what is searched
-        self._shown_for = ""  # what the rows are the hits of
-        self._awaited = ""  # the text whose first hit is to be opened once it is found
+        self._told = ""  # the searched text
+        self._shown_for = ""  # the text of the shown results
+        self._awaited = ""  # the text whose first result is opened when found
         self.more.clicked.connect(self._open_menu)
         self.hide_button.clicked.connect(self.collapse_asked)
         self.search_button.clicked.connect(self.open_search)
@@ -306,17 +309,17 @@ class SidePanel(QFrame):
 
     @property
     def searching(self) -> bool:
-        """Whether Search has turned into its field."""
+        """Whether the search field is shown."""
         return self._search_stack.currentWidget() is self.field
 
     def open_search(self) -> None:
-        """Turn Search into its field, with the cursor in it."""
+        """Show the search field and focus it."""
         self._search_stack.setCurrentWidget(self.field)
         self.field.setFocus(Qt.FocusReason.OtherFocusReason)
         self.field.selectAll()
 
     def close_search(self) -> None:
-        """Back to the list of all chats."""
+        """Close the search and show all chats."""
         if not self.searching:
             return
         had_focus = self.field.hasFocus()
@@ -329,7 +332,7 @@ class SidePanel(QFrame):
 
     @property
     def searched(self) -> str:
-        """The text that the rows are the hits of; empty while there is no search."""
+        """The text of the shown results; empty without a search."""
         return self._shown_for
 
     def _typed(self) -> None:
@@ -345,12 +348,12 @@ class SidePanel(QFrame):
             self.show_hits("", None)
 
     def _step(self, by: int) -> None:
-        """Move the marked row, and tell a screen reader what it is: the focus stays in the field."""
+        """Move the marked row, and announce it to a screen reader, because the focus stays in the field."""
         self.list.step(by)
         self.field.setAccessibleDescription(self.list.currentIndex().data(Qt.ItemDataRole.AccessibleTextRole) or "")
 
     def _take_hit(self) -> None:
-        """Open the marked row; where what was typed is still being searched, the first hit as soon as it is there."""
+        """Open the marked row; while the search is running, open its first result once found."""
         if self._delay.isActive():
             self._delay.stop()
             self._tell_search()
@@ -365,7 +368,7 @@ class SidePanel(QFrame):
         self._settle()
 
     def show_hits(self, text: str, hits: Sequence[SearchHit] | None) -> None:
-        """The hits for a text; those for a text that is no longer searched are passed over."""
+        """Show the results for a text, unless the search field has changed since."""
         if hits is not None and text.strip() != self.field.text().strip():
             return
         self._shown_for = "" if hits is None else text.strip()
@@ -387,7 +390,7 @@ class SidePanel(QFrame):
 
 
 class Rail(QFrame):
-    """The closed sidebar: icons with their names below them, or 56 wide without names in a low or narrow window."""
+    """The closed sidebar: icons with names, or 56 px wide without names in a small window."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -420,7 +423,7 @@ class Rail(QFrame):
         self._restyle()
 
     def width_in(self, window: QSize) -> int:
-        """How wide it is in a window of that size, px."""
+        """Return the width in a window of that size, px."""
         if not self._has_room(window):
             return theme.px(RAIL_PX)
         return max(theme.px(RAIL_PX), self._name_width() + 2 * theme.px(4) + 1)
@@ -430,7 +433,7 @@ class Rail(QFrame):
 
     @staticmethod
     def _has_room(window: QSize) -> bool:
-        """Whether the names fit: below each other, and without taking from the page what it needs itself."""
+        """Return whether the names fit into the height and leave the page enough width."""
         high = theme.px(8 + 2 * 36 + 6 * NAMED_PX + 8 * 4 + 4 + 16 + 6 + 10)
         return window.height() >= high and window.width() >= theme.px(NAMES_FROM_PX)
 

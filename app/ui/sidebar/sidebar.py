@@ -1,7 +1,6 @@
-"""The sidebar: panel or rail, by what the person chose and by how wide the window is, and everything it asks for.
+"""The sidebar: panel or rail, depending on the user's choice and the window's width.
 
-It shows what it is given and does nothing by itself. Below 1080 px of window it is a rail, and the panel opens over
-the page.
+In a window narrower than 1080 px it is a rail, and the panel opens over the page.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SLIDE_MS = 160
 
 
 class _Veil(Scrim):
-    """Dims the page while the panel is open over it; a click on it closes the panel."""
+    """Dims the page while the panel is open over it; a click closes the panel."""
 
     pressed = Signal()
 
@@ -36,20 +35,20 @@ class _Veil(Scrim):
 
 
 class Sidebar(QFrame):
-    """Panel or rail, by what the person chose and how wide the window is."""
+    """The sidebar, as panel or rail."""
 
     new_chat = Signal()
     conversation_selected = Signal(str)
-    hit_selected = Signal(str, str, str)  # chat, the message in it that was found, and the searched text
+    hit_selected = Signal(str, str, str)  # chat, the message that was found, and the searched text
     rename_requested = Signal(str, str)
     delete_requested = Signal(str)
     search_changed = Signal(str)
-    chat_requested = Signal()  # back to the chat that was open
+    chat_requested = Signal()  # back to the open chat
     models_requested = Signal()
     live_requested = Signal()
     settings_requested = Signal()
     about_requested = Signal()
-    collapsed_changed = Signal(bool)  # by the person, in a wide window: worth remembering
+    collapsed_changed = Signal(bool)  # by the user, in a wide window: saved in the settings
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -89,18 +88,18 @@ class Sidebar(QFrame):
         panel.list.rename_requested.connect(self.rename_requested)
         panel.list.delete_requested.connect(self.delete_requested)
 
-    # -------------------------------------------------------------- what is shown
+    # # -------------------------------------------------------------- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
-        """All chats, in any order."""
+        """Set all chats, in any order."""
         self.panel.show_conversations(conversations)
 
     def set_search_hits(self, text: str, hits: Sequence[SearchHit] | None) -> None:
-        """The hits for a searched text; None: back to the full list."""
+        """Show the results for a searched text; None shows all chats."""
         self.panel.show_hits(text, hits)
 
     def set_current(self, conversation_id: str | None) -> None:
-        """Mark the chat that the page shows; None: none (a new chat)."""
+        """Mark the chat that the page shows; None for a new chat."""
         self.panel.list.set_current(conversation_id or "")
 
     def set_page(self, page: str) -> None:
@@ -111,17 +110,17 @@ class Sidebar(QFrame):
         self.rail.chat.set_selected(page == "chat")
 
     def set_models_work(self, figure: str, working: bool = True) -> None:
-        """How far downloads and preparing are, "44%"; empty while there is nothing. working: not only waiting."""
+        """Show the progress of downloads and preparation, "44%"; empty for none. working: not only waiting."""
         self.panel.models.set_figure(figure, working)
         self.rail.models.set_working(bool(figure) and working)
         self.rail.models.set_words(tr("Models, {figure}", figure=figure) if figure else tr("Models"))
 
     def set_running(self, conversation_id: str | None) -> None:
-        """Give the chat that is being answered its ember dot; None: none is."""
+        """Mark the chat that is being answered with an ember dot; None for none."""
         self.panel.list.chats.set_running(conversation_id or "")
 
     def set_status(self, status: EngineStatus) -> None:
-        """Show the engine at this moment."""
+        """Show the engine's status."""
         self.panel.engine.set_status(status)
         self.rail.dot.set_state(dot_token(status), status.working)
         words = f"{status.model or tr('Engine')}, {state_line(status)}"
@@ -129,11 +128,11 @@ class Sidebar(QFrame):
         self.rail.dot.setToolTip(words)
 
     def set_sample(self, sample: MachineSample) -> None:
-        """Show the machine at this moment."""
+        """Show a sample of the machine."""
         self.panel.engine.set_sample(sample)
 
     def rename(self, conversation_id: str) -> None:
-        """Open the panel and, in it, the field for a chat's new title."""
+        """Open the panel and edit a chat's title."""
         self._open()
         if not self.panel.list.chats.index_of(conversation_id).isValid():
             self.panel.close_search()
@@ -143,7 +142,7 @@ class Sidebar(QFrame):
 
     @property
     def is_rail(self) -> bool:
-        """Whether only the rail takes room in the window."""
+        """Whether only the rail takes space in the window."""
         return self._collapsed or self._narrow
 
     @property
@@ -152,12 +151,12 @@ class Sidebar(QFrame):
         return self._veil is not None
 
     def set_collapsed(self, collapsed: bool) -> None:
-        """What the person chose for a wide window; a narrow one has the rail anyway."""
+        """Set the user's choice for a wide window; a narrow window always has the rail."""
         self._collapsed = collapsed
         self._apply()
 
     def toggle(self) -> None:
-        """Open or close the sidebar; over the page where the window is narrow."""
+        """Open or close the sidebar; in a narrow window, open it over the page."""
         if self.is_over_page:
             self._close_over_page()
         elif self._narrow:
@@ -168,7 +167,7 @@ class Sidebar(QFrame):
             self._glide()
 
     def open_search(self) -> None:
-        """Open the panel if need be, and the search field in it."""
+        """Open the panel if necessary, and its search field."""
         self._open()
         self.panel.open_search()
 
@@ -202,7 +201,7 @@ class Sidebar(QFrame):
         self._arrange()
 
     def _glide(self) -> None:
-        """To the other form in 160 ms."""
+        """Animate to the other form."""
         if not self.isVisible():
             self._apply()
             return
@@ -266,7 +265,7 @@ class Sidebar(QFrame):
         self._arrange()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        # The kind of event comes first: while a window is taken down, nothing else can be asked any more.
+        # Check the event type first: while a window is being destroyed, other calls fail.
         if event.type() == QEvent.Type.Resize and watched is self.window():
             self._measure()
         elif isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape and watched is self.panel:
@@ -275,7 +274,7 @@ class Sidebar(QFrame):
         return False
 
     def _take_zoom(self) -> None:
-        # At another zoom the same window may be narrow, or no longer.
+        # the zoom changes whether the window counts as narrow
         self._narrow = self.isVisible() and self._is_window_narrow()
         self._apply()
 
@@ -300,7 +299,7 @@ class Sidebar(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._arrange()
 
-    # -------------------------------------------------------------- what is asked for
+    # # -------------------------------------------------------------- actions
 
     def _ask_new(self) -> None:
         self._close_over_page()

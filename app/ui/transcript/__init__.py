@@ -1,1 +1,1 @@
-"""The transcript: messages as they are read, selected and copied."""
+"""The transcript: messages to read, select and copy."""

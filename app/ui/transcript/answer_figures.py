@@ -1,4 +1,4 @@
-"""The table of an answer's figures, floating over the line that opened it."""
+"""The popover with all figures of an answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.ui.widgets.popover import Popover
 
 
 class AnswerFigures(Popover):
-    """Names at the left, figures at the right. It goes on a click elsewhere or Esc, and is deleted then."""
+    """Names at the left, figures at the right. It is deleted when it closes."""
 
     def __init__(self, stats: Mapping[str, Any], window: QWidget) -> None:
         super().__init__(tr("Figures of this answer"), window)

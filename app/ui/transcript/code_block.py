@@ -1,4 +1,4 @@
-"""A fence as a widget: head with language and Copy, code in the colours of its language. It runs nothing."""
+"""A code block: a head with language and Copy, and highlighted code."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from app.ui.widgets.slices import later
 
 FOLD_OVER = 30  # lines
 FOLDED_LINES = 16
-PAGE, PAGE_LINES = 30_000, 1000  # characters and lines that are laid out before the user asks for more
-HIGHLIGHT_UP_TO = 60_000  # characters; a lexer is Python and runs in the window's thread
-SPANS_AT_ONCE = 150  # that are coloured before the window is painted again
+PAGE, PAGE_LINES = 30_000, 1000  # characters and lines shown before the user asks for more
+HIGHLIGHT_UP_TO = 60_000  # characters; lexers are Python and run in the GUI thread
+SPANS_AT_ONCE = 150  # coloured before the window is painted again
 
 
 class CodeText(TextView):
-    """The code itself, highlighted once it is whole. Long lines scroll sideways, or wrap where that is wanted.
+    """The code, highlighted once it is complete. Long lines scroll sideways or wrap.
 
     `code` is all of it; the document holds what is shown.
     """
 
-    overflows = Signal(bool)  # whether a line is longer than there is room
+    overflows = Signal(bool)  # whether a line is wider than the widget
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Code"), parent)
@@ -44,7 +44,7 @@ class CodeText(TextView):
         self.pages = 1
         self._shown = ""
         self._highlighted = False
-        self._uncoloured: Iterator[tuple[int, int, str]] = iter(())  # that are still to be coloured
+        self._uncoloured: Iterator[tuple[int, int, str]] = iter(())  # spans still to be coloured
         self.setLineWrapMode(TextView.LineWrapMode.NoWrap)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         self.horizontalScrollBar().rangeChanged.connect(self._fit)
@@ -52,7 +52,7 @@ class CodeText(TextView):
         self._fit()
 
     def set_width(self, width: int) -> None:
-        """Code keeps its own width."""
+        """Do nothing: code keeps its own width."""
 
     def plain(self, start: int = 0, end: int = FAR) -> str:
         before = unbroken(super().plain(0, start), self.code)
@@ -60,19 +60,19 @@ class CodeText(TextView):
 
     @property
     def lines_left(self) -> int:
-        """Lines that are not in the document."""
+        """The number of lines that are not in the document."""
         return self.code.count("\n", self._end) + 1 if self._end < len(self.code) else 0
 
     @property
     def _end(self) -> int:
-        """Index in the code behind what is shown."""
+        """The index in the code after the last shown character."""
         lines = PAGE_LINES * self.pages
         return page_end(
             self.code, 0, PAGE * self.pages, lines if self.max_lines is None else min(self.max_lines, lines)
         )
 
     def set_code(self, code: str) -> None:
-        """Show this code; when it continues what is shown, only the rest is inserted."""
+        """Show this code; if it continues the shown code, only the rest is inserted."""
         self.code = code
         end = self._end
         shown = broken(code[:end].removesuffix("\n") if end < len(code) else code)
@@ -90,13 +90,13 @@ class CodeText(TextView):
             self._highlighted = False
         cursor.endEditBlock()
         self._shown = shown
-        if not self.textCursor().hasSelection():  # else Qt keeps the end in view, where it has put its own cursor
+        if not self.textCursor().hasSelection():  # otherwise Qt scrolls to its own cursor at the end
             self.moveCursor(QTextCursor.MoveOperation.Start)
         self.horizontalScrollBar().setValue(sideways)
         self.verticalScrollBar().setValue(0)
 
     def highlight(self) -> None:
-        """Colour the code by its language, the end of a long one in slices; unknown languages stay plain."""
+        """Highlight the code, the end of long code in slices; unknown languages stay plain."""
         if self._highlighted or not self.language or len(self._shown) > HIGHLIGHT_UP_TO:
             return
         self._highlighted = True
@@ -105,7 +105,7 @@ class CodeText(TextView):
             later(self, self._colour)
 
     def _colour(self) -> bool:
-        """Colour some more. Return whether there is more to colour."""
+        """Colour the next spans. Return whether there are more."""
         cursor = QTextCursor(self.document())
         cursor.beginEditBlock()
         count = 0
@@ -120,7 +120,7 @@ class CodeText(TextView):
         return count == SPANS_AT_ONCE
 
     def set_max_lines(self, lines: int | None) -> None:
-        """Show only the first lines, or all."""
+        """Show only the first lines; None shows all."""
         self.max_lines = lines
         self.set_code(self.code)
         self._fit()
@@ -170,8 +170,9 @@ class CodeText(TextView):
 
 
 def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
-    """Start and length (in UTF-16 units, as Qt counts) and colour token of what is not plain text in the code."""
-    from pygments.lexers import get_lexer_by_name  # here: it costs 20 ms, and not every chat has code
+    """Yield start, length (both in UTF-16 units, as Qt counts) and colour token of everything that is not plain
+    text."""
+    from pygments.lexers import get_lexer_by_name  # imported here: it takes 20 ms, and many chats have no code
     from pygments.token import Comment, Keyword, Literal, Name, Number, Operator, String
     from pygments.util import ClassNotFound
 
@@ -195,7 +196,8 @@ def coloured_spans(language: str, code: str) -> Iterator[tuple[int, int, str]]:
 
 
 class CodeBlockView(QFrame):
-    """One code block. Over 30 lines folds behind "Show 84 lines" unless it was seen being written."""
+    """A code block. More than FOLD_OVER lines fold behind "Show 84 lines", unless they were shown while being
+    written."""
 
     def __init__(self, block: CodeBlock, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -213,7 +215,7 @@ class CodeBlockView(QFrame):
         self._wrap.setCheckable(True)
         self._wrap.toggled.connect(self._set_wrapped)
         self._wrap.hide()
-        self._fold: Button | None = None  # made for long blocks alone: most are short
+        self._fold: Button | None = None  # created for long blocks only
         self.text = CodeText(self)
         self.text.overflows.connect(lambda over: self._wrap.setVisible(over or self._wrap.isChecked()))
         self._folds = block.closed and block.code.count("\n") >= FOLD_OVER
@@ -243,11 +245,11 @@ class CodeBlockView(QFrame):
 
     @property
     def indent(self) -> int:
-        """Pixels from the column's left edge: as deep as the list item it stands in."""
+        """The indentation in pixels, from the list item that contains the block."""
         return self.level * theme.px(LIST_INDENT)
 
     def update_block(self, block: CodeBlock) -> None:
-        """Take the block as it stands now."""
+        """Show the current state of the block."""
         if block.language != self.text.language or not self._label.words:
             self.text.language = block.language
             self._label.setText(block.language or tr("code"))
@@ -259,21 +261,21 @@ class CodeBlockView(QFrame):
         self._show_fold()
 
     def set_width(self, width: int) -> None:
-        """Code keeps its own width."""
+        """Do nothing: code keeps its own width."""
 
     def set_caret(self, shown: bool) -> None:
-        """Show the ember bar behind the last character."""
+        """Show or hide the ember caret after the last character."""
         self.text.set_caret(shown)
 
     def copy(self) -> None:
-        """Put the code on the clipboard, and say so for a moment."""
+        """Copy the code, and confirm on the button for a moment."""
         QGuiApplication.clipboard().setText(self.text.code)
         self._copy.setText(tr("Copied"))
         self._copy.set_glyph("check")
         self._timer.start()
 
     def show_more(self) -> bool:
-        """Show all lines, or a page more of very many. Return whether there was more to show."""
+        """Show all lines, or one more page of very long code. Return whether there was more."""
         if not self.text.lines_left:
             return False
         self._toggle()
@@ -299,7 +301,7 @@ class CodeBlockView(QFrame):
         if self._closed:
             self.text.highlight()
         left = self.text.lines_left
-        if left and not self._folds:  # it was seen being written until it became too long
+        if left and not self._folds:  # it was shown while being written, until it became too long
             self._folds = self._opened = True
         if not self._folds:
             return

@@ -1,4 +1,4 @@
-"""The line across a chat that says what the model no longer reads of it, and explains why when it is pressed."""
+"""The line across a chat where the model's context begins; a click explains it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from app.ui.look import theme
 from app.ui.widgets.controls import Button, Label, Rule
 from app.ui.widgets.popover import Popover
 
-NAMED_CHARS = 60  # of the first and of the last message that were left out
+NAMED_CHARS = 60  # shown of the first and last dropped message
 
 
 def sent(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of a chat that are sent with its next question: answered questions and their answers."""
+    """Return the messages that are sent with the chat's next question: answered questions and their answers."""
     said: list[Message] = []
     for message, after in zip(messages, [*messages[1:], None], strict=True):
         answered = after is not None and after.role is Role.ASSISTANT and after.text.strip()
@@ -28,7 +28,7 @@ def sent(messages: Sequence[Message]) -> list[Message]:
 
 
 class _Words(Button):
-    """The words of the line, which can be pressed."""
+    """The clickable text of the line."""
 
     def __init__(self) -> None:
         super().__init__("", "quiet")
@@ -45,7 +45,7 @@ class _Words(Button):
 
 
 class ContextMark(QWidget):
-    """Stands where the context begins: between the last message that was left out and the first that was kept."""
+    """The line above the first message in the context."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -60,7 +60,8 @@ class ContextMark(QWidget):
         row.addWidget(Rule(), 1)
 
     def set_left_out(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        """count: messages that were left out; at: how many stand before them and stayed; messages: those themselves."""
+        """Set the dropped messages. count: their number; at: messages before them that were kept; messages: the dropped
+        ones."""
         n = figure(count)
         if at:
             line = tr_n(
@@ -92,7 +93,7 @@ class ContextMark(QWidget):
         self.setAccessibleName(self.words.text())
 
     def explain(self) -> Popover:
-        """Say what is not read any more, and why."""
+        """Open a popover that explains what was dropped and why."""
         card = Popover(tr("What the model reads"), self.window())
         card.body.setSpacing(theme.px(6))
         card.body.addWidget(Label(tr("What the model reads"), "label"))
@@ -104,7 +105,7 @@ class ContextMark(QWidget):
 
 
 def _named(messages: Sequence[Message], count: int) -> str:
-    """What was left out, by its first and last words."""
+    """Describe the dropped messages by their first and last words."""
     if not messages:
         return tr_n("{n} message was left out.", "{n} messages were left out.", count, n=figure(count))
     first, last = _beginning(messages[0]), _beginning(messages[-1])

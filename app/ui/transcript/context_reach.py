@@ -1,7 +1,4 @@
-"""How far back the model reads in a chat, and the one mark that says so, above the first message that is kept.
-
-It looks into the messages of a TurnColumn and tells the view of that message; it builds no view.
-"""
+"""How far back the model's context reaches in a chat, shown by one mark above the first message in it."""
 
 from __future__ import annotations
 
@@ -13,22 +10,22 @@ from app.ui.transcript.turn_column import TurnColumn
 
 
 class ContextReach:
-    """The mark of one transcript."""
+    """The context mark of one transcript."""
 
     def __init__(self, turns: TurnColumn) -> None:
         self._turns = turns
-        # Id of the first message that is kept; messages left out, those before them, and what is here of them.
+        # Id of the first kept message; number of dropped messages; number before them; the dropped messages.
         self._marked: tuple[str, int, int, list[Message]] | None = None
 
     def find(self) -> None:
-        """Another chat, or another branch of it, is shown: its newest answer that tells of it decides."""
+        """Place the mark for the shown branch, from the newest answer that has the figure."""
         self._unmark()
         for message in reversed(self._turns.messages):
             if self.hear(message):
                 break
 
     def hear(self, answer: Message) -> bool:
-        """Take what a finished answer tells; False: it tells nothing of it."""
+        """Place the mark from a finished answer. Return False if it has no figure."""
         stats = answer.stats or {}
         if answer.role is not Role.ASSISTANT or stats.get("dropped_messages") is None:
             return False
@@ -36,7 +33,7 @@ class ContextReach:
         return True
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`."""
+        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""
         self._unmark()
         question = self._question_of(message_id)
         if question and count:
@@ -51,7 +48,7 @@ class ContextReach:
         self._marked = None
 
     def show(self) -> None:
-        """Show the mark, if the view that it stands above is built."""
+        """Show the mark, if the view below it is built."""
         if self._marked is not None:
             self._tell(*self._marked)
 

@@ -1,8 +1,8 @@
-"""Typeset formulas in rich text: laid out once each on a thread beside the window, painted as outlines.
+"""Formulas in rich text: laid out once on a worker thread, painted as outlines.
 
-A formula in a document is an object character (an image for Qt) whose ImageAltText holds its LaTeX with delimiters, and
-behind it a strut without width, which gives the line the depth that Qt gives no object. One drawing serves every size,
-colour and screen, so that themes, zoom and scales cost nothing.
+A formula in a document is an object character (an image for Qt) whose ImageAltText holds its LaTeX with delimiters,
+followed by a strut without width, which adds the depth that Qt objects lack. One outline serves every size, colour and
+screen, so that a change of theme, zoom or scale needs no new layout.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ from app.text.math_text import to_text
 from app.text.math_typeset import Drawing, Step, formula, typeset
 from app.ui.look import theme
 
-MOST_KEPT = 2000  # drawings, of some 10 KB each
-MOST_WAITING = 2000  # beyond these the oldest request is dropped; painting the formula requests it again
-WAIT_S = 0.025  # that one turn of the event loop waits for drawings, so that most are there at the first paint
+MOST_KEPT = 2000  # outlines, of about 10 KB each
+MOST_WAITING = 2000  # when exceeded, the oldest request is dropped; painting the formula requests it again
+WAIT_S = 0.025  # how long one event loop turn waits for outlines, so that most are ready for the first paint
 GAP = 0.1  # above and below a formula, in its own size, so that it touches no other line
-TELL_S = 0.015  # that one turn of the event loop spends on laying texts out again for formulas that came late
-SWITCH_S = 0.0005  # after which the thread lets the window go on: ten times as often as Python's default
-LEAST_SCALE = 0.7  # a formula wider than its column shrinks to this, then the column scrolls
+TELL_S = 0.015  # how long one event loop turn may spend on texts whose formulas arrived late
+# thread switch interval while formulas are laid out: a tenth of Python's default, so that the window stays responsive
+SWITCH_S = 0.0005
+LEAST_SCALE = 0.7  # a wider formula is scaled down to this, then the column scrolls
 _WORDS_PX = 100  # a size at which a font's outlines are exact
-_X_HEIGHT = 0.473  # of the font of formulas
+_X_HEIGHT = 0.473  # of the formula font
 _TAGS = re.compile(f'<img src="{FORMULA}" alt="([^"]*)"/><img src="{STRUT}"[^>]*/>')
 
 
 @dataclass(frozen=True)
 class Outline:
-    """A drawing as Qt paints it, in units of the text's size, with its origin on the baseline."""
+    """A drawing as a painter path, in units of the text's size, with its origin on the baseline."""
 
     path: QPainterPath
     width: float
@@ -56,9 +57,9 @@ class Outline:
 
 
 class Formulas(QObject):
-    """Every formula that the window shows, by its LaTeX with delimiters.
+    """All formulas of the window, by their LaTeX with delimiters.
 
-    arrived: a formula has been laid out, or refused. Where many are, the event loop turns between them.
+    arrived: a formula was laid out or refused. Between many of them, the event loop runs.
     """
 
     arrived = Signal(str)
@@ -72,30 +73,30 @@ class Formulas(QObject):
         self._results: list[tuple[str, Outline | None]] = []
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
-        self._font = theme.font("body")  # of words that the font of formulas has no letters for
+        self._font = theme.font("body")  # for text in formulas that the formula font has no glyphs for
         self._font.setPixelSize(_WORDS_PX)
         self._waited_s, self._in_turn = 0.0, False
-        self._held = False  # the thread begins no formula until the event loop turns
-        self._late: deque[str] = deque()  # kept, and not told of yet
+        self._held = False  # the thread starts no formula until the next event loop turn
+        self._late: deque[str] = deque()  # laid out, but not announced yet
         self._done.connect(self._take, Qt.ConnectionType.QueuedConnection)
 
     def known(self, source: str) -> bool:
-        """Whether the formula has been laid out or refused."""
+        """Return whether the formula was laid out or refused."""
         return source in self._kept
 
     def outline(self, source: str) -> Outline | None:
-        """Return the outline of a formula; None while it is being laid out, and for one that was refused."""
+        """Return the outline of a formula; None while it is being laid out, or if it was refused."""
         found = self._kept.get(source)
         if found is not None:
             self._kept.move_to_end(source)
         return found
 
     def refused(self, source: str) -> bool:
-        """Whether the formula cannot be typeset: its source is shown."""
+        """Return whether the formula cannot be laid out; its source is shown instead."""
         return source in self._kept and self._kept[source] is None
 
     def request(self, sources: list[str]) -> None:
-        """Have formulas laid out. Waits for them for a short while; what takes longer is told by `arrived`."""
+        """Request formulas, and wait a short time for them; later ones are announced by `arrived`."""
         new = [source for source in dict.fromkeys(sources) if source not in self._kept]
         if not new:
             return
@@ -116,7 +117,7 @@ class Formulas(QObject):
             self._in_turn = True
             QTimer.singleShot(0, self._begin_turn)
         if left <= 0:
-            self._held = True  # or every call between Qt and Python would wait for the thread
+            self._held = True  # otherwise every call between Qt and Python would wait for the thread
             return
         begun = time.monotonic()
         with self._changed:
@@ -134,7 +135,7 @@ class Formulas(QObject):
             self._changed.notify_all()
 
     def finish(self, within_s: float = 30.0) -> None:
-        """Wait for everything that was requested (tests and pictures)."""
+        """Wait for all requested formulas (for tests and screenshots)."""
         self._release()
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, within_s)
@@ -143,7 +144,7 @@ class Formulas(QObject):
             self._tell()
 
     def _work(self) -> None:
-        """The thread: lay out what waits, and end when nothing does."""
+        """Lay out the queue on the worker thread; end when it is empty."""
         interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_S)
         try:
@@ -170,7 +171,7 @@ class Formulas(QObject):
                 self._done.emit()
 
     def _words(self, text: str) -> Drawing:
-        """Draw words in the font of the window, at the size that the text around the formula has."""
+        """Draw text in the window's font, at the size of the text around the formula."""
         path = QPainterPath()
         path.addText(0, 0, self._font, text)
         box, scale = path.boundingRect(), _X_HEIGHT / max(QFontMetricsF(self._font).xHeight(), 1)
@@ -210,7 +211,7 @@ class Formulas(QObject):
 
 @cache
 def current() -> Formulas:
-    """The formulas of this process."""
+    """Return the formulas of this process."""
     return Formulas()
 
 
@@ -226,12 +227,12 @@ def _outline(drawing: Drawing) -> Outline:
 
 
 def sources_in(html: str) -> list[str]:
-    """The LaTeX, with its delimiters, of every formula in an HTML of app.text.markdown_blocks."""
+    """Return the LaTeX, with delimiters, of every formula in HTML from app.text.markdown_blocks."""
     return [unescape(found[1]) for found in _TAGS.finditer(html)] if FORMULA in html else []
 
 
 def shown(html: str) -> str:
-    """The HTML with the source, as code, in place of every formula that cannot be typeset."""
+    """Return the HTML with refused formulas replaced by their source, as code."""
 
     def replaced(found: re.Match[str]) -> str:
         source = unescape(found[1])
@@ -241,7 +242,7 @@ def shown(html: str) -> str:
 
 
 def in_words(source: str) -> str:
-    """The formula as a line of text, or its LaTeX where it cannot be written so."""
+    """Return a formula as a line of text, or its LaTeX if that is not possible."""
     tex, _ = formula(source)
     return to_text(tex) or tex
 
@@ -262,7 +263,7 @@ class FormulaObject(QPyTextObject):
         em *= _fit(document, position, outline.width * em)
         if not is_strut:
             return QSizeF(outline.width * em, (outline.ascent + GAP) * em)
-        # Qt puts half of such an object below the middle of small letters.
+        # Qt places half of such an object below the middle of small letters.
         return QSizeF(0, 2 * (outline.descent + GAP) * em + QFontMetrics(form.toCharFormat().font()).xHeight() / 2)
 
     def drawObject(
@@ -272,7 +273,7 @@ class FormulaObject(QPyTextObject):
         source, is_strut = _source(form)
         outline = None if is_strut else current().outline(source)
         if not is_strut and not current().known(source):
-            current().request([source])  # it was dropped, of very many
+            current().request([source])  # its outline was dropped because there were too many
         if outline is None or not outline.width:
             return
         colour = form.foreground()
@@ -286,14 +287,14 @@ class FormulaObject(QPyTextObject):
 
 
 def _source(form: QTextFormat) -> tuple[str, bool]:
-    """The LaTeX of an object, and whether the object is the strut behind it."""
+    """Return the LaTeX of an object, and whether the object is the strut after it."""
     is_strut = form.toImageFormat().name() == STRUT
     kind = QTextFormat.Property.ImageTitle if is_strut else QTextFormat.Property.ImageAltText
     return str(form.property(kind) or ""), is_strut
 
 
 def _em(document: QTextDocument, position: int) -> float:
-    """The size in pixels at which small letters of formulas are about as high as the text's."""
+    """Return the size in pixels at which small letters of formulas match the text's."""
     size = document.findBlock(position).charFormat().intProperty(QTextFormat.Property.FontPixelSize)
     return _em_of(size or document.defaultFont().pixelSize())
 
@@ -306,7 +307,7 @@ def _em_of(size: int) -> float:
 
 
 def _fit(document: QTextDocument, position: int, width: float) -> float:
-    """The scale at which a formula fits into its column, as far as it stays readable."""
+    """Return the scale at which a formula fits its column, at least LEAST_SCALE."""
     block = document.findBlock(position)
     points = block.textList()
     indents = block.blockFormat().indent() + (points.format().indent() if points is not None else 0)
@@ -315,6 +316,6 @@ def _fit(document: QTextDocument, position: int, width: float) -> float:
 
 
 def _guessed(source: str, em: float) -> QSizeF:
-    """About the size of a formula that is being laid out."""
+    """Estimate the size of a formula that is not laid out yet."""
     letters = re.sub(r"\\[A-Za-z]+|[{}^_$&\s]", "", source)
     return QSizeF(min(len(letters), 40) * em / 2, em * (1.6 if formula(source)[1] else 0.8))

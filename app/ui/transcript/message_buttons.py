@@ -1,4 +1,4 @@
-"""The small buttons of one message: Copy, those that appear with the mouse, and the switch between versions."""
+"""The small buttons of a message: Copy, hover buttons, and the version switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from app.ui.widgets.controls import COPIED_MS, IconButton, Label
 
 
 class HoverButton(IconButton):
-    """An icon button. `only_on_hover`: painted while its turn has the mouse or it has the focus; its place is kept."""
+    """An icon button. only_on_hover: painted while its message is hovered or it has the focus; it always takes its
+    space."""
 
     def __init__(self, glyph: str, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(glyph, words, parent=parent)
@@ -19,7 +20,7 @@ class HoverButton(IconButton):
         self.glyph_px = 16
 
     def reveal(self, shown: bool) -> None:
-        """The mouse is over its turn, or no longer."""
+        """Show or hide it, as the mouse enters or leaves its message."""
         self._hidden = not shown
         self.update()
 
@@ -29,14 +30,14 @@ class HoverButton(IconButton):
 
 
 class CopyButton(HoverButton):
-    """Copies `text_to_copy`, and shows for a moment that it did."""
+    """Copies `text_to_copy`, and confirms for a moment."""
 
     def __init__(self, words: str, only_on_hover: bool = False, parent: QWidget | None = None) -> None:
         super().__init__("copy", words, only_on_hover, parent)
         self._words = words
         self.text_to_copy = ""
         self.clicked.connect(self._copy)
-        self._resting: QTimer | None = None  # runs while it says that it copied
+        self._resting: QTimer | None = None  # runs during the confirmation
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text_to_copy)
@@ -59,7 +60,7 @@ class CopyButton(HoverButton):
 
 
 class VersionSwitch(QWidget):
-    """Like "‹ 2 / 3 ›": which version of a message is shown, and the way to its neighbours."""
+    """A switch between a message's versions, like "‹ 2 / 3 ›"."""
 
     stepped = Signal(int)
 
@@ -77,7 +78,7 @@ class VersionSwitch(QWidget):
         self.on.clicked.connect(lambda: self.stepped.emit(1))
 
     def show_place(self, which: int, count: int) -> None:
-        """This is the `which`-th version, from 1, of so many."""
+        """Show that this is version `which` (from 1) of `count`."""
         self.label.setText(f"{which:,} / {count:,}")
         self.setAccessibleName(tr("Version {which} of {count}", which=figure(which), count=figure(count)))
         self.back.setEnabled(which > 1)
@@ -85,6 +86,6 @@ class VersionSwitch(QWidget):
 
 
 def reveal_all(buttons: list[HoverButton], shown: bool) -> None:
-    """The mouse is over the turn of these buttons, or no longer."""
+    """Show or hide hover buttons."""
     for button in buttons:
         button.reveal(shown)

@@ -1,7 +1,4 @@
-"""The answer as a widget: its thought, its parts and its statistics line.
-
-It shows what it is given; it neither stores nor scrolls.
-"""
+"""The widget of an answer: thought, parts, and statistics line."""
 
 from __future__ import annotations
 
@@ -36,18 +33,18 @@ from app.ui.widgets.slices import SLICE_S, later
 if TYPE_CHECKING:
     from app.ui.transcript.text_find import TextFind
 
-# A run of prose is cut into widgets of about this many characters, at a block's end, so that painting the last one
-# again costs the same however long the answer has become.
+# Prose is split into widgets of about this many characters, at the end of a block, so that updating the last one has a
+# constant cost however long the answer is.
 PROSE_CHUNK = 3000
-# Steps of reading and widgets before the window is painted again; the others follow in slices.
+# Parser steps and widgets before the window is painted again; the rest follows in slices.
 PIECES_AT_ONCE, PARTS_AT_ONCE, AT_ONCE_S = 3, 8, 0.05
-PAGE = 30_000  # characters, about, that are shown of a finished answer before the user asks for more
+PAGE = 30_000  # characters, approximately, of a finished answer that are shown before the user asks for more
 
 Part = Prose | Table | CodeBlockView
 
 
 class Answer(MessageView):
-    """The model's words: parts one below the other in the full column, and the statistics line."""
+    """An answer: its parts in the full column, and the statistics line."""
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
@@ -55,19 +52,19 @@ class Answer(MessageView):
         self._writing = message.state is MessageState.WRITING
         self._limit = PAGE * (4 if self._writing else 1)
         self._unread = False  # whether the parser has more to read now
-        self._next = 0  # index of the first block that its part may not show yet
-        self._before: list[Block] | None = None  # what is shown while all is read again
-        self._stale: list[Part | MoreRows] = []  # that are still to be laid out for the column's width
+        self._next = 0  # index of the first block that may not be shown yet
+        self._before: list[Block] | None = None  # the shown blocks while everything is parsed again
+        self._stale: list[Part | MoreRows] = []  # parts still to be laid out for a new width
         self._more: MoreRow | None = None
         self._splitter = ReplySplitter()
-        self._said: list[str] = []  # as it came, thought and marks included
+        self._said: list[str] = []  # raw text, including thought and its marks
         self._thought: ThoughtView | None = None
         self._parts: list[Part] = []
-        self._rests: dict[Part, MoreRows] = {}  # below tables of which only the first rows are drawn
+        self._rests: dict[Part, MoreRows] = {}  # below tables of which only the first rows are shown
         self._starts: list[int] = []  # for each part, the index of its first block
         self._width = theme.px(720)
         self._status = EngineStatus(Phase.THINKING)
-        self._model = ""  # who answers, where that was another one before
+        self._model = ""  # the model, if it differs from the previous answer's
         self._words = QVBoxLayout()
         self._words.setSpacing(theme.px(PART_GAP))
         self.column.addLayout(self._words)
@@ -88,7 +85,7 @@ class Answer(MessageView):
 
     @property
     def text(self) -> str:
-        """The words so far."""
+        """The raw text so far."""
         return "".join(self._said) if self._writing else self.message.text
 
     @property
@@ -145,7 +142,7 @@ class Answer(MessageView):
         return None if self._rests[part].show_more() else (part, nth)
 
     def pieces(self) -> tuple[str, ...]:
-        """Return the plain words of what is written so far: of the thought, and of each block."""
+        """Return the plain text so far: of the thought, and of each block."""
         return (thought_text(split(self.text).thought), *map(block_text, self._parser.blocks))
 
     def blocks_in(self, number: int) -> list[Block]:
@@ -157,16 +154,16 @@ class Answer(MessageView):
 
     @property
     def thought(self) -> ThoughtView | None:
-        """What shows the thought, where there is one."""
+        """The widget of the thought, if there is one."""
         return self._thought
 
     @property
     def tail_length(self) -> int:
-        """Characters of the block that the next append renders again."""
+        """The length in characters of the block that the next append renders again."""
         return self._parser.tail_length if self._writing else 0
 
     def append(self, text: str) -> None:
-        """Add text to an answer that is being written."""
+        """Append text to an answer in progress."""
         if not self._writing or not text:
             return
         self._said.append(text)
@@ -194,14 +191,14 @@ class Answer(MessageView):
         return self._thought
 
     def set_model(self, name: str) -> None:
-        """Name who answered: another one than before in this chat. Empty: it goes without saying."""
+        """Set the model's name, if it differs from the previous answer's; empty otherwise."""
         if name != self._model:
             self._model = name
             if not self._writing:
                 self._show_result()
 
     def finish(self, message: Message) -> None:
-        """The answer is complete (or has ended otherwise): show it as it is kept."""
+        """Show the final state of the answer."""
         self.message = message
         was_writing, self._writing = self._writing, False
         self._status = EngineStatus(Phase.READY)
@@ -226,11 +223,11 @@ class Answer(MessageView):
         self._show_thought()
         self._show_result()
 
-    # ------------------------------------------------------------------ building, in slices
+    # # ------------------------------------------------------------------ building, in slices
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that is to be shown now is built."""
+        """Whether everything to be shown now is built."""
         return not self._stale and not self._reads_on and self._next == len(self._parser.blocks)
 
     @property
@@ -242,7 +239,7 @@ class Answer(MessageView):
             later(self, lambda: self._work(1, 1))
 
     def _work(self, pieces: int, parts: int) -> bool:
-        """Read so many pieces and build so many parts. Return whether there is more to do."""
+        """Parse `pieces` steps and build `parts` parts. Return whether there is more to do."""
         if self._stale:
             self._stale.pop().set_width(self._width)
             return True
@@ -252,7 +249,7 @@ class Answer(MessageView):
                 self._unread = parser.step()
                 pieces -= 1
         changed = parser.take_changed()
-        if self._before is not None:  # definitions below changed what stands above: shown when it is read
+        if self._before is not None:  # definitions below changed earlier blocks: show them when everything is parsed
             if self._reads_on:
                 return True
             before, self._before = self._before, None
@@ -262,7 +259,7 @@ class Answer(MessageView):
             )
         self._next = min(self._next, changed)
         if time.thread_time() > until and self._next < len(parser.blocks):
-            return True  # reading has taken the time there was
+            return True  # parsing used up the time
         self._show_blocks(parser.blocks, parts, until)
         if self.is_complete:
             self._show_more()
@@ -270,7 +267,7 @@ class Answer(MessageView):
         return not self.is_complete
 
     def _show_more(self) -> None:
-        """Offer the rest of an answer that is too long to be shown at once."""
+        """Offer the rest of a very long answer."""
         if not self._unread:
             if self._more is not None:
                 self._more.hide()
@@ -298,7 +295,7 @@ class Answer(MessageView):
             self._thought.hide()
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing, while this answer is under way."""
+        """Show the engine's status while this answer is in progress."""
         if not self._writing:
             return
         self._status = status
@@ -318,14 +315,14 @@ class Answer(MessageView):
             later(self, lambda: self._work(1, 1))
 
     def parts(self) -> list[Part]:
-        """The widgets that show it, from the top."""
+        """Return the widgets of the parts, from the top."""
         return list(self._parts)
 
     def set_versions(self, which: int, count: int) -> None:
         self.stats.set_versions(which, count)
 
     def set_last(self, last: bool) -> None:
-        """Whether it is the last message of the chat: only then can it be written on."""
+        """Set whether it is the last message, which alone can be continued."""
         self.stats.set_last(last)
 
     def _act(self, name: str) -> None:
@@ -341,7 +338,7 @@ class Answer(MessageView):
             self.do("continue" if name == "continue" else "regenerate")
 
     def make_menu(self) -> Menu:
-        """What can be done with it."""
+        """Return the menu of the answer."""
         menu = Menu(tr("This answer"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         if figures_of(self.message.stats or {}):
@@ -354,7 +351,7 @@ class Answer(MessageView):
         return menu
 
     def show_figures(self) -> None:
-        """Open the table of everything that was measured."""
+        """Open the table of all figures."""
         AnswerFigures(self.message.stats or {}, self.window()).open_at(self.stats)
 
     def _show_result(self) -> None:
@@ -372,10 +369,10 @@ class Answer(MessageView):
             part.set_caret(shown and part is self._parts[-1])
 
     def _show_blocks(self, blocks: list[Block], most: int, until: float) -> None:
-        """Bring at most so many parts in line with the blocks from `_next` on; parts before it are not touched."""
+        """Update at most `most` parts from block `_next` on; earlier parts are not touched."""
         part = max(bisect_right(self._starts, self._next) - 1, 0)
         if part and self._starts[part] == self._next:
-            part -= 1  # the part before it may take the changed block in
+            part -= 1  # the previous part may take in the changed block
         position = self._starts[part] if self._starts else 0
         while position < len(blocks):
             if part < len(self._parts) and not self._fits(self._parts[part], blocks[position]):
@@ -401,7 +398,7 @@ class Answer(MessageView):
         return type(part) is Prose
 
     def _follow(self, address: str) -> None:
-        """Follow a link: to a footnote, or from one back to where it is used, within this message."""
+        """Follow a link: inside this message to a footnote and back, otherwise by `link_activated`."""
         if not address.startswith("#"):
             self.link_activated.emit(address)
             return
@@ -468,7 +465,7 @@ class Answer(MessageView):
 
 
 def _end_of_part(blocks: list[Block], start: int) -> int:
-    """Index behind the last block that stands in one widget with the block at `start`."""
+    """Return the index after the last block that shares a widget with the block at `start`."""
     if not isinstance(blocks[start], ProseBlock):
         return start + 1
     end, length = start, 0

@@ -1,4 +1,4 @@
-"""The row under something that is shown in part: a button that shows more, and how much there is."""
+"""A row with a button that shows more, and how much there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.ui.widgets.controls import Button, Label
 
 
 class MoreRow(QWidget):
-    """A button and a few words beside it. clicked: the user wants more."""
+    """A button and text beside it. clicked: show more."""
 
     clicked = Signal()
 
@@ -26,6 +26,6 @@ class MoreRow(QWidget):
         row.addWidget(self.note, 1)
 
     def show_words(self, button: str, note: str) -> None:
-        """Say what the button does, and what is shown so far."""
+        """Set the button's text and the note."""
         self.button.setText(button)
         self.note.setText(note)

@@ -1,4 +1,4 @@
-"""The rows of a long table behind those that are drawn at first: drawn in slices when the user asks for them."""
+"""The further rows of a long table, built in slices when the user asks for them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from app.ui.transcript.more_row import MoreRow
 from app.ui.transcript.prose import Table
 from app.ui.widgets.slices import later
 
-PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows that one press shows
-SLICE, SLICE_ROWS = 4000, 60  # that are drawn before the window is painted again
+PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows per click
+SLICE, SLICE_ROWS = 4000, 60  # per slice
 
 
 class MoreRows(QWidget):
-    """Below a table: a button, and above it the rows that were asked for, in columns as wide as the table's."""
+    """The rows shown so far, in columns as wide as the table's, and a button for more."""
 
     link_activated = Signal(str)
-    grown = Signal()  # there is another table of rows
+    grown = Signal()  # another table of rows was added
 
     def __init__(self, table: Table, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._table = table
         self._block = TableBlock("")
-        self._shown = 0  # characters of the rest that are drawn
+        self._shown = 0  # characters of the rest that are shown
         self._wanted = 0
         self.tables: list[Table] = []
         self._row = MoreRow(self)
@@ -38,7 +38,7 @@ class MoreRows(QWidget):
         self._column.addWidget(self._row)
 
     def update_block(self, block: TableBlock) -> None:
-        """Take the table as it stands now."""
+        """Set the current state of the table."""
         self._block = block
         self._show_words()
 
@@ -55,7 +55,7 @@ class MoreRows(QWidget):
         self._row.setVisible(self._shown < len(self._block.rest))
 
     def show_more(self) -> bool:
-        """Show one page more. Return whether there is more than what is drawn."""
+        """Show one more page. Return whether there was more."""
         if self._shown == len(self._block.rest):
             return False
         if self._shown >= self._wanted:

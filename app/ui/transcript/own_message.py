@@ -1,4 +1,4 @@
-"""The person's words in a bubble, and the field in which they are changed."""
+"""The user's message in a bubble, and its editor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUBBLE_WIDTH = 560
 
 
 class MessageEditor(QFrame):
-    """A message to be changed. Enter sends the new version, Esc leaves the old one."""
+    """The editor of a message. Enter sends the new version, Esc keeps the old one."""
 
     def __init__(self, text: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -79,14 +79,14 @@ class MessageEditor(QFrame):
 
 
 class OwnMessage(MessageView):
-    """A bubble at the right, at most 560 wide; copy, edit and more appear left of it."""
+    """A bubble at the right, at most BUBBLE_WIDTH wide; hover buttons appear left of it."""
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(message, parent)
         self.setAccessibleName(tr("Your message"))
         self._shown = page_end(message.text, 0, OWN_PAGE, OWN_LINES)
         self._text = PlainText(broken(message.text[: self._shown]), tr("You: {text}", text=message.text[:200]))
-        self._pages: list[PlainText] = []  # that the user has asked for
+        self._pages: list[PlainText] = []  # the pages the user asked for
         self._left: MoreRow | None = None
         self._bubble = QFrame()
         self._bubble.setProperty("kind", "bubble")
@@ -119,7 +119,7 @@ class OwnMessage(MessageView):
             self._row.addWidget(button)
         self._row.addWidget(self._bubble)
         self.column.addLayout(self._row)
-        self._bubble.setVisible(self._has_words)  # only now: without a parent it would be a window of its own
+        self._bubble.setVisible(self._has_words)  # only now: without a parent it would be a window
         self._versions: VersionSwitch | None = None
         self._editor: MessageEditor | None = None
         self._width = 0
@@ -132,7 +132,7 @@ class OwnMessage(MessageView):
 
     @property
     def _has_words(self) -> bool:
-        """Whether there is anything but what is attached."""
+        """Whether the message has text, or no attachments either."""
         return bool(self.message.text.strip()) or not self.message.attachments
 
     def texts(self) -> list[SelectableText | None]:
@@ -169,12 +169,12 @@ class OwnMessage(MessageView):
         self._fit_editor()
 
     def _fit_editor(self) -> None:
-        """Keep the field of an edit as wide as a bubble may be, whatever its words need."""
+        """Keep the editor as wide as a bubble may be, whatever the text needs."""
         if self._editor is not None:
             self._editor.setFixedWidth(min(theme.px(BUBBLE_WIDTH), self._width))
 
     def _show_page(self) -> None:
-        """Show more of a message that is too long to be shown at once."""
+        """Show the next page of a very long message."""
         end = page_end(self.message.text, self._shown, OWN_PAGE, OWN_LINES)
         page = PlainText(broken(self.message.text[self._shown : end].removesuffix("\n")), tr("Your message"))
         page.setFixedWidth(self._text.width())
@@ -213,7 +213,7 @@ class OwnMessage(MessageView):
     # ------------------------------------------------------------------ editing
 
     def start_editing(self) -> None:
-        """Put a field in the bubble's place."""
+        """Replace the bubble by an editor."""
         if self._editor is not None:
             return
         editor = self._editor = MessageEditor(self.message.text)
@@ -228,7 +228,7 @@ class OwnMessage(MessageView):
         editor.field.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def stop_editing(self) -> None:
-        """Leave the message as it is."""
+        """Close the editor and keep the message."""
         editor, self._editor = self._editor, None
         if editor is None:
             return
@@ -252,10 +252,10 @@ class OwnMessage(MessageView):
         if text != self.message.text.strip():
             self.do("edit", text=text)
 
-    # ------------------------------------------------------------------ the rest
+    # # ------------------------------------------------------------------ menu, style, mouse
 
     def make_menu(self) -> Menu:
-        """What can be done with it."""
+        """Return the menu of the message."""
         menu = Menu(tr("Your message"), self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         menu.add(tr("Edit"), "pen", self.start_editing)
@@ -270,7 +270,7 @@ class OwnMessage(MessageView):
     def _restyle(self) -> None:
         px = theme.px
         self._row.setSpacing(0)
-        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above it
+        self._inside.setContentsMargins(px(16), px(8), px(16), px(12))  # a line's extra height is above its text
         self.column.setSpacing(px(2))
         width, self._width = self._width, 0
         if width:

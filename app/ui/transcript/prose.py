@@ -1,6 +1,6 @@
-"""Text of messages as widgets: they take the height of their text, pass the wheel on and fetch nothing.
+"""Text of messages as widgets as high as their text. They pass the wheel on and load nothing.
 
-They show HTML made by app.text.markdown_blocks and plain text; they parse nothing and open no link by themselves.
+They show HTML from app.text.markdown_blocks, or plain text.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.slices import soon
 
 LIST_INDENT = 28
-# Qt sets its bullets, larger and in ink, one narrow space before the text, and lets nobody change that.
+# Qt paints its own bullets larger, in ink and close to the text, with no way to change that.
 BULLET, BULLET_GAP = 5, 10
 TASK_BOX = 14
 _BULLETED = {
@@ -47,14 +47,14 @@ _BULLETED = {
 
 
 class TextView(SelectableText):
-    """Read-only text as high as its document. `link_activated` gives the address of a link that was followed."""
+    """Read-only text as high as its document. link_activated: the address of a link that was followed."""
 
     link_activated = Signal(str)
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._caret = False
-        self._has_width = False  # it was told one
+        self._has_width = False  # whether set_width was called
         self.setAccessibleName(name)
         self.setProperty("kind", "prose")
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -73,34 +73,35 @@ class TextView(SelectableText):
     def set_width(self, width: int) -> None:
         """Lay the text out for a width now, so that the height is right before the next event."""
         self._has_width = True
-        # Before it is shown, Qt would take over the width that it has by then, and lay the text out for that as well.
+        # Otherwise Qt would first lay the text out for the width it has when it is shown.
         self.resize(width, self.height())
         self.viewport().resize(width, self.viewport().height())
-        if width != self.document().textWidth():  # Qt would lay it out once more
+        if width != self.document().textWidth():  # Qt would lay it out again
             self.document().setTextWidth(width)
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() in {QEvent.Type.FontChange, QEvent.Type.ApplicationFontChange}:
-            QAbstractScrollArea.changeEvent(self, event)  # QTextEdit would lay it out: its font is the theme's
+            # QTextEdit would lay it out again; its font comes from the theme
+            QAbstractScrollArea.changeEvent(self, event)
         else:
             super().changeEvent(event)
 
     def setHtml(self, text: str) -> None:
-        self.document().setHtml(text)  # Qt's own has it laid out before it is styled
+        self.document().setHtml(text)  # QTextEdit's own lays it out before it is styled
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        if self._has_width:  # Qt would lay it out anew for every width on the way to that
+        if self._has_width:  # Qt would lay it out for every intermediate width
             event = QResizeEvent(event.size(), event.size())
         super().resizeEvent(event)
 
     def set_caret(self, shown: bool) -> None:
-        """Show the ember bar behind the last character: text is being written here."""
+        """Show or hide the ember caret after the last character."""
         if shown != self._caret:
             self._caret = shown
             self.viewport().update()
 
     def _restyle(self) -> None:
-        """Take up fonts and colours; subclasses render again."""
+        """Apply fonts and colours; subclasses render again."""
 
     def _fit(self) -> None:
         height = math.ceil(self.document().size().height())
@@ -114,7 +115,7 @@ class TextView(SelectableText):
             self.link_activated.emit(address)
 
     def place_of(self, anchor: str) -> int | None:
-        """Return how far below the top a named place of the document is, px; None: it has no such place."""
+        """Return the offset of an anchor from the top, px; None if the document has none of that name."""
         line = self.document().begin()
         while line.isValid():
             pieces = line.begin()
@@ -126,7 +127,7 @@ class TextView(SelectableText):
         return None
 
     def loadResource(self, kind: int, name: QUrl | str) -> Any:
-        """Nothing: an answer can pull in neither a file nor an address."""
+        """Load nothing: an answer must not read files or addresses."""
         return None
 
     def wheelEvent(self, event: QWheelEvent) -> None:
@@ -147,7 +148,7 @@ class TextView(SelectableText):
         end.movePosition(QTextCursor.MoveOperation.End)
         place = self.cursorRect(end)
         height = min(theme.px(18), place.height())
-        # A line's extra height lies above its letters: the bar stands on their foot.
+        # A line's extra height is above its text, so align the caret with the bottom.
         corner = QPointF(min(place.x() + 2, self.viewport().width() - 2), place.bottom() + 1 - height)
         painter = QPainter(self.viewport())
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -155,7 +156,7 @@ class TextView(SelectableText):
 
 
 def style_sheet() -> str:
-    """The style sheet of an answer's document, from the tokens in force."""
+    """Return the style sheet of an answer's document, for the current theme."""
     t, px = theme.current().tokens, theme.px
     mono = ", ".join(f"'{family}'" for family in theme.families(mono=True))
 
@@ -194,7 +195,7 @@ def style_sheet() -> str:
 
 
 def table_sheet() -> str:
-    """The same for the document of a table."""
+    """Return the style sheet of a table's document."""
     t, px = theme.current().tokens, theme.px
     head, cell = theme.ROLES["smallstrong"], theme.ROLES["cell"]
     pad = f"padding: {px(7)}px {px(16)}px {px(7)}px 0;"
@@ -213,7 +214,7 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 def directed(html: str) -> str:
-    """The same with every table and quote in the direction of its first words; Qt sees to paragraphs by itself."""
+    """Set the direction of tables and quotes by their first words; Qt does it for paragraphs."""
     if "<table" not in html:
         return html
 
@@ -227,20 +228,20 @@ def directed(html: str) -> str:
 
 
 class Prose(TextView):
-    """Paragraphs, headings, lists and quotes of an answer; what is wider than the column scrolls inside."""
+    """Paragraphs, headings, lists and quotes of an answer; content wider than the column scrolls."""
 
     def __init__(self, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
         self._html = ""
         self._sources: list[str] = []  # of its formulas
-        self._objects: formulas.FormulaObject | None = None  # paints them
-        self._bullets: list[int] = []  # positions of list items that have one
-        self._outdated = False  # whether another theme is in force than the one that is shown
+        self._objects: formulas.FormulaObject | None = None  # paints the formulas
+        self._bullets: list[int] = []  # positions of list items with a bullet
+        self._outdated = False  # whether the theme has changed since it was rendered
         theme.current().changing.connect(self._set_outdated)
         self._style()
 
     def show_html(self, html: str) -> None:
-        """Show this; a selection stays where it was. Cost: linear in the HTML."""
+        """Show HTML, keeping the selection. Cost: linear in the HTML."""
         if html == self._html:
             return
         self._html = html
@@ -258,7 +259,7 @@ class Prose(TextView):
         self.document().setDefaultStyleSheet(style_sheet())
 
     def set_width(self, width: int) -> None:
-        if self._outdated:  # it is laid out when it takes up the theme
+        if self._outdated:  # it is laid out when the theme is applied
             self._has_width = True
             self.resize(width, self.height())
             self.viewport().resize(width, self.viewport().height())
@@ -269,13 +270,13 @@ class Prose(TextView):
         self._outdated = True
 
     def _restyle(self) -> None:
-        """Take up the theme at once; where it is scrolled out of view in a slice, once for all changes until then."""
+        """Apply the theme now; if scrolled out of view, once in a later slice."""
         soon(self, self._restyle_now)
 
     def _restyle_now(self) -> bool:
         cursor, self._outdated = self.textCursor(), False
         place = cursor.anchor(), cursor.position()
-        self.document().clear()  # else it is laid out in the old width and in every new font
+        self.document().clear()  # otherwise it is laid out in the old width and with every new font
         if self._has_width:
             self.document().setTextWidth(self.viewport().width())
         self._style()
@@ -283,12 +284,12 @@ class Prose(TextView):
         return False
 
     def _render(self, place: tuple[int, int] | None = None) -> None:
-        """Lay the text out. place: anchor and position of the cursor, where they are not those of now."""
+        """Render the text. place: anchor and position of the cursor, if not the current ones."""
         before = self.textCursor()
         anchor, position = place or (before.anchor(), before.position())
         self._take_up_formulas()
         whole = QTextCursor(self.document())
-        whole.beginEditBlock()  # else every change below lays all of it out once more
+        whole.beginEditBlock()  # otherwise every change below lays everything out again
         self.setHtml(directed(formulas.shown(self._html)))
         self._trim()
         whole.endEditBlock()
@@ -296,14 +297,14 @@ class Prose(TextView):
         has_links = "<a " in self._html
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_links else Qt.FocusPolicy.ClickFocus)
         end = self.document().characterCount() - 1
-        cursor = self.textCursor()  # the edit has taken it to the end
+        cursor = self.textCursor()  # the edit has moved it to the end
         cursor.setPosition(min(anchor, end))
         cursor.setPosition(min(position, end), QTextCursor.MoveMode.KeepAnchor)
         self.setTextCursor(cursor)
 
     def _fit(self) -> None:
         size, policy = self.document().size(), Qt.ScrollBarPolicy
-        # A table of 100 % is a pixel wider than its place: that is no reason to scroll. A long formula is.
+        # A table of 100 % is one pixel wider than its column, which is no reason to scroll; a long formula is.
         scrolls = size.width() > self.document().textWidth() + 2
         self.setHorizontalScrollBarPolicy(policy.ScrollBarAlwaysOn if scrolls else policy.ScrollBarAlwaysOff)
         height = math.ceil(size.height()) + (self.horizontalScrollBar().sizeHint().height() if scrolls else 0)
@@ -314,7 +315,7 @@ class Prose(TextView):
         scroll_sideways(self, event)
 
     def _take_up_formulas(self) -> None:
-        """Have the formulas laid out; those that take longer are shown by `_show_formulas`."""
+        """Request the formulas; `_show_formulas` shows those that take longer."""
         self._sources = formulas.sources_in(self._html)
         if not self._sources:
             return
@@ -324,7 +325,7 @@ class Prose(TextView):
         formulas.current().request(self._sources)
 
     def _describe(self) -> None:
-        """Tell a screen reader the text with formulas in words: of the document it would read object characters."""
+        """Describe the text with formulas in words for screen readers, which would read object characters."""
         if self._sources:
             text = self.plain()
             for source in set(self._sources):
@@ -334,7 +335,7 @@ class Prose(TextView):
             self.setAccessibleDescription("")
 
     def _show_formulas(self, arrived: str) -> None:
-        """Lay the text out again, once all of its formulas are there."""
+        """Lay the text out again once all its formulas are known."""
         known = formulas.current()
         if arrived not in self._sources or not all(known.known(source) for source in self._sources):
             return
@@ -344,7 +345,7 @@ class Prose(TextView):
             self.document().markContentsDirty(0, self.document().characterCount())
 
     def _trim(self) -> None:
-        """Mend what a style sheet cannot say: no space at the ends, where the gap is the layout's; our bullets."""
+        """Fix what a style sheet cannot express: no margin at both ends, and our own bullets."""
         document = self.document()
         for end, edge in ((document.begin(), "setTopMargin"), (document.lastBlock(), "setBottomMargin")):
             cursor = QTextCursor(end)
@@ -393,7 +394,7 @@ class Prose(TextView):
 
 
 def paint_task(painter: QPainter, place: QRectF, is_done: bool) -> None:
-    """Draw the box of a task: it cannot be pressed."""
+    """Paint the box of a task, which is not clickable."""
     width = place.width() / 10
     inside = place.adjusted(width / 2, width / 2, -width / 2, -width / 2)
     pen = QPen(theme.colour("ink3"), width)
@@ -415,20 +416,21 @@ def paint_task(painter: QPainter, place: QRectF, is_done: bool) -> None:
 class Table(Prose):
     """One table, as wide as the column.
 
-    columns: widths in px, where it goes on with the rows of another one; its own head is left out then.
+    columns: widths in px, if it continues another table; its own head is then removed.
     """
 
     def __init__(self, name: str, parent: QWidget | None = None, columns: Sequence[float] = ()) -> None:
         self._columns = list(columns)
         super().__init__(name, parent)
-        self.setWordWrapMode(QTextOption.WrapMode.WordWrap)  # a column is as wide as its longest word, then it scrolls
+        # a column is at least as wide as its longest word, then the table scrolls
+        self.setWordWrapMode(QTextOption.WrapMode.WordWrap)
 
     def _style(self) -> None:
         super()._style()
         self.document().setDefaultStyleSheet(table_sheet())
 
     def _trim(self) -> None:
-        """A table stands alone in its document; the empty lines that Qt puts around it are made flat."""
+        """Flatten the empty lines that Qt puts around a table."""
         document = self.document()
         for end in (document.begin(), document.lastBlock()):
             cursor = QTextCursor(end)
@@ -439,7 +441,7 @@ class Table(Prose):
 
     def _render(self, place: tuple[int, int] | None = None) -> None:
         super()._render(place)
-        self._take_columns()  # a table knows its columns once the edit is over
+        self._take_columns()  # a table has its columns only after the edit
 
     def _take_columns(self) -> None:
         table = QTextCursor(self.document().begin().next()).currentTable()
@@ -451,7 +453,7 @@ class Table(Prose):
             table.setFormat(form)
 
     def column_widths(self) -> list[float]:
-        """Return the widths of the columns as they are laid out, px."""
+        """Return the widths of the columns as laid out, px."""
         table = QTextCursor(self.document().begin().next()).currentTable()
         if table is None:
             return []
@@ -465,7 +467,7 @@ class Table(Prose):
         return table_text(self.document(), start, min(end, self.length))
 
     def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Whole cells in rows that are selected from cell to cell; characters within one."""
+        """Return whole cells if the selection spans cells, else characters within one."""
         table = table_in(self.document())
         if table is None:
             return [(start, end)]
@@ -487,7 +489,7 @@ class Table(Prose):
 
 
 class PlainText(TextView):
-    """Words as they were typed: no Markdown, line breaks kept."""
+    """Text as typed: no Markdown, line breaks kept."""
 
     def __init__(self, text: str, name: str, parent: QWidget | None = None) -> None:
         super().__init__(name, parent)
@@ -495,8 +497,8 @@ class PlainText(TextView):
         self._restyle()
 
     def natural_width(self, most: int) -> int:
-        """Width that the text wants, at most `most`."""
-        if len(self._text) > 2000:  # surely wider, and measuring it would lay it out once more
+        """Return the preferred width, at most `most`."""
+        if len(self._text) > 2000:  # certainly wider, and measuring would lay it out again
             return most
         self.document().setTextWidth(-1)
         return min(most, math.ceil(self.document().idealWidth()) + 1)
@@ -518,7 +520,7 @@ def set_line_height(view: QTextEdit, role: str) -> None:
 
 
 def scroll_sideways(view: TextView, event: QWheelEvent) -> None:
-    """Scroll a wide part with a sideways wheel (or Shift) as far as it goes; anything else is the page's."""
+    """Scroll a wide part sideways with a sideways wheel (or Shift); everything else goes to the page."""
     angle = event.angleDelta()
     sideways = angle.x() if abs(angle.x()) > abs(angle.y()) else 0
     if not sideways and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:

@@ -1,4 +1,4 @@
-"""The line under an answer: how fast it came or what it is doing now, and what can be done with it."""
+"""The line under an answer: its rate or progress, and its actions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Part = TypeVar("Part", bound=QWidget)
 
 
 class StatLine(QWidget):
-    """Under an answer, 32 high. A click on its figures opens the table of all of them.
+    """The statistics line, 32 px high. A click on its figures opens the table of all figures.
 
-    acted: "figures", "continue", "regenerate", "more", or "back" and "on" among the versions.
+    acted: "figures", "continue", "regenerate", "more", or "back" and "on" between versions.
     """
 
     acted = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        # Most lines never need most of these, and a long chat has hundreds of lines: they are made when first shown.
+        # Created when first shown: a long chat has hundreds of lines, and most need few of these.
         self._dot: Dot | None = None
         self._model: Label | None = None
         self._state: Label | None = None
@@ -59,7 +59,7 @@ class StatLine(QWidget):
         self._restyle()
 
     def words(self) -> str:
-        """All that it says, for tests and screen readers."""
+        """Return the text, for tests and screen readers."""
         labels = (self._model, self._state, self._rate, self._facts)
         return " · ".join(label.words for label in labels if label and not label.isHidden() and label.words)
 
@@ -73,7 +73,7 @@ class StatLine(QWidget):
         self.acted.emit("continue")
 
     def show_running(self, status: EngineStatus, thinking: bool = False) -> None:
-        """While the answer is under way: state word, rate, tokens. thinking: what is being written is a thought."""
+        """Show progress: state, rate, tokens. thinking: the text being written is a thought."""
         writing = status.phase is Phase.WRITING
         facts = count(status.tokens)
         status = replace(status, phase=Phase.THINKING) if thinking and writing else status
@@ -85,7 +85,7 @@ class StatLine(QWidget):
         self._show_buttons()
 
     def show_result(self, message: Message, model: str = "") -> None:
-        """After it: what became of it, and its figures. model: who answered, where that was another one before."""
+        """Show the result and figures. model: the model, if it differs from the previous answer's."""
         stats = message.stats or {}
         share = stats.get("gpu_neuron_load")
         figures = facts_of(stats)
@@ -104,7 +104,7 @@ class StatLine(QWidget):
         self._show_buttons()
 
     def set_versions(self, which: int, count: int) -> None:
-        """Which version of the answer this is, from 1, and of how many."""
+        """Set the number of this version, from 1, and their count."""
         self._place = (which, count)
         if count > 1 and self._versions is None:
             self._versions = VersionSwitch()
@@ -115,7 +115,7 @@ class StatLine(QWidget):
         self._show_buttons()
 
     def set_last(self, last: bool) -> None:
-        """Whether nothing follows this answer."""
+        """Set whether this is the last message."""
         if last != self._is_last:
             self._is_last = last
             self._show_buttons()
@@ -144,7 +144,7 @@ class StatLine(QWidget):
             super().mouseReleaseEvent(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        event.accept()  # else the release goes to whatever lies below
+        event.accept()  # otherwise the release goes to the widget below
 
     def _show(self, working: bool, state: str, rate_text: str, facts: str, model: str = "") -> None:
         if self._rate is None and rate_text:
@@ -171,12 +171,12 @@ class StatLine(QWidget):
         self.setAccessibleName(tr("Statistics: {words}", words=self.words()))
 
     def _put(self, part: Part, before: Sequence[QWidget | None]) -> Part:
-        """Place a part in front of the first of those that are there."""
+        """Insert a widget before the first of `before` that exists."""
         self._row.insertWidget(next(self._row.indexOf(other) for other in before if other is not None), part)
         return part
 
     def minimumSizeHint(self) -> QSize:
-        """The share bar is a picture of one of the facts: it gives way in a narrow column."""
+        """Leave out the share bar, which is hidden in a narrow column because a figure repeats it."""
         least = super().minimumSizeHint()
         bar = self._bar.width() + self._row.spacing() if self._bar is not None and not self._bar.isHidden() else 0
         return QSize(least.width() - bar, least.height())

@@ -1,7 +1,7 @@
-"""Find in the chat that is shown: every place that holds a text is marked, and the view goes from one to the next.
+"""Search in the shown chat: marks all matches and moves the view from one to the next.
 
-What is counted is app/chat/chat_find.py's; this marks the places in the texts that are built, and opens what is folded.
-Counting and marking run in slices of the window's thread, so a chat of any length can be searched while one types.
+app/chat/chat_find.py counts matches; this module marks them in built texts and unfolds what hides them. Both run in
+slices of the GUI thread, so that a chat of any length can be searched while typing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from app.ui.transcript.turn_column import TurnColumn
 
 SLICE_S = 0.008
-BUILDING_MS = 15  # between two looks whether the place is built by now
-GROW_MS = 400  # between two counts of an answer that is being written
+BUILDING_MS = 15  # between two checks whether the match is built
+GROW_MS = 400  # between two counts of an answer in progress
 
 
 class TextFind(QObject):
     """The search in one transcript.
 
-    changed: another text, another count or another current place. go: brings the message at an index to the top of the
-    view. show: brings a part of a text into view. top: the index of the first message in view.
+    changed: the text, the count or the current match changed. go: scrolls a message, by index, to the top of the view.
+    show: scrolls a part of a text into view. top: returns the index of the first visible message.
     """
 
     changed = Signal()
@@ -50,13 +50,13 @@ class TextFind(QObject):
         super().__init__(parent)
         self._turns, self._go, self._show, self._top = turns, go, show, top
         self._find = ChatFind()
-        self._only = ""  # id of the one message that is searched
+        self._only = ""  # id of the only message to search
         self._is_on = False
         self.text = ""
-        self._spot: Spot | None = None  # the first place from there on becomes the current one
+        self._spot: Spot | None = None  # the first match from here on becomes the current one
         self._current: Match | None = None
-        self._place: tuple[SelectableText, int] | None = None  # of the current one
-        self._wanted: bool | None = None  # the current place is to be found in its view; True: and brought into view
+        self._place: tuple[SelectableText, int] | None = None  # of the current match
+        self._wanted: bool | None = None  # look for the current match in its view; True: and scroll to it
         self._unmarked: deque[SelectableText] = deque()
         self._said: tuple[object, ...] = ()
         self._slices = self._timer(self._run)
@@ -68,11 +68,11 @@ class TextFind(QObject):
         timer.timeout.connect(then)
         return timer
 
-    # ------------------------------------------------------------------ what is found
+    # # ------------------------------------------------------------------ results
 
     @property
     def is_on(self) -> bool:
-        """Whether places are marked, or would be if there were any."""
+        """Whether a search is active."""
         return self._is_on
 
     @property
@@ -82,35 +82,35 @@ class TextFind(QObject):
 
     @property
     def is_in_one_message(self) -> bool:
-        """Whether only an opened hit is searched."""
+        """Whether only the message of an opened search result is searched."""
         return bool(self._only)
 
     @property
     def is_opening(self) -> bool:
-        """Whether the current place is still being built: it stands far down in a long message."""
+        """Whether the current match is still being built, far down in a long message."""
         return bool(self._wanted)
 
     @property
     def share(self) -> float:
-        """How much of the chat is searched, 0 to 1."""
+        """The searched share of the chat, 0 to 1."""
         return self._find.share
 
     @property
     def total(self) -> int:
-        """How many places are found."""
+        """The number of matches."""
         return self._find.total
 
     @property
     def number(self) -> int:
-        """Which of them is the current one, from 1; 0: none is."""
+        """The number of the current match, from 1; 0 for none."""
         return self._find.number(self._current) if self._current is not None else 0
 
-    # ------------------------------------------------------------------ what is asked for
+    # # ------------------------------------------------------------------ searching
 
     def seek(self, text: str, only: str = "") -> None:
-        """Mark a text, in all messages or in the one with the id `only`, and go to the first place from where we are.
+        """Mark a text, in all messages or in message `only`, and go to the first match from here on.
 
-        In all messages that is the current place, else the first message in view.
+        In all messages, that starts at the current match, else at the first visible message.
         """
         if self._is_on and (text, only) == (self.text, self._only):
             return
@@ -119,7 +119,7 @@ class TextFind(QObject):
         self._is_on, self.text, self._only = True, text, only
         self._take_messages()
         answer = only and self._turns.messages[self._turns.index(only)].role is Role.ASSISTANT
-        # What is opened from a list of hits is looked for in the answer first: its thought is folded.
+        # For a search result, search the answer first, because its thought is folded.
         self._spot = Spot(only, 1 if answer else 0) if only else spot or Spot(first_in_view)
         self._find.seek(text, self._spot.message)
         self._set_current(None)
@@ -127,14 +127,14 @@ class TextFind(QObject):
         self._run()
 
     def step(self, by: int) -> None:
-        """Go to the next place (1), or to the one before (-1); over the ends of the chat."""
+        """Go to the next match (1) or the previous one (-1), wrapping around."""
         if self._current is None:
             return
         self._set_current(self._find.beside(self._current, by), in_view=True)
         self._run()
 
     def clear(self) -> None:
-        """Mark nothing, and forget the words of the chat."""
+        """End the search and forget the chat's text."""
         if not self._is_on:
             return
         self._is_on, self.text, self._only, self._spot = False, "", "", None
@@ -143,10 +143,10 @@ class TextFind(QObject):
         self._mark_all()
         self._run()
 
-    # ------------------------------------------------------------------ the chat changes
+    # # ------------------------------------------------------------------ changes of the chat
 
     def sync(self) -> None:
-        """Search the messages as they stand now: some came, went or changed."""
+        """Search again after messages were added, removed or changed."""
         if self._is_on:
             self._take_messages()
             if self._current is not None and self._current.message not in {m.id for m in self._turns.messages}:
@@ -154,7 +154,7 @@ class TextFind(QObject):
             self._slices.start(0)
 
     def grew(self) -> None:
-        """The answer that is being written has more words."""
+        """Search the new text of an answer in progress."""
         if self._is_on and not self._only and not self._growing.isActive():
             self._growing.start(GROW_MS)
 
@@ -173,10 +173,10 @@ class TextFind(QObject):
         if any(m.state is MessageState.WRITING for m in turns.messages[-2:]):
             self._grow()
 
-    # ------------------------------------------------------------------ marks
+    # # ------------------------------------------------------------------ marks
 
     def show_in(self, view: MessageView) -> None:
-        """Mark the places in a message that was just built, or that has another text now."""
+        """Mark the matches in a message that was just built or has changed."""
         if not self._is_on:
             return
         for text in view.searched():
@@ -186,7 +186,7 @@ class TextFind(QObject):
             self._slices.start(0)
 
     def _mark_all(self) -> None:
-        """Have every text that is built marked anew, those in view first."""
+        """Mark all built texts again, visible ones first."""
         turns, top = self._turns, self._top() - self._turns.first
         views = [*turns.views[max(top, 0) :], *reversed(turns.views[: max(top, 0)])]
         self._unmarked = deque(text for view in views for text in view.searched())
@@ -199,12 +199,12 @@ class TextFind(QObject):
         text.seek(self._find.needle if mine else "", place[1] if place is not None and place[0] is text else -1)
 
     def found_in(self, text: SelectableText) -> list[tuple[int, int]]:
-        """Return the places in a text that is built."""
+        """Return the matches in a built text."""
         self._mark(text)
         return text.found()
 
     def count_in(self, pieces: Sequence[str]) -> int:
-        """Return how many places these plain words hold."""
+        """Return the number of matches in plain texts."""
         return self._find.count_in(pieces)
 
     def _set_current(self, match: Match | None, in_view: bool = False) -> None:
@@ -220,7 +220,8 @@ class TextFind(QObject):
         more, known = True, -1
         while more and time.perf_counter() < until:
             more = self._is_on and self._find.step()
-            is_news = not more or self._find.total != known  # else only what comes before the spot may be found
+            # otherwise only matches before the spot may have been found
+            is_news = not more or self._find.total != known
             if self._spot is not None and self._current is None and self._find.total and is_news:
                 known = self._find.total
                 first = self._find.first_from(self._spot)
@@ -247,7 +248,7 @@ class TextFind(QObject):
             self.changed.emit()
 
     def _find_place(self, in_view: bool) -> None:
-        """Build and open what hides the current place, mark it, and bring it into view."""
+        """Build and unfold what hides the current match, mark it, and scroll to it."""
         match, turns = self._current, self._turns
         if match is None or (index := turns.index(match.message)) < 0:
             self._wanted = None
@@ -255,7 +256,7 @@ class TextFind(QObject):
         view = turns.view(match.message)
         if view is None:
             if not in_view:
-                self._wanted = None  # it is marked when somebody comes by
+                self._wanted = None  # it is marked when it becomes visible
                 return
             self._go(index)
             view = turns.view(match.message)
@@ -271,10 +272,10 @@ class TextFind(QObject):
         self._mark(text)
         if in_view:
             self._show_place()
-            self._settling.start(0)  # what was opened or built just now has its place only when the event loop turns
+            self._settling.start(0)  # unfolded parts have their position only after the event loop turns
 
     def _show_place(self) -> None:
-        """Bring the current place into view."""
+        """Scroll to the current match."""
         if self._place is None or not isValid(self._place[0]):
             return
         text, nth = self._place

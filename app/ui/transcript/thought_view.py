@@ -1,4 +1,4 @@
-"""What a model thought before its answer: one row, and the words behind it, which open on a click."""
+"""A model's thought before its answer: one row, and the text behind it, which opens on a click."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from app.ui.widgets.controls import Button, Dot, Label
 
 INDENT, LINE = 14, 2
 SLIDE_MS = 160
-PAGE, PAGE_LINES = 20_000, 400  # characters and lines that are shown before the user asks for more
-ANY_HEIGHT = 16_777_215  # Qt's own word for "no bound"
+PAGE, PAGE_LINES = 20_000, 400  # characters and lines shown before the user asks for more
+ANY_HEIGHT = 16_777_215  # QWIDGETSIZE_MAX: no bound
 
 
 class _Words(TextView):
-    """The thought as it was written, small; text is added at its end."""
+    """The thought's text, small and unformatted; grows at its end."""
 
-    grown = Signal()  # more or less of the text is left out
+    grown = Signal()  # the shown share has changed
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr("Thought"), parent)
         self._pieces: list[str] = []
         self._length = self._lines = 0
-        self._end = 0  # how much of the text the document holds
+        self._end = 0  # how much of the text is in the document
         self._most, self._most_lines = PAGE, PAGE_LINES
-        self._line = 0  # characters in the last line, for words without an end
+        self._line = 0  # characters in the last line, to break endless words
         self._restyle()
 
     @property
@@ -46,11 +46,11 @@ class _Words(TextView):
 
     @property
     def share_shown(self) -> float:
-        """How much of the thought is shown, 0 to 1."""
+        """The shown share of the thought, 0 to 1."""
         return self._end / max(self._length, 1)
 
     def add(self, text: str) -> None:
-        """Append; only the last paragraph is laid out again."""
+        """Append text; only the last paragraph is laid out again."""
         shown = displayable(text)
         is_whole = self._end == self._length
         self._pieces.append(shown)
@@ -59,19 +59,19 @@ class _Words(TextView):
             self._insert(shown)
 
     def set_text(self, text: str) -> None:
-        """Show this instead."""
+        """Replace the text."""
         shown = displayable(text)
         if shown != "".join(self._pieces):
             self._pieces, self._length = [shown], len(shown)
             self._restyle()
 
     def show_more(self) -> None:
-        """Show one page more."""
+        """Show one more page."""
         self._most, self._most_lines = self._most + PAGE, self._most_lines + PAGE_LINES
         self._insert("".join(self._pieces)[self._end :])
 
     def _insert(self, text: str) -> None:
-        """Append to the document what of the text fits in the pages."""
+        """Append text to the document, as far as the pages allow."""
         end = page_end(text, 0, max(self._most - self._end, 0), max(self._most_lines - self._lines, 0))
         if end:
             taken = text[:end]
@@ -98,7 +98,7 @@ class _Words(TextView):
 
 
 class ThoughtView(QWidget):
-    """Open while the model thinks, closed when its answer begins, unless the person has chosen otherwise."""
+    """Open while the model thinks, closed when its answer begins, unless the user has toggled it."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -114,7 +114,7 @@ class ThoughtView(QWidget):
         self._left.hide()
         self._left.clicked.connect(self.words.show_more)
         self.words.grown.connect(self._show_left)
-        self._room = QWidget()  # the words stand in it whole; while it slides open or shut it shows a part of them
+        self._room = QWidget()  # shows a part of the text while it slides open or shut
         self._inside = QVBoxLayout(self._room)
         self._inside.setSpacing(0)
         self._inside.addWidget(self.words)
@@ -130,18 +130,18 @@ class ThoughtView(QWidget):
         self._column.addLayout(self._row)
         self._column.addWidget(self._room)
         self._open = False
-        self._chosen = False  # the person opened or closed it
+        self._chosen = False  # the user toggled it
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._set_open(False)
 
     @property
     def is_open(self) -> bool:
-        """Whether the words are shown."""
+        """Whether the text is shown."""
         return self._open
 
     def set_width(self, width: int) -> None:
-        """Lay out for a column of that width."""
+        """Lay the text out for a column of that width."""
         self.words.set_width(max(width - theme.px(INDENT + LINE), theme.px(40)))
 
     def _show_left(self) -> None:
@@ -151,8 +151,10 @@ class ThoughtView(QWidget):
         self._left.setVisible(share < 1 and self.words.has_words)
 
     def reveal(self, has_place: bool) -> bool:
-        """Open it at once, and show one page more unless the words that are shown have the place that is looked for.
-        Return whether no more is to be shown."""
+        """Open the thought at once; if the shown text lacks the match, show one more page.
+
+        has_place: whether the shown text has the match. Return whether there is nothing more to show.
+        """
         self._chosen = True
         if not self._open:
             self._set_open(True)
@@ -163,22 +165,22 @@ class ThoughtView(QWidget):
         return shown
 
     def begin(self) -> None:
-        """The model is thinking now."""
+        """Show that the model is thinking."""
         self._show(tr("Thinking"), "", working=True)
         if not self._chosen:
             self._set_open(True)
 
     def add(self, text: str) -> None:
-        """More of the thought."""
+        """Append to the thought."""
         self.words.add(text if self.words.has_words else text.lstrip("\n"))
         self._dot.set_state("hot_fill", working=True)
 
     def set_text(self, text: str) -> None:
-        """The whole thought."""
+        """Set the whole thought."""
         self.words.set_text(text)
 
     def end(self, stats: Mapping[str, Any]) -> None:
-        """The thought is over. stats: thought_s and thought_tokens, as far as they are known."""
+        """End the thought. stats: thought_s and thought_tokens, if known."""
         tokens = stats.get("thought_tokens")
         self._show(thought_text(stats), count(int(tokens)) if tokens else "", working=False)
         if not self._chosen:
@@ -206,7 +208,7 @@ class ThoughtView(QWidget):
         self._name()
 
     def _move(self, took_ms: int) -> None:
-        """Slide the words in or out from where they are; in no time where nobody would see it move."""
+        """Animate opening or closing, or skip the animation if `took_ms` is 0."""
         if self._slide is not None:
             self._slide.stop()
         if not took_ms:

@@ -1,8 +1,7 @@
-"""The messages of a chat in a scrolling column: the newest are built at once, others in slices of idle time.
+"""The messages of a chat in a scrolling column: the visible ones are built first, others in idle slices.
 
-Text that streams in is gathered and painted at most every 40 ms; the view follows the end until the person scrolls up.
-What is far from the view is not built (turn_column.py), so a chat of 10,000 messages costs what is seen of it.
-It keeps no chat and knows no engine.
+Streamed text is collected and painted every 60 ms at most; the view follows the end until the user scrolls up. Messages
+far from the view are not built (turn_column.py), so that a chat of 10,000 messages costs only what is visible.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from app.ui.transcript.turn_column import TurnColumn
 from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets.controls import Button
 
-NEWEST = 60  # messages that a chat has built soon after it opens
-BATCH = 20  # more that are built when somebody scrolls up or down to them
-MOST_BUILT = 120  # then those farthest from the view are taken down again
-# Before the window is painted again, so many are built as fill the view this often, and no more than this; an answer
-# with a table and code takes 10 ms.
+NEWEST = 60  # messages that are built soon after a chat opens
+BATCH = 20  # built when the user scrolls towards them
+MOST_BUILT = 120  # beyond this, those farthest from the view are removed
+# Before the first paint, build enough messages to fill the view this many times, within these limits; an answer with a
+# table and code takes 10 ms.
 AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.1
-SLICE_S = 0.008  # of the window's thread for the others, then it sees to whatever else has happened
+SLICE_S = 0.008  # of the GUI thread per slice for the others
 FLUSH_MS = 60
 SLOWEST_FLUSH_MS = 250
-PLAIN_TAIL = 2000  # characters of an open block up to which it is painted at the full rate
+PLAIN_TAIL = 2000  # characters of an unfinished block that is painted at the full rate
 TEXT_WIDTH = 720
 SIDE_MARGIN = 40
 
 
 def text_column(page_width: int) -> tuple[int, int]:
-    """Left edge and width of the text column in a page of that width."""
+    """Return left edge and width of the text column for a page's width."""
     width = max(min(theme.px(TEXT_WIDTH), page_width - 2 * theme.px(SIDE_MARGIN)), theme.px(120))
     return (page_width - width) // 2, width
 
@@ -51,7 +50,7 @@ def text_column(page_width: int) -> tuple[int, int]:
 class Transcript(QScrollArea):
     """The messages of one chat.
 
-    link_activated: an address that was followed in one of them. acted: a MessageAct that the person wants.
+    link_activated: the address of a link that was followed. acted: a MessageAct.
     """
 
     link_activated = Signal(str)
@@ -76,21 +75,21 @@ class Transcript(QScrollArea):
         )
         self._status = EngineStatus()
         self._following = True
-        self._edited: QWidget | None = None  # the field of an edit that stays in view
+        self._edited: QWidget | None = None  # an editor that stays in view
         self._moving = False
         self._last_value = 0
-        self._is_changing = False  # another theme is being taken up
-        self._anchor: tuple[MessageView, int] | None = None  # first visible turn, its offset from the top of the view
-        self._above = self._below = 0  # messages to be built before and behind the built ones
+        self._is_changing = False  # a new theme is being applied
+        # first visible message, and its offset from the top of the view
+        self._anchor: tuple[MessageView, int] | None = None
+        self._above = self._below = 0  # messages to build before and after the built ones
         self.setWidget(self._turns)
-        # It fills its ground, which is the page's: what scrolls can then be moved as pixels, and only what has newly
-        # come into view is painted.
+        # An opaque background allows scrolling by moving pixels, so that only newly visible parts are painted.
         self._turns.setAutoFillBackground(True)
 
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
-        # Of the column, not over it: whatever lies over what scrolls has all of it painted again.
+        # A child of the column: a widget above the scroll area would cause full repaints.
         self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
         self._jump.radius_px = 16
         self._jump.setAccessibleName(tr("Jump to end"))
@@ -109,32 +108,32 @@ class Transcript(QScrollArea):
         timer.timeout.connect(then)
         return timer
 
-    # ------------------------------------------------------------------ what is shown
+    # # ------------------------------------------------------------------ messages
 
     @property
     def messages(self) -> list[Message]:
-        """Every message of the chat, built or not; of an answer that is being written, the words so far."""
+        """All messages of the chat, built or not; of an answer in progress, the text so far."""
         self.flush()
         return [self._turns.as_it_stands(index) for index in range(len(self._turns.messages))]
 
     def foot_of(self, message_id: str) -> QWidget | None:
-        """Return the button under an answer that opens its menu, where that is in view."""
+        """Return the menu button of an answer, if visible."""
         view = self._turns.view(message_id)
         button = view.stats.more if isinstance(view, Answer) else None
         return button if button is not None and not button.visibleRegion().isEmpty() else None
 
     @property
     def views(self) -> list[MessageView]:
-        """The widgets that are built, oldest first."""
+        """The built widgets, oldest first."""
         return list(self._turns.views)
 
     @property
     def is_following(self) -> bool:
-        """Whether new text keeps the end in view."""
+        """Whether the view follows the end."""
         return self._following
 
     def show_messages(self, messages: list[Message]) -> None:
-        """Show a chat from its end. Cost: the messages that fill the view, however long it is; 60 in slices to come."""
+        """Show a chat from its end. Cost: the messages that fill the view; up to NEWEST follow in slices."""
         self._flush_timer.stop()
         self._pending.clear()
         self.selection.clear()
@@ -145,8 +144,10 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def show_branch(self, messages: list[Message], keep: str = "") -> None:
-        """Show another branch of the same chat: what both have in common stays. keep: id of a message that stands
-        where its other version stood; empty: the end is shown."""
+        """Show another branch of the same chat, keeping the common part.
+
+        keep: id of a message to place where its other version was; if empty, show the end.
+        """
         self.flush()
         turns, before = self._turns, self._turns.messages
         same = next(
@@ -177,17 +178,17 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
-        """Of which messages there are several versions: which is shown, and of how many."""
+        """Set the version number and count of messages with several versions."""
         self._turns.set_versions(versions)
 
     def show_message(self, message_id: str) -> None:
-        """Bring a message to the top of the view."""
+        """Scroll a message to the top of the view."""
         index = self._turns.index(message_id)
         if index >= 0:
             self._go_to(index, theme.px(24))
 
     def edit_last(self) -> bool:
-        """Open the editor of the person's last message, in view; False where there is none."""
+        """Edit the user's last message. Return False if there is none."""
         turns = self._turns
         last = next((i for i in reversed(range(len(turns.messages))) if turns.messages[i].role is Role.USER), -1)
         if last < 0:
@@ -202,7 +203,7 @@ class Transcript(QScrollArea):
         return True
 
     def add_message(self, message: Message) -> None:
-        """Show one message more. The person's own, and an answer that begins, bring the end into view."""
+        """Append a message. The user's own, or a new answer, scrolls to the end."""
         self.flush()
         turns = self._turns
         at_end = turns.last == len(turns.messages)
@@ -217,7 +218,7 @@ class Transcript(QScrollArea):
             self.jump_to_end()
 
     def resume_message(self, message: Message) -> None:
-        """An answer that had ended is being written on."""
+        """Show that a finished answer is being continued."""
         self.flush()
         turns = self._turns
         turns.put(message)
@@ -231,13 +232,13 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def append_text(self, message_id: str, text: str) -> None:
-        """Take text of an answer that is being written; it is painted with the next flush."""
+        """Add text of an answer in progress, to be painted by the next flush."""
         self._pending.setdefault(message_id, []).append(text)
         if not self._flush_timer.isActive():
             self._flush_timer.start(self._flush_interval(message_id))
 
     def finish_message(self, message: Message) -> None:
-        """Show an answer as it is kept now, with its figures; one of a branch that is not shown is passed over."""
+        """Show the final state of an answer; ignored if it is in another branch."""
         self.flush()
         if self._turns.index(message.id) < 0:
             return
@@ -250,31 +251,31 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark where the context of that answer begins: it was given without `count` messages behind the first `at`.
+        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped.
 
-        There is one mark in a chat, the newest: it says where the context stands now.
+        A chat has one mark, for its newest answer.
         """
         self._reach.set_dropped(message_id, count, at)
 
     def set_status(self, status: EngineStatus) -> None:
-        """What the engine is doing, for the answer that is under way."""
+        """Show the engine's status at the answer in progress."""
         self._status = status
         for view in self._turns.views[-2:]:
             if isinstance(view, Answer):
                 view.set_status(status)
         since_ms = 1000 * (time.monotonic() - self._flushed_at)
         if self._pending and since_ms > self._flush_interval(next(iter(self._pending))) - FLUSH_MS / 2:
-            self.flush()  # its figures are painted now anyway: one repaint is enough for both
+            self.flush()  # combines both repaints into one
 
     def last_answer(self) -> Message | None:
-        """The newest answer."""
+        """Return the newest answer."""
         self.flush()
         places = reversed(range(len(self._turns.messages)))
         newest = next((i for i in places if self._turns.messages[i].role is Role.ASSISTANT), None)
         return None if newest is None else self._turns.as_it_stands(newest)
 
     def flush(self) -> None:
-        """Paint the text that has come since the last time."""
+        """Paint the collected text."""
         self._flush_timer.stop()
         if not self._pending:
             return
@@ -285,12 +286,13 @@ class Transcript(QScrollArea):
         self.text_find.grew()
 
     def _flush_interval(self, message_id: str) -> int:
-        """The longer the block that must be painted again, the rarer: its cost stays a small share of the time."""
+        """Return the flush interval: longer for a long unfinished block, so that repainting takes a small share of the
+        time."""
         view = self._turns.view(message_id)
         tail = view.tail_length if isinstance(view, Answer) else 0
         return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
 
-    # ------------------------------------------------------------------ building
+    # # ------------------------------------------------------------------ building
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)
@@ -307,7 +309,7 @@ class Transcript(QScrollArea):
         self.text_find.show_in(view)
 
     def _build_the_end(self) -> None:
-        """Build what fills the view from the newest message up, and follow the end."""
+        """Build the newest messages that fill the view, and follow the end."""
         turns = self._turns
         turns.first = len(turns.messages)
         room = VIEWS_AT_ONCE * self.viewport().height()
@@ -328,13 +330,13 @@ class Transcript(QScrollArea):
             built += 1
 
     def _want(self, above: int, below: int) -> None:
-        """Have so many more built before and behind the built ones, in slices."""
+        """Request further messages before and after the built ones, in slices."""
         self._above = min(above, self._turns.first)
         self._below = min(below, len(self._turns.messages) - self._turns.last)
         self._slice_timer.start(0)
 
     def _build_slice(self) -> None:
-        """Build for a moment; what is in view stays where it is."""
+        """Build for a moment, keeping the view in place."""
         turns, until = self._turns, time.perf_counter() + SLICE_S
         while self._above > 0 or self._below > 0:
             if self._above > 0 and turns.first:
@@ -348,7 +350,7 @@ class Transcript(QScrollArea):
             else:
                 self._below = 0
             if time.perf_counter() >= until:
-                self._slice_timer.start(0)  # if that was the last one, the next slice finds nothing to do
+                self._slice_timer.start(0)  # if that was the last one, the next slice does nothing
                 break
         else:
             self._take_down_the_farthest()
@@ -358,7 +360,7 @@ class Transcript(QScrollArea):
         self._settle()
 
     def _take_down_the_farthest(self) -> None:
-        """Keep no more than MOST_BUILT: what is farthest from the view, but for what somebody is busy with, goes."""
+        """Remove the messages farthest from the view beyond MOST_BUILT, except those in use."""
         turns = self._turns
         too_many = len(turns.views) - MOST_BUILT
         if too_many <= 0:
@@ -375,9 +377,9 @@ class Transcript(QScrollArea):
                 turns.drop_below(len(going))
 
     def _shed(self) -> None:
-        """The theme is about to change: what is out of view is taken down now and built again in slices.
+        """Before a change of theme, remove the messages out of view; they are built again in slices.
 
-        A new style sheet is laid on every widget there is, at 0.35 ms each: with 60 messages that takes half a second.
+        A new style sheet costs 0.35 ms per widget: 60 messages would take half a second.
         """
         self._is_changing = True
         turns = self._turns
@@ -393,7 +395,7 @@ class Transcript(QScrollArea):
             self._want(max(self._above, 0) + above, max(self._below, 0) + below)
 
     def _mark_last(self) -> None:
-        """Say to the answers at the end which is the last message: only that one can be written on."""
+        """Tell the answers at the end which one is the last message, which alone can be continued."""
         turns = self._turns
         for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
             if isinstance(view, Answer):
@@ -402,7 +404,7 @@ class Transcript(QScrollArea):
     # ------------------------------------------------------------------ scrolling
 
     def jump_to_end(self) -> None:
-        """Show the end, and follow it."""
+        """Scroll to the end and follow it."""
         if self._turns.last < len(self._turns.messages):
             self._turns.start_at(len(self._turns.messages))
             self._build_the_end()
@@ -413,7 +415,7 @@ class Transcript(QScrollArea):
         self._show_jump()
 
     def _go_to(self, index: int, offset: int) -> None:
-        """Have that message stand so far below the top of the view."""
+        """Place a message `offset` pixels below the top of the view."""
         turns = self._turns
         self._following = False
         if not turns.first <= index < turns.last:
@@ -426,14 +428,14 @@ class Transcript(QScrollArea):
         self._show_jump()
 
     def _look_for(self, part: QWidget, place: int) -> None:
-        """Bring a place in a message into view."""
+        """Scroll to a place in a message."""
         self._following = False
         self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
         self._take_anchor()
         self._show_jump()
 
     def _hold_editor(self, editor: QWidget) -> None:
-        """Keep the field of an edit in view, also while an answer grows below it, until the user scrolls."""
+        """Keep an editor in view, even while an answer grows below it, until the user scrolls."""
         self._following, self._edited = False, editor
         self._take_anchor()
         self._settle()
@@ -442,12 +444,12 @@ class Transcript(QScrollArea):
         top, height = editor.mapTo(self._turns, QPoint(0, 0)).y(), editor.height()
         seen, value = self.viewport().height(), self.verticalScrollBar().value()
         edge = min(theme.px(12), max(seen - height, 0) // 2)
-        # Of a field that is higher than the view, its end: there the caret stands.
+        # of an editor higher than the view, show the end, where the caret is
         self._move(max(min(value, top - edge), top + height + edge - seen))
         self._take_anchor()
 
     def _show_part(self, part: QWidget, place: QRect) -> None:
-        """Bring a part of a text into view, in the text itself too where that scrolls sideways."""
+        """Scroll to a part of a text, also sideways within the text."""
         if isinstance(part, QAbstractScrollArea):
             bar, wide = part.horizontalScrollBar(), part.viewport().width()
             if bar.maximum() and not 0 <= place.left() <= place.right() <= wide:
@@ -459,7 +461,7 @@ class Transcript(QScrollArea):
         above, below = (theme.px(24), theme.px(40)) if height > theme.px(200) else (0, 0)
         is_seen = top + above <= begin <= top + height - place.height() - below
         is_writing = self._turns.messages[-1].state is MessageState.WRITING
-        if is_seen and not (self._following and is_writing):  # else the end of the answer would take the view along
+        if is_seen and not (self._following and is_writing):  # otherwise the view would follow the answer's end
             return
         self._following = False
         if not is_seen:
@@ -469,16 +471,16 @@ class Transcript(QScrollArea):
         self._look_ahead()
 
     def _top_message(self) -> int:
-        """Index of the first message in view."""
+        """Return the index of the first visible message."""
         return min(self._turns.first + self._first_visible(), max(len(self._turns.messages) - 1, 0))
 
     def _hold(self, view: MessageView, offset: int) -> None:
-        """Keep a view so far below the top from now on, whatever is built around it."""
+        """Keep a view at an offset from the top, whatever is built around it."""
         self._anchor = (view, offset)
         self._settle()
 
     def _settle(self) -> None:
-        """Lay out what was built or taken down before anything else happens, and stand where we stood."""
+        """Lay out the changes now, and restore the view's position."""
         turns = self._turns
         turns.settle()
         turns.resize(turns.width(), max(turns.minimumSizeHint().height(), self.viewport().height()))
@@ -492,7 +494,7 @@ class Transcript(QScrollArea):
         self._last_value = self.verticalScrollBar().value()
 
     def _on_scroll(self, value: int) -> None:
-        """The person scrolled: up stops following, the very end starts it again."""
+        """Stop following after scrolling up; start again at the very end."""
         if self._moving:
             return
         self._edited = None
@@ -507,7 +509,7 @@ class Transcript(QScrollArea):
         self._look_ahead()
 
     def _on_range(self, _minimum: int, maximum: int) -> None:
-        """The column has become longer or shorter: hold the end, or what is in view."""
+        """After a change of height, keep the end in view, or the anchor in place."""
         if self._following:
             self._move(maximum)
         elif self._edited is not None and isValid(self._edited) and self._edited.isVisible():
@@ -526,14 +528,14 @@ class Transcript(QScrollArea):
             self._anchor = (view, view.y() - value)
 
     def _first_visible(self) -> int:
-        """Index of the first view that is not wholly above what is seen."""
+        """Return the index of the first view that is not entirely above the viewport."""
         return self._turns.first_visible(self.verticalScrollBar().value())
 
     def _look_ahead(self) -> None:
-        """Have built what the person is about to see; where nothing is built in view, leap there."""
+        """Build the messages near the view; if no built message is visible, jump there."""
         turns = self._turns
         if self._following or not turns.views or self._leap_timer.isActive() or turns.views[0].isHidden():
-            return  # 60 messages are more than a screen: whoever is at the end needs no older ones
+            return  # NEWEST messages are more than a screen, so none are needed at the end
         top, height = self.verticalScrollBar().value(), self.viewport().height()
         begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
         if (turns.first and top + height <= begin) or (turns.last < len(turns.messages) and top >= end):
@@ -545,7 +547,7 @@ class Transcript(QScrollArea):
                 self._want(above, below)
 
     def _leap(self) -> None:
-        """The person has dragged into the empty room: build what stands for that place."""
+        """Build the messages for a scroll position in the unbuilt space."""
         turns, top = self._turns, self.verticalScrollBar().value()
         if not turns.views:
             return
@@ -562,13 +564,13 @@ class Transcript(QScrollArea):
     def _show_jump(self) -> None:
         shown = not self._following and self.verticalScrollBar().maximum() > 0
         if not shown and self._jump.hasFocus():
-            self.setFocus()  # else Qt hands the focus to some message and scrolls there
+            self.setFocus()  # otherwise Qt focuses some message and scrolls to it
         self._jump.setVisible(shown)
         if self._jump.isVisible():
             self._jump.resize(self._jump.sizeHint())
             view, top, gap = self.viewport(), self.verticalScrollBar().value(), theme.px(8)
             left, width = text_column(self.width())
-            edge = view.width() - self._jump.width() - 2  # on a page that leaves no more room than the icon takes
+            edge = view.width() - self._jump.width() - 2  # on a page with space for the icon only
             x = min(left + width + gap, edge)
             if self.isRightToLeft():
                 x = max(left - gap - self._jump.width(), 2) - view.x()
@@ -595,13 +597,13 @@ class Transcript(QScrollArea):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        if self._is_changing:  # widths on the way to another theme are none to lay out for
+        if self._is_changing:  # ignore intermediate widths during a change of theme
             return
         left, width = text_column(self.width())
-        # Measured on the whole width, so that the column stays put when the scroll bar comes and goes.
+        # Computed from the full width, so that the scroll bar does not move the column.
         right = max(self.viewport().width() - left - width, 0)
         self._turns.lay_out(left, width, right)
-        # "Jump to end" stands beside the text, which it must not cover: with its words where they fit, else as an icon.
+        # "Jump to end" is beside the text, which it must not cover: with text if it fits, else as an icon.
         self._jump.setText(tr("Jump to end"))
         fits = self._jump.sizeHint().width() + 2 * theme.px(8) <= min(right, left)
         self._jump.setText(tr("Jump to end") if fits else "")

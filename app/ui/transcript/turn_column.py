@@ -1,7 +1,6 @@
-"""The messages of a chat one below the other, of which only a run is built: what is in view and some around it.
+"""The column of a chat's messages, of which only a run around the view is built; the rest is empty space.
 
-What is not built above and below that run is empty room. It builds and takes down; when, and where the view stands,
-is decided by app/ui/transcript/transcript.py.
+transcript.py decides when to build and where the view is.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.turn_view import MessageView
 
 TURN_GAP = 16
-TURN_PX = 140  # room for a message that is not built: about what one takes
-MOST_ROOM_PX = 240_000  # above or below; a layout counts no further than 524,287
+TURN_PX = 140  # space for a message that is not built
+MOST_ROOM_PX = 240_000  # above or below; a layout is limited to 524,287
 
 
 def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
-    """The widget for a message."""
+    """Return the widget for a message."""
     return Answer(message, parent) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
 
 
 def model_of(message: Message) -> str:
-    """The name of the model that gave an answer; empty where that is not kept."""
+    """Return the name of an answer's model; empty if unknown."""
     name = (message.stats or {}).get("model") if message.role is Role.ASSISTANT else None
     return name if isinstance(name, str) else ""
 
 
 class TurnColumn(QWidget):
-    """All messages, and the views of those from `first` on that are built.
+    """All messages, and the views of those that are built.
 
     wire: called with every new view, before it is laid out.
     """
@@ -47,7 +46,7 @@ class TurnColumn(QWidget):
         self.messages: list[Message] = []
         self.views: list[MessageView] = []  # of messages[first : last], oldest first
         self.first = 0
-        self.versions: dict[str, tuple[int, int]] = {}  # of a message with several: which this is, and of how many
+        self.versions: dict[str, tuple[int, int]] = {}  # number and count of versions, for messages with several
         self.text_width = theme.px(720)
         policy = QSizePolicy.Policy
         self._above = QSpacerItem(0, 0, policy.Minimum, policy.Fixed)
@@ -60,37 +59,37 @@ class TurnColumn(QWidget):
 
     @property
     def last(self) -> int:
-        """Index behind the last message that is built."""
+        """The index after the last built message."""
         return self.first + len(self.views)
 
     @property
     def room_above(self) -> int:
-        """Height of the empty room for messages before the built ones, px."""
+        """The height of the space for messages before the built ones, px."""
         return self._above.sizeHint().height()
 
     @property
     def room_below(self) -> int:
-        """Height of the empty room for messages behind the built ones, px."""
+        """The height of the space for messages after the built ones, px."""
         return self._below.sizeHint().height()
 
-    # ------------------------------------------------------------------ what there is
+    # # ------------------------------------------------------------------ messages
 
     def index(self, message_id: str) -> int:
-        """Where a message stands; -1: nowhere."""
+        """Return the index of a message; -1 if there is none."""
         return next((i for i in range(len(self.messages) - 1, -1, -1) if self.messages[i].id == message_id), -1)
 
     def view(self, message_id: str) -> MessageView | None:
-        """The view of a message, if it is built."""
+        """Return the view of a message, if it is built."""
         return next((view for view in reversed(self.views) if view.message.id == message_id), None)
 
     def put(self, message: Message) -> None:
-        """A newer state of a message."""
+        """Replace a message by its newer state."""
         index = self.index(message.id)
         if index >= 0:
             self.messages[index] = message
 
     def add_text(self, message_id: str, text: str) -> None:
-        """More of an answer that is being written."""
+        """Append text to an answer in progress."""
         view = self.view(message_id)
         if isinstance(view, Answer):
             view.append(text)
@@ -101,7 +100,7 @@ class TurnColumn(QWidget):
             self.messages[index] = replace(message, text=message.text + text)
 
     def as_it_stands(self, index: int) -> Message:
-        """A message; of an answer that is being written, with the words so far."""
+        """Return a message; an answer in progress with its text so far."""
         message = self.messages[index]
         if message.state is not MessageState.WRITING:
             return message
@@ -109,8 +108,10 @@ class TurnColumn(QWidget):
         return replace(message, text=view.text) if isinstance(view, Answer) else message
 
     def new_model(self, index: int) -> str:
-        """Return the model of an answer where it does not go without saying: another one gave the answer before it, or
-        there are several versions of it, each of which may be another model's."""
+        """Return the model of an answer if it should be shown.
+
+        That is the case if the previous answer is from another model, or if the answer has several versions.
+        """
         name = model_of(self.messages[index])
         if not name or self.messages[index].id in self.versions:
             return name
@@ -118,23 +119,23 @@ class TurnColumn(QWidget):
         return name if before != name else ""
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
-        """Which of the messages are there in several versions."""
+        """Set the messages with several versions."""
         self.versions = versions
         for index, view in enumerate(self.views, self.first):
             view.set_versions(*versions.get(view.message.id, (1, 1)))
             if isinstance(view, Answer) and index < len(self.messages) and self.messages[index].id == view.message.id:
                 view.set_model(self.new_model(index))
 
-    # ------------------------------------------------------------------ building
+    # # ------------------------------------------------------------------ building
 
     def start_at(self, index: int) -> None:
-        """Take everything down; what is built next begins at that message."""
+        """Remove all views; the next one built is that of message `index`."""
         self.drop_below(len(self.views))
         self.first = min(max(index, 0), len(self.messages))
         self.fit_room()
 
     def build_above(self) -> MessageView:
-        """Build the message before the first one that is built."""
+        """Build the message before the first built one."""
         self.first -= 1
         view = self._make(self.first)
         self.views.insert(0, view)
@@ -142,7 +143,7 @@ class TurnColumn(QWidget):
         return view
 
     def build_below(self) -> MessageView:
-        """Build the message behind the last one that is built."""
+        """Build the message after the last built one."""
         view = self._make(self.last)
         self.views.append(view)
         self._column.insertWidget(len(self.views), view)
@@ -161,14 +162,14 @@ class TurnColumn(QWidget):
         return view
 
     def drop_above(self, count: int, at_once: bool = False) -> None:
-        """Take down so many of the first built ones."""
+        """Remove the first `count` views."""
         self.keep_words(count)
         going, self.views = self.views[:count], self.views[count:]
         self.first += len(going)
         self._discard(going, at_once)
 
     def drop_below(self, count: int, at_once: bool = False) -> None:
-        """Take down so many of the last built ones."""
+        """Remove the last `count` views."""
         keep = len(self.views) - count
         for index in range(self.first + keep, self.last):
             self.messages[index] = self.as_it_stands(index)
@@ -176,17 +177,17 @@ class TurnColumn(QWidget):
         self._discard(going, at_once)
 
     def keep_words(self, count: int) -> None:
-        """Remember what the first built ones say by now, before they are taken down."""
+        """Save the current text of the first `count` views before they are removed."""
         for index in range(self.first, self.first + count):
             self.messages[index] = self.as_it_stands(index)
 
     def is_in_use(self, view: MessageView) -> bool:
-        """Whether somebody edits in it, or the focus is there."""
+        """Return whether the view is being edited or has the focus."""
         focus = QApplication.focusWidget()
         return view.is_editing or (focus is not None and view.isAncestorOf(focus))
 
     def fit_room(self) -> None:
-        """Leave room above and below for what is not built."""
+        """Adjust the space for messages that are not built."""
         each = min(theme.px(TURN_PX), MOST_ROOM_PX / max(len(self.messages), 1))
         gap = self._column.spacing()
         before = (self.room_above, self.room_below)
@@ -200,7 +201,7 @@ class TurnColumn(QWidget):
             self._column.invalidate()
 
     def remove(self, message_id: str) -> None:
-        """Take a message away."""
+        """Remove a message."""
         index = self.index(message_id)
         if index < 0:
             return
@@ -222,11 +223,11 @@ class TurnColumn(QWidget):
     # ------------------------------------------------------------------ layout
 
     def first_visible(self, top: int) -> int:
-        """Index among the views of the first that is not wholly above that height."""
+        """Return the index of the first view that is not entirely above a height."""
         return bisect_right(self.views, top, key=lambda view: view.y() + view.height())
 
     def lay_out(self, left: int, width: int, right: int) -> None:
-        """Take this place in the page."""
+        """Set margins and text width."""
         self.text_width = width
         self._column.setContentsMargins(left, theme.px(24), right, theme.px(16))
         self._column.setSpacing(theme.px(TURN_GAP))
@@ -234,8 +235,8 @@ class TurnColumn(QWidget):
             view.set_width(width)
 
     def settle(self) -> None:
-        """Lay everything out now, so that places are right before the next event."""
+        """Lay everything out now, so that positions are right before the next event."""
         for view in self.views:
-            if view.isHidden():  # Qt would show it with the next event, and a layout passes over what is hidden
+            if view.isHidden():  # a layout ignores hidden widgets, and Qt would show it only with the next event
                 view.show()
         self._column.activate()

@@ -1,4 +1,4 @@
-"""One turn of a chat as a widget: what the transcript asks of the user's messages and of answers alike."""
+"""The base of a message's widget, for the user's messages and answers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PART_GAP = 14
 
 
 class MessageView(QWidget):
-    """What the transcript asks of every turn.
+    """The interface between the transcript and a message.
 
-    link_activated: an address that was followed. acted: a MessageAct that the person wants for this message. grown: it
-    has another text.
+    link_activated: the address of a link that was followed. acted: a MessageAct for this message. grown: its texts
+    changed.
     """
 
     link_activated = Signal(str)
-    looked_for = Signal(QWidget, int)  # a part, and how far below its top the place is that a footnote leads to
+    looked_for = Signal(QWidget, int)  # a part, and the offset of a footnote's place from its top
     acted = Signal(object)
     grown = Signal()
-    edit_opened = Signal(QWidget)  # the field of an edit
+    edit_opened = Signal(QWidget)  # the editor
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -47,58 +47,59 @@ class MessageView(QWidget):
 
     @property
     def is_editing(self) -> bool:
-        """Whether the person is changing it: then it must not go."""
+        """Whether the message is being edited, so that its view must stay."""
         return False
 
     def set_versions(self, which: int, count: int) -> None:
-        """This is the `which`-th version of it, from 1, of so many."""
+        """Show that this is version `which` (from 1) of `count`."""
 
     def texts(self) -> list[SelectableText | None]:
-        """Return the texts that a selection runs through, from the top; None for one that is not shown now. A text
-        keeps its number while the message lives."""
+        """Return the selectable texts from the top; None for one that is hidden now.
+
+        A text keeps its index as long as the view lives.
+        """
         return []
 
     def blocks_in(self, number: int) -> list[Block]:
-        """Return the Markdown blocks that the text of that number shows."""
+        """Return the Markdown blocks of the text with that index."""
         return []
 
     def sources(self) -> list[tuple[str, int]]:
-        """Return the Markdown of every top-level block, and how many of the blocks show it."""
+        """Return the Markdown of each top-level block, and the number of blocks that show it."""
         return []
 
     @property
     def shows_all(self) -> bool:
-        """Whether its texts hold everything, so that nothing is built later or when the user asks for more."""
+        """Whether the texts hold everything, so that nothing is built later."""
         return True
 
     def unshown(self) -> str:
-        """Return the words behind the last of its texts, as they were written."""
+        """Return the source after the last text, as written."""
         return ""
 
     def searched(self) -> list[SelectableText]:
-        """Return every text that Find marks places in, folded ones too."""
+        """Return all texts that a search marks, including folded ones."""
         return [text for text in self.texts() if text is not None]
 
     def reveal(self, piece: int, nth: int, find: TextFind) -> tuple[SelectableText, int] | None:
-        """Open what hides a place: the `nth` of a piece of the message, counted as app.chat.chat_find does.
+        """Unfold what hides a match: the `nth` in a piece of the message, as app.chat.chat_find counts.
 
-        Return the text with the place in it and the number that the place has
-        there. None: it is being built; ask again.
+        Return the text and the match's number in it, or None while it is being built; then call again.
         """
         raise NotImplementedError
 
     @property
     def source(self) -> str:
-        """What "Copy message" gives: the words as they were written, without a thought."""
+        """The text for "Copy message", as written, without a thought."""
         return self.message.text
 
     def do(self, act: Act, text: str = "", step: int = 0) -> None:
-        """Ask for an act on this message."""
+        """Request an action on this message."""
         self.acted.emit(MessageAct(act, self.message.id, text, step))
 
     def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        """Say above this turn which messages are no longer in the context, as ContextMark has it; with a count of 0
-        nothing is said."""
+        """Show above this message which ones are no longer in the context, as in ContextMark; nothing for a count of
+        0."""
         if self._mark is None and count:
             self._mark = ContextMark(self)
             self.column.insertWidget(0, self._mark)

@@ -1,4 +1,4 @@
-"""What is copied of a document that shows an answer: list markers, tabs between cells, formulas as their LaTeX."""
+"""Converts a document of an answer to copied text: list markers, tabs between cells, formulas as LaTeX."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from PySide6.QtGui import (
 from app.text.markdown_blocks import Block, CodeBlock, TableBlock, without_padding
 from app.ui.transcript import formulas
 
-OBJECT = "\ufffc"  # stands for a formula in the text of a document
+OBJECT = "\ufffc"  # a formula in a document's text
 _BAR = re.compile(r"(?<!\\)\|")  # between two cells of a row
-_TORN_PADDING = re.compile("^\u00a0?\u2060|\u2060\u00a0?$")  # of inline code whose end was cut off
+_TORN_PADDING = re.compile("^\u00a0?\u2060|\u2060\u00a0?$")  # of inline code that was cut at its end
 _NUMBERED = {
     QTextListFormat.Style.ListDecimal, QTextListFormat.Style.ListLowerAlpha, QTextListFormat.Style.ListUpperAlpha,
     QTextListFormat.Style.ListLowerRoman, QTextListFormat.Style.ListUpperRoman,
@@ -29,7 +29,7 @@ _BOXES = {QTextBlockFormat.MarkerType.Checked: "[x] ", QTextBlockFormat.MarkerTy
 
 
 def block_text(block: Block) -> str:
-    """Return what is copied of a whole block; nothing is laid out for it."""
+    """Return the copied text of a whole block; nothing is laid out."""
     if isinstance(block, CodeBlock):
         return block.code
     document = QTextDocument()
@@ -37,7 +37,7 @@ def block_text(block: Block) -> str:
     if not isinstance(block, TableBlock):
         return running_text(document, 0, document.characterCount() - 1)
     rows = [table_text(document, 0, document.characterCount() - 1)]
-    # Of a long table the rows that are not drawn are in no document.
+    # Rows of a long table that are not shown are in no document.
     rows += ["\t".join(cell.strip() for cell in _cells(line)) for line in block.rest.split("\n") if line.strip()]
     return "\n".join(rows)
 
@@ -48,7 +48,7 @@ def _cells(line: str) -> list[str]:
 
 
 def span(document: QTextDocument, start: int, end: int) -> QTextCursor:
-    """Return a cursor that selects from start to end, both in UTF-16 units as Qt counts."""
+    """Return a cursor that selects from start to end, both in UTF-16 units, as Qt counts."""
     cursor = QTextCursor(document)
     last = document.characterCount() - 1
     cursor.setPosition(min(start, last))
@@ -57,15 +57,15 @@ def span(document: QTextDocument, start: int, end: int) -> QTextCursor:
 
 
 def verbatim(document: QTextDocument, start: int, end: int) -> str:
-    """Return the characters as they stand in the document: no-break spaces stay."""
+    """Return the characters as they are in the document, including no-break spaces."""
     return span(document, start, end).selectedText().replace("\u2029", "\n").replace("\u2028", "\n")
 
 
 def running_text(document: QTextDocument, start: int, end: int) -> str:
-    """Return running text with the markers of lists, a blank line between paragraphs."""
+    """Return running text with list markers and a blank line between paragraphs."""
     out: list[str] = []
     before: QTextBlock | None = None
-    lists: list[QTextList] = []  # without a paragraph between them, the nested ones included
+    lists: list[QTextList] = []  # lists without a paragraph between them, including nested ones
     block = document.findBlock(start)
     while block.isValid() and block.position() < end:
         begin = max(start, block.position())
@@ -88,7 +88,7 @@ def running_text(document: QTextDocument, start: int, end: int) -> str:
 
 
 def _belongs(before: QTextBlock, block: QTextBlock, lists: list[QTextList]) -> bool:
-    """Whether two paragraphs stand on neighbouring lines: items of a list, lines of code."""
+    """Return whether two paragraphs are on consecutive lines: list items, or lines of code."""
     first, second = before.textList(), block.textList()
     if first is not None and second is not None:
         return second in lists or second.format().indent() > first.format().indent()
@@ -110,7 +110,7 @@ def table_in(document: QTextDocument) -> QTextTable | None:
 
 
 def table_text(document: QTextDocument, start: int, end: int) -> str:
-    """Return the cells from start to end, tabs between them, so that a spreadsheet takes them."""
+    """Return the cells from start to end, separated by tabs, as spreadsheets expect."""
     table = table_in(document)
     if table is None:
         return running_text(document, start, end)
@@ -130,7 +130,7 @@ def table_text(document: QTextDocument, start: int, end: int) -> str:
 
 
 def copied_text(cursor: QTextCursor) -> str:
-    """Return the selected text as it was written: formulas as their LaTeX with its delimiters, no padding.
+    """Return the selected text as written: formulas as LaTeX with delimiters, no padding.
 
     A formula is one object character; its format's ImageAltText holds the LaTeX.
     """
@@ -143,7 +143,7 @@ def copied_text(cursor: QTextCursor) -> str:
 
 
 def formulas_in(cursor: QTextCursor) -> list[str]:
-    """Return the LaTeX of the object characters in a selection, in order; the empty string for one that has none."""
+    """Return the LaTeX of the object characters in a selection, in order; empty for objects without it."""
     first, end = cursor.selectionStart(), cursor.selectionEnd()
     document, found = cursor.document(), []
     line = document.findBlock(first)

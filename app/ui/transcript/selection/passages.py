@@ -1,4 +1,4 @@
-"""The selected part of one message: as plain text, and as Markdown with the source of what is selected whole."""
+"""The selected part of one message: as plain text, and as Markdown, with the source of fully selected blocks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 def passage_of(
     message: Message, view: MessageView | None, index: int, selection: Selection, with_markdown: bool = True
 ) -> Passage:
-    """Return what is selected of the message with that index.
+    """Return the selected part of the message with that index.
 
-    view: the widget that shows it, if it is built. with_markdown: else only the plain text is made.
+    view: its widget, if it is built. with_markdown: otherwise only the plain text is made.
     """
     from_start = selection.start <= Place(index, 0, 0)
     to_end = selection.end >= Place(index, FAR, 0)
     if from_start and to_end and (view is None or not view.shows_all):
         return _whole(view.source if view is not None else spoken_or_own(message), message)
     if view is None:
-        from app.ui.transcript.turn_column import make_view  # which imports the views, and they what is here
+        from app.ui.transcript.turn_column import make_view  # a circular import at module level
 
         view = make_view(message)
         try:
@@ -41,7 +41,7 @@ def passage_of(
     rest = view.unshown() if to_end else ""
     if message.role is not Role.ASSISTANT:
         pages = [page for page in (*plain.values(), rest) if page]
-        # A page ends behind a space or a line end; of all but the first the line end is left out.
+        # Pages end with a space or a line end; the line end is left out of all but the first.
         words = "".join(page if page[-1].isspace() else page + "\n" for page in pages[:-1]) + "".join(pages[-1:])
         return Passage(words, words, True)
     unshown = [block_text(block) for block in parse(rest)] if rest else []
@@ -54,7 +54,7 @@ def passage_of(
 
 
 def spoken_or_own(message: Message) -> str:
-    """Return the words of a message without a thought."""
+    """Return a message's text without a thought."""
     return spoken(message.text).strip("\n") if message.role is Role.ASSISTANT else message.text
 
 
@@ -65,7 +65,7 @@ def _whole(source: str, message: Message) -> Passage:
 
 
 def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
-    """Whether all texts of the answer are selected from their beginning to their end."""
+    """Return whether all texts of the answer are fully selected."""
     for number, text in enumerate(view.texts()):
         if text is not None and number > 0 and text.length:
             start, end = parts.get(number, (FAR, 0))
@@ -75,7 +75,7 @@ def _is_whole(view: MessageView, parts: dict[int, tuple[int, int]]) -> bool:
 
 
 def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
-    """What is copied of one text. A selection that goes on behind it takes what is not shown of it along."""
+    """Return the copied part of one text, including what is not shown if the selection continues after it."""
     text, blocks, (start, end) = view.texts()[number], view.blocks_in(number), part
     if text is None:
         return ""
@@ -88,7 +88,7 @@ def _plain(view: MessageView, number: int, part: tuple[int, int]) -> str:
 
 
 def _markdown(view: MessageView, parts: dict[int, tuple[int, int]], plain: dict[int, str]) -> str:
-    """The Markdown of an answer of which a part is selected."""
+    """Return the Markdown of a partly selected answer."""
     cuts: list[Cut] = []
     for number, text in enumerate(view.texts()):
         blocks = view.blocks_in(number)

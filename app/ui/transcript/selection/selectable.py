@@ -1,8 +1,7 @@
-"""A text that a selection over many texts runs through, and that is searched: it gives positions and characters, and
-paints what is selected or found in it.
+"""The base of texts that can be selected across messages and searched.
 
-The selection itself is selection.py's, the search text_find.py's. A text hands the selection the mouse and keeps
-hovering over links to itself.
+It maps positions to characters and paints selection and matches; selection.py and text_find.py decide on them. It
+leaves the mouse to the selection, except hovering over links.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from app.text.selected_text import FAR
 from app.ui.look import theme
 from app.ui.transcript.selection.copied_text import OBJECT, formulas_in, span, verbatim
 
-MOST_MARKED = 1000  # places of one text that are marked at a time, those around the current one: Qt takes 8 us for each
+MOST_MARKED = 1000  # matches marked at once, around the current one: Qt takes 8 us for each
 _ODD = re.compile(f"{PAD}|{OBJECT}")
 _PLAIN = str.maketrans("\u2029\u2028\ufdd0\ufdd1\u00a0", "\n\n\n\n ")  # Qt's ends of lines, paragraphs and cells
 _BEYOND = re.compile("[\U00010000-\U0010ffff]")
@@ -32,27 +31,27 @@ class SelectableText(QTextBrowser):
         super().__init__(parent)
         self._marked: tuple[int, int] | None = None  # the selected part
         self._shows_mark = False
-        self._sought, self._current = "", -1  # the folded text that is marked, and which of its places is the current
+        self._sought, self._current = "", -1  # the folded search text, and the number of the current match
         self._found: list[tuple[int, int]] | None = None
         self.document().contentsChanged.connect(self._take_change)
 
     @property
     def length(self) -> int:
-        """Position behind the last character, in UTF-16 units as Qt counts."""
+        """The position after the last character, in UTF-16 units, as Qt counts."""
         return self.document().characterCount() - 1
 
     def plain(self, start: int = 0, end: int = FAR) -> str:
-        """Return what is copied of the text between two positions."""
+        """Return the copied text between two positions."""
         return verbatim(self.document(), start, min(end, self.length))
 
     def mark(self, part: tuple[int, int] | None) -> None:
-        """Highlight the text from the first position to the second; None: nothing."""
+        """Highlight the text between two positions; None for nothing."""
         if part != self._marked:
             self._marked = part
             self._show_mark()
 
     def seek(self, needle: str, current: int = -1) -> None:
-        """Mark every place that holds the folded text, and that with the number `current` stronger."""
+        """Mark every match of the folded text, and match `current` more strongly."""
         if needle != self._sought:
             self._found = None
         if (needle, current) != (self._sought, self._current):
@@ -60,7 +59,7 @@ class SelectableText(QTextBrowser):
             self._show_mark()
 
     def found(self) -> list[tuple[int, int]]:
-        """Return the places that are marked, in Qt's positions."""
+        """Return the matches, in Qt's positions."""
         if self._found is None:
             self._found = found_in(self.document(), self._sought) if self._sought else []
         return self._found
@@ -72,13 +71,13 @@ class SelectableText(QTextBrowser):
     def around(self, position: int, unit: QTextCursor.SelectionType) -> tuple[int, int]:
         """Return start and end of the word or paragraph at a position."""
         cursor = span(self.document(), position, position)
-        if unit is QTextCursor.SelectionType.BlockUnderCursor:  # Qt's would take the line end before it along
+        if unit is QTextCursor.SelectionType.BlockUnderCursor:  # Qt's would include the preceding line end
             return cursor.block().position(), cursor.block().position() + cursor.block().length() - 1
         cursor.select(unit)
         return cursor.selectionStart(), cursor.selectionEnd()
 
     def _show_mark(self) -> None:
-        """Paint the highlight anew: the document has changed, and the old cursors with it."""
+        """Highlight again: the document has changed, so its old cursors are invalid."""
         if self._marked is None and not self._sought:
             if self._shows_mark:
                 self.setExtraSelections([])
@@ -106,22 +105,25 @@ class SelectableText(QTextBrowser):
         self.setExtraSelections(marks)
 
     def _spans(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Parts that one text cursor each can select."""
+        """Return parts that a single text cursor can select."""
         return [(start, end)]
 
     def _paragraphs(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Cut the part at the ends of paragraphs: one cursor would take a table or a quote as a whole, and paint over
-        the number of an item."""
+        """Split a part at the ends of paragraphs.
+
+        One cursor would select a table or quote as a whole, and paint over an item's number.
+        """
         parts = []
         line = self.document().findBlock(start)
         while line.isValid() and line.position() < end:
             part = (max(start, line.position()), min(end, line.position() + line.length() - 1))
-            if part[0] < part[1]:  # Qt has empty lines around tables, which nobody selects
+            if part[0] < part[1]:  # Qt has empty lines around tables
                 parts.append(part)
             line = line.next()
         return parts
 
-    # The mouse is the selection's, which runs over many texts: presses go on to the page. Hovering over links is Qt's.
+    # The mouse belongs to the selection, which spans texts: pass presses on to the page. Qt handles hovering over
+    # links.
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         event.ignore()
@@ -143,13 +145,13 @@ class SelectableText(QTextBrowser):
 
 
 def found_in(document: QTextDocument, needle: str) -> list[tuple[int, int]]:
-    """Return the places in a document that hold the folded needle, in UTF-16 units as Qt counts.
+    """Return the matches of a folded needle in a document, in UTF-16 units, as Qt counts.
 
-    A formula is compared by its LaTeX, and marked as a whole. Cost: linear in the text.
+    A formula is compared by its LaTeX and marked as a whole. Cost: linear in the text.
     """
     raw = document.toRawText()
     plain = raw.translate(_PLAIN)
-    starts, offsets = [0], [0]  # where a run of the compared text begins, and in `raw`
+    starts, offsets = [0], [0]  # where a run of the compared text begins, and its offset in `raw`
     if _ODD.search(raw):
         sources = iter(formulas_in(span(document, 0, document.characterCount())) if OBJECT in raw else ())
         out: list[str] = []

@@ -1,7 +1,7 @@
-"""One selection over all messages of a transcript: drags, clicks, highlight, menu, and what is copied.
+"""The selection over all messages of a transcript: drags, clicks, highlight, menu, and copying.
 
-A place is a message, a text in it and a position, so a selection outlives widgets that are taken down and built again.
-Every message says which texts it shows (MessageView.texts); what stands between two places is selected_text.py's.
+A place is a message, a text in it and a position, so a selection survives widgets that are removed and built again.
+MessageView.texts lists the texts of a message; app/text/selected_text.py computes what is between two places.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from app.ui.transcript.turn_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
-MOST_STEP = 60  # px of one step
-SLICE_S = 0.05  # of the window's thread for a copy, then it sees to whatever else has happened
+MOST_STEP = 60  # px per step
+SLICE_S = 0.05  # of the GUI thread per step of a copy
 _WORD, _PARAGRAPH = QTextCursor.SelectionType.WordUnderCursor, QTextCursor.SelectionType.BlockUnderCursor
 
 
 class TextSelection(QObject):
     """The selection in one transcript.
 
-    began: text is selected now; every other selection ends. link_activated: an address that was clicked.
+    began: a selection starts; all others must end. link_activated: a clicked address.
     """
 
     began = Signal()
@@ -46,8 +46,8 @@ class TextSelection(QObject):
         super().__init__(area)
         self._area, self._turns = area, turns
         self._selection: Selection | None = None
-        self._origin: tuple[Place, Place] | None = None  # what was pressed on: a place, a word or a paragraph
-        self._unit: QTextCursor.SelectionType | None = None  # the drag goes on by; None: characters
+        self._origin: tuple[Place, Place] | None = None  # what was pressed: a place, a word or a paragraph
+        self._unit: QTextCursor.SelectionType | None = None  # the unit that a drag extends by; None: characters
         self._dragging = False
         self._pressed_at = QPoint()
         self._double_at: tuple[int, QPoint] | None = None  # time and place of a double click
@@ -66,7 +66,7 @@ class TextSelection(QObject):
         return self._selection is None or self._selection.is_empty
 
     def clear(self) -> None:
-        """Select nothing."""
+        """Clear the selection."""
         self._scroller.stop()
         self._dragging = False
         self._origin = None
@@ -79,7 +79,7 @@ class TextSelection(QObject):
             self._offer_to_middle_click()
 
     def select_all(self) -> None:
-        """Select the message of the last click, else the one under the pointer; a second time, the whole chat."""
+        """Select the last clicked message, else the one under the pointer; the second time, the whole chat."""
         count = len(self._turns.messages)
         if not count:
             return
@@ -87,18 +87,18 @@ class TextSelection(QObject):
         message, chat = whole_message(min(here, count - 1)), Selection(Place(0, 0, 0), Place(count - 1, FAR, FAR))
         self.select(chat if self._selection in (message, chat) else message)
 
-    # ------------------------------------------------------------------ what is copied
+    # # ------------------------------------------------------------------ copying
 
     def plain_text(self) -> str:
-        """Return what is selected as plain text. Cost: messages that are not built are parsed anew."""
+        """Return the selection as plain text. Cost: messages that are not built are parsed again."""
         return plain_text(self._passages(with_markdown=False))
 
     def markdown(self) -> str:
-        """Return what is selected as Markdown."""
+        """Return the selection as Markdown."""
         return markdown_text(list(self._passages()))
 
     def copy(self, markdown: bool = False) -> None:
-        """Put it on the clipboard, as plain text beside Markdown, or as Markdown alone."""
+        """Copy as plain text and Markdown, or as Markdown alone."""
         if not self.is_empty:
             self._start_copy(QClipboard.Mode.Clipboard, markdown)
 
@@ -108,13 +108,13 @@ class TextSelection(QObject):
 
     def _start_copy(self, mode: QClipboard.Mode, as_markdown: bool) -> None:
         if self._copy is not None and self._copy.mode is QClipboard.Mode.Clipboard is not mode:
-            return  # a long copy is under way
-        is_primary = mode is QClipboard.Mode.Selection  # set with every drag, and taken by a middle click alone
+            return  # a long copy is in progress
+        is_primary = mode is QClipboard.Mode.Selection  # set with every drag, and used only by a middle click
         self._copy = _Copy(self._passages(with_markdown=not is_primary), mode, as_markdown)
         self._go_on_copying()
 
     def _go_on_copying(self) -> None:
-        """Copy for a moment: a chat of thousands of messages takes seconds, which the window may not stand still."""
+        """Copy for a moment: thousands of messages take seconds, which must not block the window."""
         if self._copy is None:
             return
         if self._copy.run(time.perf_counter() + SLICE_S):
@@ -133,10 +133,10 @@ class TextSelection(QObject):
             if passage.plain or passage.markdown:
                 yield passage
 
-    # ------------------------------------------------------------------ showing it
+    # # ------------------------------------------------------------------ highlighting
 
     def show_in(self, view: MessageView) -> None:
-        """Highlight it in a message that was just built, or whose texts have changed."""
+        """Highlight the selection in a message that was just built or whose texts have changed."""
         if not self.is_empty:
             self._show_in(view, self._turns.index(view.message.id))
 
@@ -159,7 +159,7 @@ class TextSelection(QObject):
     # ------------------------------------------------------------------ places
 
     def _text_at(self, point: QPoint) -> tuple[int, int, SelectableText, QPoint] | None:
-        """The text at a point of the column, or the one after it: message, number, widget, the point in it."""
+        """Return the text at a point of the column, or the last one above it: message, number, widget, point in it."""
         turns = self._turns
         if not turns.views:
             return None
@@ -187,7 +187,7 @@ class TextSelection(QObject):
         return Place(message, number, text.cursorForPosition(place).position())
 
     def _unit_at(self, point: QPoint) -> tuple[Place, Place] | None:
-        """What the drag goes on by at a point: start and end of a word or paragraph, or the place twice."""
+        """Return start and end of the word or paragraph at a point, or the place twice."""
         place, found = self._place_at(point), self._text_at(point)
         if place is None:
             return None
@@ -211,7 +211,7 @@ class TextSelection(QObject):
         address = words if words.startswith("#") else web_address(words)
         return (found[2], address) if address else None
 
-    # ------------------------------------------------------------------ the mouse
+    # # ------------------------------------------------------------------ mouse
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -250,7 +250,7 @@ class TextSelection(QObject):
         self._begin(point, None)
 
     def _begin(self, point: QPoint, unit: QTextCursor.SelectionType | None) -> None:
-        """Begin a selection with what is at a point."""
+        """Start a selection with what is at a point."""
         self._unit = unit
         self._origin = self._unit_at(point)
         found = self._text_at(point)
@@ -288,7 +288,7 @@ class TextSelection(QObject):
             self._offer_to_middle_click()
 
     def _scroll(self) -> None:
-        """The pointer is held beyond an edge: scroll there, and select what comes into view."""
+        """Scroll while the pointer is held beyond an edge, and extend the selection."""
         if not self._dragging or not QGuiApplication.mouseButtons() & Qt.MouseButton.LeftButton:
             self._scroller.stop()
             return
@@ -309,11 +309,11 @@ class TextSelection(QObject):
         return [text for view in self._turns.views for text in view.texts()]
 
     def _moved_under_the_pointer(self) -> None:
-        """The page was scrolled in the middle of a drag, by the wheel or because an answer grew."""
+        """Extend the selection if the page scrolls during a drag, by the wheel or a growing answer."""
         if self._dragging and not self.is_empty:
             self._extend(self._turns.mapFromGlobal(QCursor.pos()))
 
-    # ------------------------------------------------------------------ the menu
+    # # ------------------------------------------------------------------ menu
 
     def make_menu(self, point: QPoint) -> Menu:
         """Return the menu for a point of the column."""
@@ -340,7 +340,7 @@ class TextSelection(QObject):
 
 
 class _Copy:
-    """A copy that is made in slices of time."""
+    """A copy that is made in slices."""
 
     def __init__(self, passages: Iterator[Passage], mode: QClipboard.Mode, as_markdown: bool) -> None:
         self.mode = mode
@@ -348,7 +348,7 @@ class _Copy:
         self._passages: list[Passage] = []
 
     def run(self, until: float) -> bool:
-        """Go on until that time.perf_counter(). True: it is on the clipboard."""
+        """Continue until that time.perf_counter(). Return whether it is on the clipboard."""
         for passage in self._coming:
             self._passages.append(passage)
             if time.perf_counter() >= until:
@@ -363,7 +363,7 @@ class _Copy:
 
 
 def _beyond(at: int, length: int) -> int:
-    """How far to scroll for a pointer there in a view of that length, px: the farther outside, the faster."""
+    """Return how far to scroll for a pointer there, px: the farther outside, the faster."""
     edge = theme.px(4)
     if at < edge:
         return max((at - edge) // 2 - 1, -MOST_STEP)
