@@ -159,7 +159,7 @@ class TextSelection(QObject):
     # ------------------------------------------------------------------ places
 
     def _text_at(self, point: QPoint) -> tuple[int, int, SelectableText, QPoint] | None:
-        """Return the text at a point of the column, or the last one above it: message, number, widget, point in it."""
+        """Return the text at or below a point of the column, else the last: message, number, widget, point in it."""
         turns = self._turns
         if not turns.views:
             return None
