@@ -12,7 +12,7 @@ from app.translation import figure, noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.card_frame import CardFrame, CardGrid
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.note import Note
+from app.ui.widgets.empty_state import EmptyState
 from app.user_messages import UserMessage
 from engine.library.records import HubModel
 
@@ -83,13 +83,13 @@ class HubHits(QFrame):
         column.setSpacing(theme.px(10))
         self.head = Label(tr("On the Hugging Face hub"), "smallstrong")
         self.line = Label(tr("Searching"), "small")
-        self.note = Note()
-        self.note.remedy.connect(self.remedy)
+        self.empty_state = EmptyState()
+        self.empty_state.remedy.connect(self.remedy)
         self.ask = Button(tr("Search the hub"), "secondary", "search")
         self.ask.clicked.connect(lambda: self.remedy.emit(""))
         self.grid = CardGrid(tr("Models on the hub"))
         self.cards: list[HubCard] = []
-        for widget in (self.head, self.line, self.note, self.grid):
+        for widget in (self.head, self.line, self.empty_state, self.grid):
             column.addWidget(widget)
         column.insertWidget(2, self.ask, 0, Qt.AlignmentFlag.AlignLeading)
         theme.current().changed.connect(self._restyle)
@@ -123,18 +123,18 @@ class HubHits(QFrame):
         first = tr("Press Enter to search the hub. Only then are your words sent to it.")
         self.line.setText(tr("Searching") if asked else first)
         self.ask.setVisible(not asked and self.found is None)
-        self.note.setVisible(nothing)
+        self.empty_state.setVisible(nothing)
         self.grid.set_cards(self.cards)
         self.grid.setVisible(bool(hits))
         if isinstance(self.found, UserMessage):
-            self.note.show_message(self.found)
+            self.empty_state.show_message(self.found)
         elif nothing:
             words = (
                 noted("The hub has nothing more for “{text}”")
                 if has_known
                 else noted("The hub has nothing for “{text}”")
             )
-            self.note.say(
+            self.empty_state.say(
                 tr(words, text=text),
                 tr("Try fewer words, or paste a repository link."),
             )

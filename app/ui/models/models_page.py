@@ -36,7 +36,7 @@ from app.ui.models.server_shelf import ServerShelf
 from app.ui.models.work_bar import Work, WorkBar, downloads_work
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.card_frame import CardGrid
-from app.ui.widgets.note import Note, say_why_empty
+from app.ui.widgets.empty_state import EmptyState, show_why_empty
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, HubModel, Listing, MachineLine
 
@@ -105,10 +105,10 @@ class ModelsPage(QFrame):
         self._upper.addLayout(self._banner_row)
 
     def _build_body(self) -> None:
-        self.grid, self.hub, self.note = CardGrid(tr("Models")), HubHits(), Note()
+        self.grid, self.hub, self.empty_state = CardGrid(tr("Models")), HubHits(), EmptyState()
         for grid in (self.grid, self.hub.grid):
             grid.reached.connect(self._bring_into_view)
-        self.note.remedy.connect(self._note_remedy)
+        self.empty_state.remedy.connect(self._empty_state_remedy)
         self.hub.looked_into.connect(self.look_into)
         self.hub.remedy.connect(self._hub_remedy)
         self.servers = ServerShelf()
@@ -122,7 +122,7 @@ class ModelsPage(QFrame):
         self._list.setSpacing(0)
         self._column = QVBoxLayout()
         self._list.addLayout(self._column, 1)
-        for widget in (self.note, self.grid, self.hub, self.servers, self.repository):
+        for widget in (self.empty_state, self.grid, self.hub, self.servers, self.repository):
             self._column.addWidget(widget)
         self._column.addStretch(1)
         self.area = QScrollArea()
@@ -262,7 +262,7 @@ class ModelsPage(QFrame):
         self.grid.setVisible(bool(shown) and not looking)
         self.repository.setVisible(looking)
         self.servers.setVisible(not looking and not text and choice.filter in ("recommended", "here", "all"))
-        self._show_note(not shown and not looking, text)
+        self._show_empty_state(not shown and not looking, text)
         self._show_hub()
         self._show_work()
 
@@ -274,13 +274,13 @@ class ModelsPage(QFrame):
             card.menu_asked.connect(lambda at, row_id=row.id: self.menu_asked.emit(row_id, at))
         return card
 
-    def _show_note(self, empty: bool, text: str) -> None:
-        self.note.setVisible(empty and not text)
+    def _show_empty_state(self, empty: bool, text: str) -> None:
+        self.empty_state.setVisible(empty and not text)
         if empty and not text:
             loading = self.is_loading and not self.rows
-            say_why_empty(self.note, loading, bool(self.rows), self.filters.choice.filter == "here")
+            show_why_empty(self.empty_state, loading, bool(self.rows), self.filters.choice.filter == "here")
 
-    def _note_remedy(self, act: str) -> None:
+    def _empty_state_remedy(self, act: str) -> None:
         if act == "refresh":
             self.refresh_asked.emit()
         else:

@@ -16,7 +16,7 @@ from app.ui.look import theme
 from app.ui.models.hub_results import HUB_PAGE, hub_line
 from app.ui.widgets.card_frame import SIDE_PX, TOP_PX
 from app.ui.widgets.controls import Button, Chip, IconButton, Label, Rule
-from app.ui.widgets.note import Note
+from app.ui.widgets.empty_state import EmptyState
 from app.user_messages import UserMessage
 from engine.library.records import Estimate, Listing, Variant
 
@@ -141,10 +141,10 @@ class RepositoryView(QFrame):
     def show_message(self, repo: str, message: UserMessage) -> None:
         """Show why the repository cannot be read."""
         column = self._fresh(repo, "")
-        note = Note()
-        note.show_message(message)
-        note.remedy.connect(self.remedy)
-        column.addWidget(note)
+        empty_state = EmptyState()
+        empty_state.show_message(message)
+        empty_state.remedy.connect(self.remedy)
+        column.addWidget(empty_state)
 
     def show_listing(self, listing: Listing, estimates: Mapping[str, Estimate]) -> None:
         """Show the variants, readable ones first."""

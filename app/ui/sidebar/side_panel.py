@@ -195,7 +195,7 @@ class SearchField(QLineEdit):
         self.focus_changed.emit()
 
 
-class EmptyNote(QFrame):
+class EmptyList(QFrame):
     """The empty state of the list: no chats yet, or no search results."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -256,11 +256,11 @@ class SidePanel(QFrame):
         self.models = NavButton(tr("Models"), "models", keys("models"))
         self.live = NavButton(tr("Live"), "live", keys("live"))
         self.list = ChatList()
-        self.note = EmptyNote()
+        self.empty = EmptyList()
         self._body = QFrame()
         self._body_stack = QStackedLayout(self._body)
         self._body_stack.addWidget(self.list)
-        self._body_stack.addWidget(self.note)
+        self._body_stack.addWidget(self.empty)
         self.engine = EngineCard()
         self.settings = NavButton(tr("Settings"), "settings", keys("settings"))
         self._upper, self._lower = QVBoxLayout(), QVBoxLayout()
@@ -383,10 +383,10 @@ class SidePanel(QFrame):
             self._body_stack.setCurrentWidget(self.list)
             return
         if self.list.chats.searching:
-            self.note.say(tr("No chat mentions “{typed}”", typed=self.field.text().strip()), tr("Try fewer words."))
+            self.empty.say(tr("No chat mentions “{typed}”", typed=self.field.text().strip()), tr("Try fewer words."))
         else:
-            self.note.say("", tr("Your chats will appear here."))
-        self._body_stack.setCurrentWidget(self.note)
+            self.empty.say("", tr("Your chats will appear here."))
+        self._body_stack.setCurrentWidget(self.empty)
 
 
 class Rail(QFrame):

@@ -81,8 +81,8 @@ def test_filters_and_sorting_change_what_is_shown(enter: Enter) -> None:
     room.page.filters.size_menu.chosen.emit("xl")
     room.page.filters.family.chosen.emit("OPT")
     assert room.shown() == []
-    assert room.page.note.isVisible()
-    QTest.mouseClick(room.page.note.first, Qt.MouseButton.LeftButton)
+    assert room.page.empty_state.isVisible()
+    QTest.mouseClick(room.page.empty_state.first, Qt.MouseButton.LeftButton)
     assert len(room.shown()) == 7
 
 
@@ -115,13 +115,13 @@ def test_while_it_loads_it_says_so_and_a_failure_offers_to_try_again(enter: Ente
         library.hold(job)
     room = enter(library, settle=False)
     QTest.qWait(30)
-    assert room.page.note.title.words == "Looking at what there is"
+    assert room.page.empty_state.title.words == "Looking at what there is"
     library.catalogue, library.models = [], []
     for job in ("catalogue", "library"):
         library.release(job)
-    room.wait(lambda: room.page.note.title.words == "No models are known")
+    room.wait(lambda: room.page.empty_state.title.words == "No models are known")
     library.models = [PIP]
-    QTest.mouseClick(room.page.note.first, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(room.page.empty_state.first, Qt.MouseButton.LeftButton)
     room.wait(lambda: room.shown() == ["hearth/starter-chat"])
 
 
@@ -357,8 +357,8 @@ def test_a_repository_that_asks_for_access_leads_to_the_token(enter: Enter) -> N
     room = enter()
     room.library.fail("look", "GatedModelError", "o/name asks for access.", "Visit https://huggingface.co/o/name")
     room.search("o/name")
-    room.wait(lambda: room.page.repository.findChild(type(room.page.note)) is not None)
-    note = room.page.repository.findChild(type(room.page.note))
+    room.wait(lambda: room.page.repository.findChild(type(room.page.empty_state)) is not None)
+    note = room.page.repository.findChild(type(room.page.empty_state))
     assert note is not None
     QTest.mouseClick(note.first, Qt.MouseButton.LeftButton)
     sheet = room.dialog(TokenSheet)

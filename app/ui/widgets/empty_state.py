@@ -12,7 +12,7 @@ from app.ui.widgets.controls import Button, Label
 from app.user_messages import UserMessage
 
 
-class Note(QFrame):
+class EmptyState(QFrame):
     """An empty state, centred: icon, title, a sentence, and up to two buttons."""
 
     remedy = Signal(str)
@@ -63,19 +63,23 @@ class Note(QFrame):
         self.say(message.title, message.sentence, glyph, act, message.second or ("", ""), token)
 
 
-def say_why_empty(note: Note, loading: bool, any_known: bool, only_here: bool) -> None:
+def show_why_empty(empty_state: EmptyState, loading: bool, any_known: bool, only_here: bool) -> None:
     """Explain why no model is shown. The button's action is "refresh", "recommended" or "all"."""
     if loading:
-        note.say(tr("Looking at what there is"), tr("The models to choose from, and those on this PC."), "models")
+        empty_state.say(
+            tr("Looking at what there is"), tr("The models to choose from, and those on this PC."), "models"
+        )
     elif not any_known:
-        note.say(
+        empty_state.say(
             tr("No models are known"), tr("The list of models was not read."), "models", (tr("Try again"), "refresh")
         )
     elif only_here:
         words = tr("Those you download or add will be here.")
-        note.say(tr("No model is on this PC yet"), words, "folder", (tr("Show the recommended ones"), "recommended"))
+        empty_state.say(
+            tr("No model is on this PC yet"), words, "folder", (tr("Show the recommended ones"), "recommended")
+        )
     else:
-        note.say(
+        empty_state.say(
             tr("No model is like that"),
             tr("Try another filter, or any size and family."),
             "tune",
