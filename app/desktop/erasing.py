@@ -31,7 +31,7 @@ from app.settings import AppPaths
 from app.stored_data import GROUPS, MODELS, SERVERS, Erased, StoredData, Undeleted
 from app.translation import tr
 from app.ui.main_window import MainWindow
-from app.ui.settings.erase_sheet import EraseSheet, ErasingDialog
+from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +60,13 @@ class Erasing(QObject):
 
     def ask(self) -> None:
         """Show what is stored and let the user choose."""
-        sheet = EraseSheet(self._window)
-        sheet.chosen.connect(self.begin)
+        dialog = EraseDialog(self._window)
+        dialog.chosen.connect(self.begin)
 
         def show(name: str, size: int | None) -> None:
             self._sizes[name] = size or 0
-            if isValid(sheet):  # else it was closed meanwhile
-                sheet.show_size(name, size)
+            if isValid(dialog):  # else it was closed meanwhile
+                dialog.show_size(name, size)
 
         def fail(name: str, error: BaseException) -> None:
             log.warning("the size of %s is not known: %s", name, error)
@@ -77,7 +77,7 @@ class Erasing(QObject):
                 f"measure {group.name}", partial(self._stored.size, group), partial(show, group.name),
                 partial(fail, group.name),
             )  # fmt: skip
-        sheet.open()
+        dialog.open()
 
     def begin(self, names: Sequence[str]) -> None:
         """Delete the keys if they were chosen, and close. `finish` does the rest."""

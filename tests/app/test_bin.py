@@ -17,7 +17,7 @@ from app.chat.chat_folders import ChatFolders
 from app.chat.chat_memory import BIN_DAYS
 from app.chat.conversation import BinnedChat, Conversation, Message, Role
 from app.chat.store.store import Store
-from app.ui.sidebar.bin_sheet import MOST_ROWS, BinSheet, days_left
+from app.ui.sidebar.bin_dialog import MOST_ROWS, BinDialog, days_left
 from app.ui.widgets.floating import ConfirmDialog, Toast
 
 pytestmark = pytest.mark.gui
@@ -26,7 +26,7 @@ DAY = 24 * 3600
 
 
 def binned(desk_or_person: object) -> list[str]:
-    """The titles in the bin, read as the sheet reads them."""
+    """The titles in the bin, read as the dialog reads them."""
     found: list[list[BinnedChat]] = []
     memory = getattr(desk_or_person, "memory", None) or desk_or_person.hearth.memory  # type: ignore[attr-defined]
     memory.read_bin(found.append)
@@ -49,12 +49,12 @@ def fill(path: Path, **deleted_before_days: float) -> None:
     store.close()
 
 
-def sheet_of(person: Person) -> BinSheet:
+def dialog_of(person: Person) -> BinDialog:
     person.window.commands.run("bin")
-    person.wait(lambda: isinstance(QApplication.activeModalWidget(), BinSheet))
-    sheet = QApplication.activeModalWidget()
-    assert isinstance(sheet, BinSheet)
-    return sheet
+    person.wait(lambda: isinstance(QApplication.activeModalWidget(), BinDialog))
+    dialog = QApplication.activeModalWidget()
+    assert isinstance(dialog, BinDialog)
+    return dialog
 
 
 def test_the_start_empties_the_bin_of_what_is_older_than_30_days(make_desk: MakeDesk, tmp_path: Path) -> None:
@@ -135,32 +135,32 @@ def test_what_was_typed_last_into_a_deleted_chat_is_restored_with_it(make_desk: 
     assert desk.memory.draft(chat) == "half a thou"
 
 
-def test_the_sheet_restores_and_deletes_for_good_after_a_question(arrive: Arrive, tmp_path: Path) -> None:
+def test_the_dialog_restores_and_deletes_for_good_after_a_question(arrive: Arrive, tmp_path: Path) -> None:
     fill(folders_in(tmp_path).chats_file, one=1, two=2, three=3, kept=0)
     person = arrive("in-thread")
     person.wait_ready()
-    sheet = sheet_of(person)
-    ids = {chat.conversation.title: chat_id for chat_id, chat in sheet._chats.items()}
+    dialog = dialog_of(person)
+    ids = {chat.conversation.title: chat_id for chat_id, chat in dialog._chats.items()}
     assert list(ids) == ["one", "two", "three"], "those deleted last first"
-    sheet.rows[ids["two"]].restore.click()
+    dialog.rows[ids["two"]].restore.click()
     assert {c.title for c in person.hearth.memory.conversations()} == {"kept", "two"}
-    sheet.rows[ids["one"]].erase.click()
+    dialog.rows[ids["one"]].erase.click()
     question = QApplication.activeModalWidget()
     assert isinstance(question, ConfirmDialog)
     question.safe.click()
-    assert ids["one"] in sheet.rows
-    sheet.rows[ids["one"]].erase.click()
+    assert ids["one"] in dialog.rows
+    dialog.rows[ids["one"]].erase.click()
     question = QApplication.activeModalWidget()
     assert isinstance(question, ConfirmDialog)
     question.danger.click()
-    assert list(sheet.rows) == [ids["three"]]
+    assert list(dialog.rows) == [ids["three"]]
     assert binned(person) == ["three"]
-    sheet.empty.click()
+    dialog.empty.click()
     question = QApplication.activeModalWidget()
     assert isinstance(question, ConfirmDialog)
     question.danger.click()
-    assert (list(sheet.rows), sheet.empty.isHidden()) == ([], True)
-    sheet.close()
+    assert (list(dialog.rows), dialog.empty.isHidden()) == ([], True)
+    dialog.close()
     person.wait(lambda: not person.hearth.saves.waiting())
     store = Store.open(person.places.chats_file)
     assert store.binned() == []
@@ -171,12 +171,12 @@ def test_the_sheet_restores_and_deletes_for_good_after_a_question(arrive: Arrive
 def test_a_full_bin_builds_no_more_rows_than_anybody_reads(arrive: Arrive) -> None:
     person = arrive("in-thread")
     chats = [BinnedChat(Conversation(title=f"Chat {n}"), time.time()) for n in range(MOST_ROWS + 5)]
-    sheet = BinSheet(person.window, chats)
-    sheet.open()
-    assert len(sheet.rows) == MOST_ROWS
-    sheet._restore(chats[0].conversation.id)
-    assert len(sheet.rows) == MOST_ROWS, "the next one follows"
-    sheet.close()
+    dialog = BinDialog(person.window, chats)
+    dialog.open()
+    assert len(dialog.rows) == MOST_ROWS
+    dialog._restore(chats[0].conversation.id)
+    assert len(dialog.rows) == MOST_ROWS, "the next one follows"
+    dialog.close()
 
 
 def test_the_days_that_are_left_are_counted_down() -> None:

@@ -38,16 +38,16 @@ from app.ui.composer.sampling_popup import SamplingPopup
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.look import theme
 from app.ui.settings.crash_dialog import CrashDialog
-from app.ui.settings.erase_sheet import EraseSheet, ErasingDialog
+from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.settings.settings_dialog import SettingsDialog
-from app.ui.sidebar.bin_sheet import BinSheet
+from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.message_view import Answer
+from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
 from app.ui.widgets.popover import Popover
-from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.service.protocol import CountResult
 
@@ -146,8 +146,8 @@ def _toast(room: Room) -> QWidget:
 
 
 def _bin(room: Room) -> QWidget:
-    chats = [Conversation(title="A chat with a title that is longer than the sheet is wide, and more"), Conversation()]
-    return room.opened(BinSheet(room.window, [BinnedChat(chat, time.time()) for chat in chats]).open)
+    chats = [Conversation(title="A chat with a title that is longer than the dialog is wide, and more"), Conversation()]
+    return room.opened(BinDialog(room.window, [BinnedChat(chat, time.time()) for chat in chats]).open)
 
 
 def _waiting(room: Room) -> QWidget:
@@ -159,9 +159,9 @@ def _waiting(room: Room) -> QWidget:
 
 
 def _stored(room: Room) -> QWidget:
-    sheet = room.opened(lambda: room.window.commands.run("delete_everything"), EraseSheet)
-    room.wait(lambda: all(label.words != "–" for label in sheet.sizes.values()))
-    return sheet
+    dialog = room.opened(lambda: room.window.commands.run("delete_everything"), EraseDialog)
+    room.wait(lambda: all(label.words != "–" for label in dialog.sizes.values()))
+    return dialog
 
 
 def _deleting(room: Room) -> QWidget:
@@ -280,7 +280,7 @@ def _servers(room: Room) -> QWidget:
     return room.window
 
 
-def _server_sheet(room: Room) -> QWidget:
+def _server_dialog(room: Room) -> QWidget:
     _elsewhere(room)
     acts = room.window.server_acts
     assert acts is not None
@@ -347,7 +347,7 @@ PLACES: dict[str, Open] = {
     "a chat sent elsewhere": _elsewhere,
     "menu: models, some elsewhere": _elsewhere_menu,
     "models: servers elsewhere": _servers,
-    "a server elsewhere": _server_sheet,
+    "a server elsewhere": _server_dialog,
 }
 EVERYWHERE = pytest.mark.parametrize("place", PLACES)
 
@@ -435,7 +435,7 @@ def test_every_dialog_and_popover_is_in_the_table(room: Room) -> None:
     for place in PLACES.values():
         room.reset()
         shown |= set(type(place(room)).__mro__)
-    built_on = {Sheet, ConfirmDialog, Menu, PickMenu}  # others are made of these
+    built_on = {Dialog, ConfirmDialog, Menu, PickMenu}  # others are made of these
     missing = [kind.__name__ for kind in _ours(QDialog, Popover) - shown - built_on]
     assert missing == [], "one line each in PLACES, please"
 
@@ -575,8 +575,8 @@ def test_the_palette_finds_acts_by_the_words_that_people_type(room: Room, typed:
 
 
 def test_acts_of_the_models_page_run_from_the_palette(room: Room) -> None:
-    sheet = room.opened(lambda: room.window.commands.run("access_token"))
-    assert sheet.isVisible()
+    dialog = room.opened(lambda: room.window.commands.run("access_token"))
+    assert dialog.isVisible()
     assert room.window.pages.currentWidget() is room.window.models_page
     room.reset()
     assert room.opened(lambda: room.window.commands.run("add_server")).isVisible()

@@ -22,7 +22,7 @@ from samples.tiny_model import make_tiny_gguf
 
 from app.models.model_rows import ModelRow
 from app.settings import AppSettings
-from app.ui.models.model_dialogs import PrepareSheet
+from app.ui.models.model_dialogs import PrepareDialog
 from app.ui.models.models_page import ModelsPage
 
 ROOT = Path(__file__).parents[2]
@@ -121,11 +121,11 @@ def test_from_the_first_launch_to_a_prepared_model(
         assert newcomer.row(offer.name).installed.state == "needs preparing"  # type: ignore[union-attr]
         person.wait(lambda: newcomer.can(offer.name, "prepare"))
         newcomer.click(newcomer.button(offer.name, "prepare"))
-        person.wait(lambda: [s for s in person.window.findChildren(PrepareSheet) if s.start.isEnabled()])
-        sheet = next(s for s in person.window.findChildren(PrepareSheet) if s.isVisible())
-        newcomer.picture("prepare", sheet)
-        sheet.predictors.set_value("sign")
-        newcomer.click(sheet.start)
+        person.wait(lambda: [s for s in person.window.findChildren(PrepareDialog) if s.start.isEnabled()])
+        dialog = next(s for s in person.window.findChildren(PrepareDialog) if s.isVisible())
+        newcomer.picture("prepare", dialog)
+        dialog.predictors.set_value("sign")
+        newcomer.click(dialog.start)
         newcomer.wait_for(offer.name, lambda row: row.preparing)
         newcomer.picture("models-preparing")
         newcomer.wait_for(offer.name, lambda row: row.installed.state == "ready" and row.preparing is None, PREPARED_MS)

@@ -21,7 +21,7 @@ from app.ui.look import theme
 from app.ui.sidebar import chat_drag
 from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_model import ChatRow, FolderRow, Row, grouped
-from app.ui.sidebar.folder_sheet import FolderSheet
+from app.ui.sidebar.folder_dialog import FolderDialog
 from app.ui.sidebar.sidebar import Sidebar
 from app.ui.widgets.marked_line import in_sight
 
@@ -230,10 +230,10 @@ def test_a_new_folder_is_named_and_the_whole_outlives_a_restart(arrive: Arrive, 
     window = person.window
     chat_id = window.shown_chat
     window.commands.run("move_chat")
-    sheet = window.findChild(FolderSheet)
-    assert not sheet.confirm.isEnabled()
-    QTest.keyClicks(sheet.field, "Birds & co")
-    sheet.confirm.click()
+    dialog = window.findChild(FolderDialog)
+    assert not dialog.confirm.isEnabled()
+    QTest.keyClicks(dialog.field, "Birds & co")
+    dialog.confirm.click()
     view = window.sidebar.panel.list
     person.wait(lambda: any(isinstance(row, FolderRow) for row in view.chats.rows))
     assert view.chats.conversation(chat_id).folder == "Birds & co"

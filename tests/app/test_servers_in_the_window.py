@@ -145,25 +145,25 @@ def the_models_page_lists_servers_apart(room: Room) -> None:
 def a_server_is_entered_with_the_models_that_were_picked(room: Room) -> None:
     acts = acts_of(room)
     acts.add()
-    sheet = acts._sheet
-    assert sheet is not None
-    assert not sheet.keep.isEnabled()
-    sheet.address.setText("localhost:8000")
-    sheet.key.setText("sk-1")
-    sheet.look.click()
-    room.wait(lambda: "2 models" in sheet.says.words)
+    dialog = acts._dialog
+    assert dialog is not None
+    assert not dialog.keep.isEnabled()
+    dialog.address.setText("localhost:8000")
+    dialog.key.setText("sk-1")
+    dialog.look.click()
+    room.wait(lambda: "2 models" in dialog.says.words)
     assert ("server_models", {"address": "http://localhost:8000/v1", "name": "localhost:8000", "key": "sk-1"}) in (
         room.library.asked
     )
-    sheet._pick("small", True)
-    sheet.filter.setText("typed-by-hand")
-    sheet.filter.returnPressed.emit()
-    sheet.keep.click()
+    dialog._pick("small", True)
+    dialog.filter.setText("typed-by-hand")
+    dialog.filter.returnPressed.emit()
+    dialog.keep.click()
     (server,) = acts.servers.book.servers
     assert (server.name, server.models, server.has_key) == ("localhost:8000", ("small", "typed-by-hand"), True)
     assert "sk-1" not in room.places.servers_file.read_text() if room.places.servers_file.exists() else True
     acts.edit(server.id)
-    again = acts._sheet
+    again = acts._dialog
     assert again is not None
     assert again.address.isReadOnly()
     again.show_looked(UserMessage("The server was not asked", "It cannot be reached."))
@@ -214,11 +214,11 @@ def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
 def a_key_that_is_refused_is_asked_for(room: Room) -> None:
     room.hearth.servers.choose(enter(room))
     room.window._window_action(Action.ENTER_KEY)
-    sheet = acts_of(room)._sheet
-    assert sheet is not None
-    assert sheet.server is not None
-    assert sheet.server.name == "Rack"
-    sheet.reject()
+    dialog = acts_of(room)._dialog
+    assert dialog is not None
+    assert dialog.server is not None
+    assert dialog.server.name == "Rack"
+    dialog.reject()
 
 
 def test_servers_elsewhere_in_one_window(qtbot: QtBot, tmp_path: Path) -> None:

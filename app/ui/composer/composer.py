@@ -238,7 +238,7 @@ class Composer(QFrame):
         self._refresh()
 
     def _open_attached(self, item_id: str) -> None:
-        from app.ui.composer.attachment_sheet import AttachmentSheet
+        from app.ui.composer.attachment_dialog import AttachmentDialog
 
         item = next((item for item in self.draft.items if item.id == item_id), None)
         if item is None or item.attachment is None:
@@ -249,7 +249,7 @@ class Composer(QFrame):
             self.draft.remove(item_id)
             self.field.insert(text)
 
-        AttachmentSheet(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
+        AttachmentDialog(self, item.attachment, put_back, facts[:1].upper() + facts[1:]).open()
 
     # -------------------------------------------------------------- state
 

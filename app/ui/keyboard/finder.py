@@ -65,6 +65,6 @@ class Finder(QObject):
 
     def open_shortcuts(self) -> None:
         """Open the dialog with all shortcuts."""
-        from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
+        from app.ui.keyboard.shortcuts_dialog import ShortcutsDialog
 
-        ShortcutsSheet(self._window, self._commands).open()
+        ShortcutsDialog(self._window, self._commands).open()

@@ -14,8 +14,8 @@ from app.models.model_rows import ModelRow
 from app.models.model_selection import what_would_fit
 from app.translation import noted, tr
 from app.ui.models.hub_results import HUB_PAGE
-from app.ui.models.model_details import DetailsSheet
-from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet, ask_remove
+from app.ui.models.model_details import DetailsDialog
+from app.ui.models.model_dialogs import FitDialog, ImportDialog, PrepareDialog, RepairDialog, TokenDialog, ask_remove
 from app.ui.models.model_filters import menu_at
 from app.ui.models.models_page import ModelsPage
 from app.ui.models.work_bar import Work
@@ -43,8 +43,8 @@ class ModelActs(QObject):
     def __init__(self, page: ModelsPage, controller: ModelsController) -> None:
         super().__init__(page)
         self.page, self.controller = page, controller
-        self._prepare: PrepareSheet | None = None
-        self._token: TokenSheet | None = None
+        self._prepare: PrepareDialog | None = None
+        self._token: TokenDialog | None = None
         controller.rows_changed.connect(page.set_rows)
         controller.machine_changed.connect(page.set_machine)
         controller.loading_changed.connect(page.set_loading)
@@ -114,11 +114,11 @@ class ModelActs(QObject):
             case "delete":
                 ask_remove(self.page, row, lambda: c.remove(row_id))
             case "details":
-                sheet = DetailsSheet(self.page, row)
-                sheet.asked.connect(self.act)
-                sheet.open()
+                dialog = DetailsDialog(self.page, row)
+                dialog.asked.connect(self.act)
+                dialog.open()
             case "fits":
-                fit = FitSheet(self.page, row, what_would_fit(c.rows, row))
+                fit = FitDialog(self.page, row, what_would_fit(c.rows, row))
                 fit.chosen.connect(self.page.show_row)
                 fit.open()
             case "folder":
@@ -176,21 +176,21 @@ class ModelActs(QObject):
     # -------------------------------------------------------------- preparing
 
     def _ask_prepare(self, row: ModelRow) -> None:
-        sheet = PrepareSheet(self.page, row)
-        sheet.chosen.connect(lambda predictors: self.controller.prepare(row.id, predictors))
-        sheet.destroyed.connect(lambda: setattr(self, "_prepare", None))
-        self._prepare = sheet
-        sheet.open()
+        dialog = PrepareDialog(self.page, row)
+        dialog.chosen.connect(lambda predictors: self.controller.prepare(row.id, predictors))
+        dialog.destroyed.connect(lambda: setattr(self, "_prepare", None))
+        self._prepare = dialog
+        dialog.open()
         self.controller.plan(row.id)
 
     def _show_plan(self, row_id: str, plan: object) -> None:
-        sheet = self._prepare
-        if sheet is None or sheet.row.id != row_id:
+        dialog = self._prepare
+        if dialog is None or dialog.row.id != row_id:
             return
         if isinstance(plan, UserMessage):
-            sheet.show_message(plan)
+            dialog.show_message(plan)
         else:
-            sheet.show_plan(plan)  # type: ignore[arg-type]
+            dialog.show_plan(plan)  # type: ignore[arg-type]
 
     # # -------------------------------------------------------------- import, folder, token
 
@@ -227,17 +227,17 @@ class ModelActs(QObject):
 
     def ask_import(self, path: str) -> None:
         """Ask whether to use a file or folder in place or to copy it."""
-        sheet = ImportSheet(self.page, path, Path(path).name)
-        sheet.chosen.connect(self.controller.import_path)
-        sheet.open()
+        dialog = ImportDialog(self.page, path, Path(path).name)
+        dialog.chosen.connect(self.controller.import_path)
+        dialog.open()
 
     def ask_token(self) -> None:
         """Ask for an access token of the hub."""
-        sheet = TokenSheet(self.page)
-        sheet.chosen.connect(self.controller.set_token)
-        sheet.destroyed.connect(lambda: setattr(self, "_token", None))
-        self._token = sheet
-        sheet.open()
+        dialog = TokenDialog(self.page)
+        dialog.chosen.connect(self.controller.set_token)
+        dialog.destroyed.connect(lambda: setattr(self, "_token", None))
+        self._token = dialog
+        dialog.open()
         self.controller.ask_token()
 
     def _show_token(self, state: dict[str, object]) -> None:
@@ -262,7 +262,7 @@ class ModelActs(QObject):
         if row is None:
             return
         if damaged:
-            RepairSheet(self.page, row, damaged, lambda: self.controller.repair(row_id)).open()
+            RepairDialog(self.page, row, damaged, lambda: self.controller.repair(row_id)).open()
         else:
             self.controller.toast.emit(tr("{name}: every file is as it should be", name=row.name), None)
 

@@ -15,7 +15,7 @@ from app.translation import figure, noted, tr
 from app.ui.look import theme
 from app.ui.models.model_card import WORDS, main_acts
 from app.ui.widgets.controls import Button, Chip, Label, ShareBar
-from app.ui.widgets.sheet import Facts, Sheet
+from app.ui.widgets.dialog import Dialog, Facts
 
 ORIGINS = {
     "download": noted("downloaded"), "copied": noted("copied here"),
@@ -30,7 +30,7 @@ ORIGINS = {
 MOST_FILES = 8
 
 
-class DetailsSheet(Sheet):
+class DetailsDialog(Dialog):
     """asked: as for a card. Actions: the card's, "prepare", "delete", "verify", "repair", "folder", "page"."""
 
     asked = Signal(str, str)

@@ -17,8 +17,8 @@ from app.models.model_rows import ModelRow
 from app.translation import noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, Chip, Label, Rule, Segments
+from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import ConfirmDialog, confirm
-from app.ui.widgets.sheet import Sheet
 from app.user_messages import UserMessage
 from engine.library.records import PreparePlan, PrepareStep
 
@@ -62,7 +62,7 @@ def two_lines(title: str, line: str, *right: QWidget) -> QFrame:
 # ------------------------------------------------------------------ preparing
 
 
-class PrepareSheet(Sheet):
+class PrepareDialog(Dialog):
     """Shows what preparing a model would do and gain, before it starts. chosen: "train" or "sign"."""
 
     chosen = Signal(str)
@@ -148,7 +148,7 @@ def gain_words(plan: PreparePlan, now: Rate | None) -> str:
 # ------------------------------------------------------------------ what would fit
 
 
-class FitSheet(Sheet):
+class FitDialog(Dialog):
     """Lists models that fit, for one that does not. chosen: a row's id."""
 
     chosen = Signal(str)
@@ -180,7 +180,7 @@ class FitSheet(Sheet):
 # # ------------------------------------------------------------------ import and removal
 
 
-class ImportSheet(Sheet):
+class ImportDialog(Dialog):
     """Asks whether to use a model in place or to copy it into Hearth's folder. chosen: path and copy."""
 
     chosen = Signal(str, bool)
@@ -236,7 +236,7 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
     )
 
 
-class RepairSheet(Sheet):
+class RepairDialog(Dialog):
     """Offers to download damaged files again after a check."""
 
     def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
@@ -256,7 +256,7 @@ class RepairSheet(Sheet):
 # ------------------------------------------------------------------ token
 
 
-class TokenSheet(Sheet):
+class TokenDialog(Dialog):
     """Asks for the access token of gated repositories. chosen: the token; "" removes it."""
 
     chosen = Signal(str)

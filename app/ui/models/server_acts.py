@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QWidget
 from app.chat.message_act import MessageAct
 from app.clients.servers import Place
 from app.translation import tr
-from app.ui.models.server_sheet import ServerSheet
+from app.ui.models.server_dialog import ServerDialog
 from app.ui.widgets.floating import confirm
 from app.user_messages import UserMessage
 
@@ -36,7 +36,7 @@ class ServerActs(QObject):
     ) -> None:
         super().__init__(window)
         self._window, self._page, self._menu, self._chat, self.servers = window, page, menu, chat, servers
-        self._sheet: ServerSheet | None = None
+        self._dialog: ServerDialog | None = None
         self._models: ModelsPage | None = None
         page.composer.stay_asked.connect(partial(servers.choose, None))
         menu.place_chosen.connect(lambda place: self.send_there(place, menu.again))
@@ -97,39 +97,39 @@ class ServerActs(QObject):
 
     def add(self) -> None:
         """Ask for a new server."""
-        sheet = self._open(ServerSheet(self._window))
-        sheet.entered.connect(self.servers.add)
+        dialog = self._open(ServerDialog(self._window))
+        dialog.entered.connect(self.servers.add)
 
     def edit(self, server_id: str) -> None:
         """Open a server's dialog."""
         server = self.servers.book.get(server_id)
         if server is None:
             return
-        sheet = self._open(ServerSheet(self._window, server))
-        sheet.entered.connect(lambda name, _, key, models: self.servers.change(server_id, name, key, models))
-        sheet.remove_asked.connect(partial(self._ask_remove, server_id))
+        dialog = self._open(ServerDialog(self._window, server))
+        dialog.entered.connect(lambda name, _, key, models: self.servers.change(server_id, name, key, models))
+        dialog.remove_asked.connect(partial(self._ask_remove, server_id))
 
     def enter_key(self) -> None:
         """Open the dialog of the open chat's server, which refused its key."""
         if (place := self._chat.place) is not None:
             self.edit(place.server.id)
-            if self._sheet is not None:
-                self._sheet.key.setFocus()
+            if self._dialog is not None:
+                self._dialog.key.setFocus()
 
-    def _open(self, sheet: ServerSheet) -> ServerSheet:
-        sheet.look_asked.connect(self.servers.look)
-        sheet.finished.connect(self._closed)
-        self._sheet = sheet
-        sheet.open()
-        return sheet
+    def _open(self, dialog: ServerDialog) -> ServerDialog:
+        dialog.look_asked.connect(self.servers.look)
+        dialog.finished.connect(self._closed)
+        self._dialog = dialog
+        dialog.open()
+        return dialog
 
     def _closed(self) -> None:
-        self._sheet = None
+        self._dialog = None
         self.servers.stop_looking()
 
     def _take_looked(self, address: str, found: list[str] | UserMessage) -> None:
-        if self._sheet is not None and self._sheet.address.text().strip() == address:
-            self._sheet.show_looked(found)
+        if self._dialog is not None and self._dialog.address.text().strip() == address:
+            self._dialog.show_looked(found)
 
     def _ask_remove(self, server_id: str) -> None:
         server = self.servers.book.get(server_id)

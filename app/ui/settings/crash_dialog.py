@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QWidget
 from app.translation import noted, tr
 from app.ui.look import theme
 from app.ui.widgets.controls import Button
-from app.ui.widgets.sheet import Sheet
+from app.ui.widgets.dialog import Dialog
 
 SAFE = noted("Your chats are safe")
 TITLE = noted("Hearth ended unexpectedly last time")
@@ -21,7 +21,7 @@ SHARE = 0.36  # of the window's height, at most
 WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
 
 
-class CrashDialog(Sheet):
+class CrashDialog(Dialog):
     """report_wanted: save a report. log_wanted: open the log folder."""
 
     report_wanted = Signal()

@@ -17,8 +17,8 @@ from app.chat.conversation import BinnedChat, Conversation
 from app.chat.store.chat_files import file_name
 from app.translation import tr
 from app.ui.sidebar import chat_menus
-from app.ui.sidebar.bin_sheet import BinSheet
-from app.ui.sidebar.folder_sheet import FolderSheet
+from app.ui.sidebar.bin_dialog import BinDialog
+from app.ui.sidebar.folder_dialog import FolderDialog
 
 if TYPE_CHECKING:
     from app.chat.chat_folders import ChatFolders
@@ -106,15 +106,15 @@ class ChatActs(QObject):
         menu.setActiveAction(menu.actions()[0])
 
     def _ask_name(self, chat: Conversation) -> None:
-        sheet = FolderSheet(self._window, self._list.chats.folders)
-        sheet.named.connect(lambda name: self._shelf.place(chat.id, chat.pinned, name))
-        sheet.open()
+        dialog = FolderDialog(self._window, self._list.chats.folders)
+        dialog.named.connect(lambda name: self._shelf.place(chat.id, chat.pinned, name))
+        dialog.open()
 
     def _show_bin(self, chats: list[BinnedChat]) -> None:
-        sheet = BinSheet(self._window, chats)
-        sheet.restore_asked.connect(self._shelf.restore)
-        sheet.erase_asked.connect(self._shelf.erase)
-        sheet.open()
+        dialog = BinDialog(self._window, chats)
+        dialog.restore_asked.connect(self._shelf.restore)
+        dialog.erase_asked.connect(self._shelf.erase)
+        dialog.open()
 
     # -------------------------------------------------------------- files
 

@@ -193,9 +193,9 @@ class OwnMessage(MessageView):
             self._left.setVisible(self._shown < len(self.message.text))
 
     def _open_attached(self, place: int) -> None:
-        from app.ui.composer.attachment_sheet import AttachmentSheet
+        from app.ui.composer.attachment_dialog import AttachmentDialog
 
-        AttachmentSheet(self, self.message.attachments[place]).open()
+        AttachmentDialog(self, self.message.attachments[place]).open()
 
     def set_versions(self, which: int, count: int) -> None:
         if count > 1 and self._versions is None:

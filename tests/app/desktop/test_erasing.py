@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from app.desktop.erasing import Erasing, command_of_a_start
 from app.settings import AppSettings
 from app.stored_data import GROUPS, Erased, Undeleted
-from app.ui.settings.erase_sheet import EraseSheet, ErasingDialog
+from app.ui.settings.erase_dialogs import EraseDialog, ErasingDialog
 from app.ui.widgets.controls import Label
 from app.ui.widgets.floating import ConfirmDialog
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.gui
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def opened(person: Person) -> EraseSheet:
+def opened(person: Person) -> EraseDialog:
     """The list, with all sizes."""
     person.window.commands.run("delete_everything")
-    person.wait(lambda: person.window.findChild(EraseSheet) is not None)
-    sheet: EraseSheet = person.window.findChild(EraseSheet)
-    person.wait(lambda: all(label.words != "–" for label in sheet.sizes.values()))
-    return sheet
+    person.wait(lambda: person.window.findChild(EraseDialog) is not None)
+    dialog: EraseDialog = person.window.findChild(EraseDialog)
+    person.wait(lambda: all(label.words != "–" for label in dialog.sizes.values()))
+    return dialog
 
 
 def of(person: Person) -> Erasing:
@@ -36,27 +36,27 @@ def of(person: Person) -> Erasing:
     return person.hearth.erasing
 
 
-def confirmed(sheet: EraseSheet) -> ConfirmDialog:
-    sheet.delete.click()
-    return next(child for child in sheet.children() if isinstance(child, ConfirmDialog))
+def confirmed(dialog: EraseDialog) -> ConfirmDialog:
+    dialog.delete.click()
+    return next(child for child in dialog.children() if isinstance(child, ConfirmDialog))
 
 
 def test_each_group_shows_its_size_and_can_be_left_out(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
     person = arrive()
     person.wait_ready()
-    sheet = opened(person)
-    assert sheet.sizes["models"].words == "Empty"
-    assert sheet.sizes["chats"].words != "Empty"
-    for name in sheet.toggles:
+    dialog = opened(person)
+    assert dialog.sizes["models"].words == "Empty"
+    assert dialog.sizes["chats"].words != "Empty"
+    for name in dialog.toggles:
         if name != "chats":
-            sheet.toggles[name].click()
-    assert sheet.names == ["chats"]
-    question = confirmed(sheet)
+            dialog.toggles[name].click()
+    assert dialog.names == ["chats"]
+    question = confirmed(dialog)
     assert "Chats" in question.accessibleDescription()
     question.reject()
     assert of(person).names == [], "nothing yet"
-    sheet.toggles["chats"].click()
-    assert not sheet.delete.isEnabled()
+    dialog.toggles["chats"].click()
+    assert not dialog.delete.isEnabled()
 
 
 def test_keys_go_through_the_library_before_the_window_closes(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,15 +65,15 @@ def test_keys_go_through_the_library_before_the_window_closes(arrive: Arrive, mo
     person.hearth.servers.add("Rack", "http://127.0.0.1:9/v1", "secret", ["m"])
     quits: list[bool] = []
     monkeypatch.setattr(person.window, "quit", lambda: quits.append(True))
-    sheet = opened(person)
-    confirmed(sheet).accept()
+    dialog = opened(person)
+    confirmed(dialog).accept()
     person.wait(lambda: quits)
     asked = [(job, given) for job, given in person.library.asked if given.get("set") == ""]
     assert {job for job, _ in asked} == {"token", "own_key", "server_key"}
     assert of(person).names == [group.name for group in GROUPS]
     assert person.window.settings.model == "", "the next start looks for none that is gone"
-    sheet.reject()
-    assert sheet.isVisible(), "it has begun"
+    dialog.reject()
+    assert dialog.isVisible(), "it has begun"
 
 
 def test_a_key_that_stays_is_named(arrive: Arrive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from app.chat.attachments import MOST_FILES, kept_of
 from app.chat.conversation import Attachment
 from app.chat.draft_attachments import Measure
 from app.clients.engine_status import EngineStatus, Phase
-from app.ui.composer.attachment_sheet import AttachmentSheet
+from app.ui.composer.attachment_dialog import AttachmentDialog
 from app.ui.composer.composer import Composer
 from app.ui.look import theme
 from engine.service.protocol import CountResult
@@ -342,11 +342,11 @@ def test_arrows_walk_through_giant_texts(composer: Composer, qtbot: QtBot) -> No
 
 
 def test_an_attachment_of_one_giant_word_is_shown_in_lines_that_a_layout_takes(composer: Composer) -> None:
-    sheet = AttachmentSheet(composer, Attachment("words.txt", GIANTS["a word"], "text"))
-    shown = sheet.text.toPlainText()
+    dialog = AttachmentDialog(composer, Attachment("words.txt", GIANTS["a word"], "text"))
+    shown = dialog.text.toPlainText()
     assert max(map(len, shown.splitlines())) <= 2000
     assert shown.endswith("\n…")
-    sheet.deleteLater()
+    dialog.deleteLater()
 
 
 # ------------------------------------------------------------------ what goes along
@@ -461,9 +461,9 @@ def test_no_more_files_than_there_is_place_for(composer: Composer, qtbot: QtBot,
 def test_an_attachment_is_shown_and_put_back_into_the_message(composer: Composer, qtbot: QtBot) -> None:
     composer.field.insertFromMimeData(text_data("word " * 900))
     qtbot.mouseClick(next(iter(composer.attached.chips.values())).name, Qt.MouseButton.LeftButton)
-    sheet = next(w for w in QApplication.topLevelWidgets() if isinstance(w, AttachmentSheet) and w.isVisible())
-    assert sheet.text.toPlainText().startswith("word word")
-    into = next(b for b in sheet.findChildren(QAbstractButton) if b.text() == "Put into the message")
+    dialog = next(w for w in QApplication.topLevelWidgets() if isinstance(w, AttachmentDialog) and w.isVisible())
+    assert dialog.text.toPlainText().startswith("word word")
+    into = next(b for b in dialog.findChildren(QAbstractButton) if b.text() == "Put into the message")
     qtbot.mouseClick(into, Qt.MouseButton.LeftButton)
     assert composer.draft.items == []
     assert composer.text() == ("word " * 900).strip()

@@ -18,7 +18,7 @@ from app.settings import AppSettings, described
 from app.text.palette_search import Entry, folded, marks, matching
 from app.ui.keyboard.command_palette import CommandPalette
 from app.ui.keyboard.palette_entries import of_chats, of_settings
-from app.ui.keyboard.shortcuts_sheet import ShortcutsSheet
+from app.ui.keyboard.shortcuts_dialog import ShortcutsDialog
 from app.ui.look import theme
 from app.ui.widgets.controls import Label
 
@@ -221,9 +221,9 @@ def test_everything_is_found_from_the_keyboard_in_the_real_window(arrive: Arrive
     QTest.keyClick(palette.field, Qt.Key.Key_Return)  # the one row left: the search in what was said
     assert window.sidebar.panel.field.text() == "zzqx"
     QTest.keySequence(window, QKeySequence("F1"))
-    sheet = window.findChild(ShortcutsSheet)
-    assert sheet is not None
+    dialog = window.findChild(ShortcutsDialog)
+    assert dialog is not None
     QApplication.processEvents()
-    for label in sheet.findChildren(Label):
+    for label in dialog.findChildren(Label):
         assert not label.elides, label.text()
-    sheet.reject()
+    dialog.reject()

@@ -20,8 +20,8 @@ from pytestqt.qtbot import QtBot
 from app.clients.engine_status import Phase
 from app.problems import Problems
 from app.ui.look import theme
-from app.ui.models.model_details import DetailsSheet
-from app.ui.models.model_dialogs import FitSheet, ImportSheet, PrepareSheet, RepairSheet, TokenSheet
+from app.ui.models.model_details import DetailsDialog
+from app.ui.models.model_dialogs import FitDialog, ImportDialog, PrepareDialog, RepairDialog, TokenDialog
 from app.ui.widgets.floating import ConfirmDialog, Toast
 from app.user_messages import UserMessage
 from engine.library.records import Download, HubModel
@@ -182,13 +182,13 @@ def test_a_model_in_use_is_unloaded(enter: Enter) -> None:
 def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
     room = enter(owning(state="needs preparing", reason="Twice as fast."))
     room.press("prosparse-13b", "prepare")
-    sheet = room.dialog(PrepareSheet)
-    room.wait(lambda: sheet.start.isEnabled())
+    dialog = room.dialog(PrepareDialog)
+    room.wait(lambda: dialog.start.isEnabled())
     rate = room.card("prosparse-13b").rate()[0]
-    assert sheet.sentence.words.startswith(f"From {rate} to ≈"), "the rate that the card shows"
-    assert "chatting" in sheet.sentence.words
-    QTest.mouseClick(sheet.predictors.buttons["sign"], Qt.MouseButton.LeftButton)
-    QTest.mouseClick(sheet.start, Qt.MouseButton.LeftButton)
+    assert dialog.sentence.words.startswith(f"From {rate} to ≈"), "the rate that the card shows"
+    assert "chatting" in dialog.sentence.words
+    QTest.mouseClick(dialog.predictors.buttons["sign"], Qt.MouseButton.LeftButton)
+    QTest.mouseClick(dialog.start, Qt.MouseButton.LeftButton)
     room.wait(lambda: room.library.jobs("prepare") == [{"model": "SparseLLM/p", "predictors": "sign"}])
     room.wait(lambda: room.library._jobs)
     for _ in range(30):
@@ -220,9 +220,9 @@ def test_what_a_check_has_found_is_told(enter: Enter) -> None:
     (toast,) = room.page.findChildren(Toast)
     assert toast.words.words.endswith("every file is as it should be")
     room.controller.verified.emit("prosparse-13b", ["model.gguf"])
-    sheet = room.dialog(RepairSheet)
-    assert "One file" in sheet.sentence.words
-    sheet.accept()
+    dialog = room.dialog(RepairDialog)
+    assert "One file" in dialog.sentence.words
+    dialog.accept()
     room.wait(lambda: room.library.jobs("repair"))
 
 
@@ -230,24 +230,24 @@ def test_what_would_fit_leads_to_a_card(enter: Enter) -> None:
     room = enter()
     room.page.filters.pick("research")
     room.press("relullama-70b", "fits")
-    sheet = room.dialog(FitSheet)
-    assert "This PC can give it" in sheet.sentence.words
-    sheet.chosen.emit("turbosparse-mixtral-47b")
-    sheet.close()
+    dialog = room.dialog(FitDialog)
+    assert "This PC can give it" in dialog.sentence.words
+    dialog.chosen.emit("turbosparse-mixtral-47b")
+    dialog.close()
     assert "turbosparse-mixtral-47b" in room.shown()
 
 
 def test_details_say_why_it_fits_and_offer_what_can_be_done(enter: Enter) -> None:
     room = enter(owning())
     QTest.mouseClick(room.card("prosparse-13b"), Qt.MouseButton.LeftButton, pos=QPoint(30, 30))
-    sheet = room.dialog(DetailsSheet)
-    said = " ".join(label.accessibleName() or label.text() for label in sheet.findChildren(type(sheet.heading)))
+    dialog = room.dialog(DetailsDialog)
+    said = " ".join(label.accessibleName() or label.text() for label in dialog.findChildren(type(dialog.heading)))
     for words in ("71% of the active neurons", "4,096 tokens", "SparseLLM/p", "Llama 2 licence", "model.gguf"):
         assert words in said
-    assert names(sheet) == []
+    assert names(dialog) == []
     told: list[tuple[str, str]] = []
-    sheet.asked.connect(lambda *what: told.append(what))
-    delete = next(b for b in sheet.findChildren(type(room.page.head.import_button)) if b.look == "danger")
+    dialog.asked.connect(lambda *what: told.append(what))
+    delete = next(b for b in dialog.findChildren(type(room.page.head.import_button)) if b.look == "danger")
     QTest.mouseClick(delete, Qt.MouseButton.LeftButton)
     assert told == [("prosparse-13b", "delete")]
 
@@ -361,12 +361,12 @@ def test_a_repository_that_asks_for_access_leads_to_the_token(enter: Enter) -> N
     note = room.page.repository.findChild(type(room.page.empty_state))
     assert note is not None
     QTest.mouseClick(note.first, Qt.MouseButton.LeftButton)
-    sheet = room.dialog(TokenSheet)
-    assert sheet.field.echoMode() == sheet.field.EchoMode.Password
-    QTest.keyClicks(sheet.field, " hf_secret ")
-    QTest.mouseClick(sheet.keep, Qt.MouseButton.LeftButton)
+    dialog = room.dialog(TokenDialog)
+    assert dialog.field.echoMode() == dialog.field.EchoMode.Password
+    QTest.keyClicks(dialog.field, " hf_secret ")
+    QTest.mouseClick(dialog.keep, Qt.MouseButton.LeftButton)
     room.wait(lambda: {"set": "hf_secret"} in room.library.jobs("token"))
-    assert sheet.field.text() == ""
+    assert dialog.field.text() == ""
     QTest.keyClick(room.page, Qt.Key.Key_Escape)
     assert not room.page.repository.isVisible()
 
@@ -402,9 +402,9 @@ def test_a_file_that_is_dropped_is_taken_in_as_the_person_wants(enter: Enter, tm
     room = enter()
     path = str(tmp_path / "Модель 模型.gguf")
     _drop(room, path)
-    sheet = room.dialog(ImportSheet)
-    QTest.mouseClick(sheet.way.buttons[copy], Qt.MouseButton.LeftButton)
-    QTest.mouseClick(sheet.add, Qt.MouseButton.LeftButton)
+    dialog = room.dialog(ImportDialog)
+    QTest.mouseClick(dialog.way.buttons[copy], Qt.MouseButton.LeftButton)
+    QTest.mouseClick(dialog.add, Qt.MouseButton.LeftButton)
     room.wait(lambda: room.library.jobs("import") == [{"path": path, "copy": copy}])
     room.wait(lambda: room.library._jobs)
     room.library.tick()

@@ -16,7 +16,7 @@ from app.translation import figure, noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.widgets.controls import Button, Label, Toggle
-from app.ui.widgets.sheet import Sheet
+from app.ui.widgets.dialog import Dialog
 from app.user_messages import UserMessage
 from engine.errors import InvalidRequestError
 from engine.remote.address import checked_address, is_this_pc
@@ -27,7 +27,7 @@ KEY_NOTE = noted("The key is kept in this system's keyring and sent to this addr
 OPEN_NOTE = noted("Not encrypted: others in this network can read what is sent.")
 
 
-class ServerSheet(Sheet):
+class ServerDialog(Dialog):
     """look_asked: address and key, to list the models. entered: name, address, key (None: unchanged), models.
 
     remove_asked: remove the server.

@@ -13,13 +13,13 @@ from app.translation import tr
 from app.ui.composer.attachment_chip import size_of
 from app.ui.look import theme
 from app.ui.widgets.controls import Button
-from app.ui.widgets.sheet import Sheet
+from app.ui.widgets.dialog import Dialog
 
 MOST_SHOWN, MOST_LINES = 100_000, 5000  # characters and lines
 ROWS = 18
 
 
-class AttachmentSheet(Sheet):
+class AttachmentDialog(Dialog):
     """The text as the model reads it. put_back: moves it into the message; None for a sent message."""
 
     def __init__(

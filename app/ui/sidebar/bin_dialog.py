@@ -15,8 +15,8 @@ from app.chat.conversation import UNTITLED, BinnedChat
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
 from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import confirm
-from app.ui.widgets.sheet import Sheet
 
 MOST_ROWS = 100  # rows that are built; a fuller bin is emptied as a whole
 
@@ -48,7 +48,7 @@ class BinRow(QFrame):
         row.addWidget(self.erase)
 
 
-class BinSheet(Sheet):
+class BinDialog(Dialog):
     """restore_asked: restore a chat. erase_asked: erase these chats for good."""
 
     restore_asked = Signal(str)

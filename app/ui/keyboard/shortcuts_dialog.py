@@ -12,7 +12,7 @@ from app.ui.keyboard.commands import Commands
 from app.ui.look import theme
 from app.ui.look.painting import antialiased, block, outline
 from app.ui.widgets.controls import Label
-from app.ui.widgets.sheet import Sheet
+from app.ui.widgets.dialog import Dialog
 
 WIDE_PX, CAP_PX, PLUS_GAP = 700, 24, 4
 
@@ -47,7 +47,7 @@ class Keys(QWidget):
             x += wide + theme.px(PLUS_GAP)
 
 
-class ShortcutsSheet(Sheet):
+class ShortcutsDialog(Dialog):
     """A dialog with two columns of groups."""
 
     def __init__(self, parent: QWidget, commands: Commands) -> None:

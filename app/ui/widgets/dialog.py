@@ -19,7 +19,7 @@ from app.ui.widgets.floating import PAD, paint_floating
 HIGHEST = 0.86  # of the height of its parent window
 
 
-class Sheet(QDialog):
+class Dialog(QDialog):
     """A dialog with heading, sentence, `body` and a row of buttons. Content higher than the window scrolls."""
 
     def __init__(self, parent: QWidget | None, title: str, sentence: str = "", wide_px: int = 440) -> None:

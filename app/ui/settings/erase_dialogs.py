@@ -18,8 +18,8 @@ from app.translation import noted, tr, tr_n
 from app.ui.look import theme
 from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.widgets.controls import Button, Label
+from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import confirm
-from app.ui.widgets.sheet import Sheet
 from app.ui.widgets.signs import Progress
 from app.ui.widgets.switches import Toggle
 
@@ -27,7 +27,7 @@ SMALL = noted("Less than 1\u202fMB")
 MOST_NAMED = 100  # of the files that could not be deleted
 
 
-class EraseSheet(Sheet):
+class EraseDialog(Dialog):
     """The groups with their sizes. chosen: names of the groups to delete, after a confirmation."""
 
     chosen = Signal(object)  # list[str]
@@ -105,7 +105,7 @@ class EraseSheet(Sheet):
             super().reject()
 
 
-class ErasingDialog(Sheet):
+class ErasingDialog(Dialog):
     """The progress of deleting, and what was left.
 
     stopped: keep the rest. accepted: Hearth starts again; rejected: it does not.

@@ -11,10 +11,10 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.sidebar.chat_model import FOLDER_LENGTH
 from app.ui.widgets.controls import Button, Label
-from app.ui.widgets.sheet import Sheet
+from app.ui.widgets.dialog import Dialog
 
 
-class FolderSheet(Sheet):
+class FolderDialog(Dialog):
     """A dialog with one field. named: the name, which may be that of an existing folder."""
 
     named = Signal(str)
