@@ -152,7 +152,7 @@ class PresetStore(ABC, Generic[T]):
             self._newer = True  # the damaged file could not be renamed, so it is not overwritten
 
     def to_json(self, things: Iterable[T] | None = None) -> dict[str, Any]:
-        """Return the user's own things, or the given ones, as `read` and `take_in` expect them."""
+        """Return the user's own things, or the given ones, as `read` and `import_file` expect them."""
         chosen = self._own if things is None else things
         listed = [{"id": thing.id, **self.to_json_values(thing)} for thing in chosen]
         return {"hearth": self.kind, "schema_version": self.schema_version, self.kind: listed}
@@ -162,7 +162,7 @@ class PresetStore(ABC, Generic[T]):
         if self._path is not None and not self._newer:
             write_json(self._path, values)
 
-    def take_in(self, path: Path) -> tuple[list[T], int]:
+    def import_file(self, path: Path) -> tuple[list[T], int]:
         """Import a file. Returns the added things and the number of invalid ones that were skipped. Exact duplicates
         are not added. Raises PresetStoreError."""
         try:
@@ -187,7 +187,7 @@ class PresetStore(ABC, Generic[T]):
             added.append(self.put(thing))
         return added, left_out
 
-    def hand_out(self, path: Path, things: Iterable[T]) -> None:
+    def export_file(self, path: Path, things: Iterable[T]) -> None:
         """Export things to a file. Raises OSError."""
         write_json(path, self.to_json(things))
 

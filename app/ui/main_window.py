@@ -239,15 +239,15 @@ class MainWindow(QMainWindow):
         bind("answer_again", partial(page.act_on_last, "regenerate"), partial(page.can_act_on_last, "regenerate"))
         bind("continue_answer", partial(page.act_on_last, "continue"), partial(page.can_act_on_last, "continue"))
 
-    def connect_folders(self, shelf: ChatFolders) -> None:
+    def connect_folders(self, folders: ChatFolders) -> None:
         """Connect the chat folders: pins, folders, import and export."""
         from app.ui.sidebar.chat_acts import ChatActs
 
-        shelf.toast.connect(self.show_toast)
+        folders.toast.connect(self.show_toast)
         if self._chat is not None:
-            shelf.problem.connect(self._chat.problems.report)
-            shelf.solved.connect(self._chat.problems.solve)
-        self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, shelf)
+            folders.problem.connect(self._chat.problems.report)
+            folders.solved.connect(self._chat.problems.solve)
+        self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, folders)
         self._chat_acts.bind(self.commands)
         self.page.menu_asked.connect(self._chat_acts.add_rows)
 

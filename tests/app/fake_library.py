@@ -1,8 +1,8 @@
-"""A fake for the library's client that plays its part without a process: models of a shelf, scripted by a test.
+"""A fake for the library client without a process: models of a catalogue, scripted by a test.
 
 Everything asked is noted in `asked`. Answers come from the event loop, as the real ones do; what takes time goes on by
 `tick`, which a timer calls every `pace_ms`, or the test itself where `pace_ms` is 0. `fail` makes the next job of a
-kind fail. The shelf is the one of the design's picture, so that pages can be looked at.
+kind fail. The catalogue is the one of the design's picture, so that pages can be looked at.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ PIP = installed(
 )
 
 
-def shelf() -> list[tuple[CatalogueEntry, Estimate]]:
+def catalogue_rows() -> list[tuple[CatalogueEntry, Estimate]]:
     """The models of the design's picture, and some more of every kind."""
     return [
         (entry("Bamboo DPO 7B", rank=10, summary="The best all-round chat model for this PC.", n_bytes=int(14.6 * GB)),
@@ -120,7 +120,7 @@ class FakeLibrary(QObject):
         self.asked: list[tuple[str, Values]] = []
         self.cancelled: list[str] = []
         self.machine = MACHINE
-        self.catalogue: list[tuple[CatalogueEntry, Estimate]] = shelf()
+        self.catalogue: list[tuple[CatalogueEntry, Estimate]] = catalogue_rows()
         self.models: list[InstalledModel] = [PIP]
         self.downloads: list[Download] = []
         self.hub: list[HubModel] = [

@@ -81,8 +81,8 @@ def test_a_deleted_chat_survives_the_next_starts_and_can_be_restored(make_desk: 
     desk.wait_ready()
     assert desk.conversations == []
     assert len(binned(desk)) == 1
-    shelf = ChatFolders(desk.memory)
-    shelf.restore(chat)
+    folders = ChatFolders(desk.memory)
+    folders.restore(chat)
     assert [c.id for c in desk.conversations] == [chat]
     assert binned(desk) == []
     desk.controller.open(chat)

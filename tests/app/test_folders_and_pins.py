@@ -291,16 +291,16 @@ def test_undoing_an_import_leaves_the_chat_that_is_gone(arrive: Arrive, tmp_path
     person = arrive()
     person.wait_ready()
     person.ask("hello")
-    path, shelf, controller = tmp_path / "all.json", person.hearth.folders, person.hearth.controller
+    path, folders, controller = tmp_path / "all.json", person.hearth.folders, person.hearth.controller
     said: list[tuple[str, Any]] = []
-    shelf.toast.connect(lambda words, undo: said.append((words, undo)))
+    folders.toast.connect(lambda words, undo: said.append((words, undo)))
     person.saved()
-    shelf.export_chats(path)
+    folders.export_chats(path)
     person.wait(lambda: said)
     chat = person.hearth.memory.conversations()[0].id
     controller.delete(chat)
     person.hearth.memory.erase([chat])
-    shelf.import_chats(path)
+    folders.import_chats(path)
     person.wait(lambda: len(said) == 2)
     controller.open(chat)
     person.wait(lambda: controller.open_conversation == chat)

@@ -64,7 +64,7 @@ def personas(folder: Path) -> tuple[bytes, Callable[[Path], object]]:
     for i in range(3):
         shelf.put(Persona(f"p{i}", f"Cook {i}", "You cook."))
     shelf.save(shelf.to_json())
-    return (folder / "sound.json").read_bytes(), lambda file: Personas().take_in(file)
+    return (folder / "sound.json").read_bytes(), lambda file: Personas().import_file(file)
 
 
 def settings(folder: Path) -> tuple[bytes, Callable[[Path], object]]:

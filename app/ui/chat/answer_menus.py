@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.ui.settings.setting_groups import LinkRow
     from app.ui.settings.settings_dialog import SettingsDialog
     from app.ui.widgets.popover import Popover
-    from app.ui.widgets.shelf_dialog import ShelfDialog
+    from app.ui.widgets.preset_store_dialog import PresetStoreDialog
 
 
 class AnswerMenus(QObject):
@@ -101,9 +101,9 @@ class AnswerMenus(QObject):
         """Open the menu of personas for this chat."""
         if (anchor := self._anchor()) is not None:
             chosen = self.setup.chosen.persona
-            shelf = self.setup.choices.personas
+            store = self.setup.choices.personas
             plain = self.setup.settings.system_prompt
-            self.personas.show_personas(shelf.things, chosen.id if chosen else NO_PERSONA, plain)
+            self.personas.show_personas(store.things, chosen.id if chosen else NO_PERSONA, plain)
             self.personas.open_at(anchor)
 
     def open_sampling(self) -> None:
@@ -130,44 +130,44 @@ class AnswerMenus(QObject):
         dialog.open()
         return dialog
 
-    def edit_personas(self) -> ShelfDialog[Any]:
+    def edit_personas(self) -> PresetStoreDialog[Any]:
         """Open the dialog with all personas."""
-        from app.ui.chat.shelf_dialogs import personas_dialog
+        from app.ui.chat.preset_dialogs import personas_dialog
 
-        shelf = self.setup.choices.personas
-        return self._open(personas_dialog(self._owner(), shelf), lambda: self.setup.store_changed(shelf))
+        store = self.setup.choices.personas
+        return self._open(personas_dialog(self._owner(), store), lambda: self.setup.store_changed(store))
 
-    def edit_presets(self) -> ShelfDialog[Any]:
+    def edit_presets(self) -> PresetStoreDialog[Any]:
         """Open the dialog with all presets."""
-        from app.ui.chat.shelf_dialogs import presets_dialog
+        from app.ui.chat.preset_dialogs import presets_dialog
 
-        setup, shelf = self.setup, self.setup.choices.presets
+        setup, store = self.setup, self.setup.choices.presets
         inherited = {**setup.model_defaults, **setup.settings.sampling()}
-        return self._open(presets_dialog(self._owner(), shelf, inherited), lambda: setup.store_changed(shelf))
+        return self._open(presets_dialog(self._owner(), store, inherited), lambda: setup.store_changed(store))
 
     def add_to(self, dialog: SettingsDialog) -> None:
         """Add rows to the settings that open personas and presets."""
         from app.ui.settings.setting_groups import LinkRow
 
         choices = self.setup.choices
-        for title, shelf, act in (
+        for title, store, act in (
             (tr("Personas"), choices.personas, self.edit_personas),
             (tr("Presets"), choices.presets, self.edit_presets),
         ):
-            row = LinkRow(title, _count(shelf))
-            row.clicked.connect(partial(self._edit_from, row, shelf, act))
+            row = LinkRow(title, _count(store))
+            row.clicked.connect(partial(self._edit_from, row, store, act))
             dialog.add_row(tr("Answers"), row, row.is_found_by)
 
     @staticmethod
-    def _edit_from(row: LinkRow, shelf: PresetStore[Any], act: Callable[[], ShelfDialog[Any]]) -> None:
+    def _edit_from(row: LinkRow, store: PresetStore[Any], act: Callable[[], PresetStoreDialog[Any]]) -> None:
         def count() -> None:
-            row.line = _count(shelf)
+            row.line = _count(store)
             row.setAccessibleDescription(row.line)
             row.update()
 
         act().changed.connect(count)
 
-    def _open(self, dialog: ShelfDialog[Any], changed: Callable[[], None]) -> ShelfDialog[Any]:
+    def _open(self, dialog: PresetStoreDialog[Any], changed: Callable[[], None]) -> PresetStoreDialog[Any]:
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.changed.connect(changed)
         dialog.open()
@@ -206,10 +206,10 @@ class AnswerMenus(QObject):
         self.sampling.show_sampling(chosen.preset.name, chosen.sampling, self.setup.inherited)
 
 
-def _count(shelf: PresetStore[Any]) -> str:
-    own = len(shelf.own)
+def _count(store: PresetStore[Any]) -> str:
+    own = len(store.own)
     return (
-        tr("{own} of yours, {built_in} built in", own=own, built_in=len(shelf.built_in))
+        tr("{own} of yours, {built_in} built in", own=own, built_in=len(store.built_in))
         if own
-        else tr("{built_in} built in", built_in=len(shelf.built_in))
+        else tr("{built_in} built in", built_in=len(store.built_in))
     )

@@ -32,7 +32,7 @@ from app.ui.models.model_card import ModelCard, going_on, main_acts
 from app.ui.models.model_filters import OUTSET_PX, ModelFilters
 from app.ui.models.models_head import DropVeil, PageHead
 from app.ui.models.repository_view import RepositoryView
-from app.ui.models.server_shelf import ServerShelf
+from app.ui.models.server_section import ServerSection
 from app.ui.models.work_bar import Work, WorkBar, downloads_work
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.card_frame import CardGrid
@@ -111,7 +111,7 @@ class ModelsPage(QFrame):
         self.empty_state.remedy.connect(self._empty_state_remedy)
         self.hub.looked_into.connect(self.look_into)
         self.hub.remedy.connect(self._hub_remedy)
-        self.servers = ServerShelf()
+        self.servers = ServerSection()
         self.repository = RepositoryView()
         self.repository.back.connect(self._leave_repository)
         self.repository.wanted.connect(self.variant_asked)

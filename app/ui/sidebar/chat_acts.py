@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class ChatActs(QObject):
     """The chat actions of a window; create one per window."""
 
-    def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], shelf: ChatFolders) -> None:
+    def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], folders: ChatFolders) -> None:
         """Connect the sidebar's list. shown: returns the id of the visible chat, or ""."""
         super().__init__(window)
-        self._window, self._sidebar, self._id_shown, self._shelf = window, sidebar, shown, shelf
+        self._window, self._sidebar, self._id_shown, self._folders = window, sidebar, shown, folders
         self._list = sidebar.panel.list
-        self._list.placed.connect(shelf.place)
-        self._list.folder_renamed.connect(shelf.rename_folder)
+        self._list.placed.connect(folders.place)
+        self._list.folder_renamed.connect(folders.rename_folder)
         self._list.asked.connect(self.do)
 
     def bind(self, commands: Commands) -> None:
@@ -72,11 +72,11 @@ class ChatActs(QObject):
         """Run a command on a chat or folder. whose: the chat's id, or the folder's name."""
         chat = self._list.chats.conversation(whose)
         if act == "take_out":
-            self._shelf.take_out(whose)
+            self._folders.take_out(whose)
         elif act == "import_chats":
             self._import()
         elif act == "bin":
-            self._shelf.read_bin(self._show_bin)
+            self._folders.read_bin(self._show_bin)
         elif act == "export_all":
             self._export(tr("Hearth chats"), "json", None)
         elif act == "export_all_markdown":
@@ -88,7 +88,7 @@ class ChatActs(QObject):
         elif act == "delete_chat":
             self._sidebar.delete_requested.emit(chat.id)
         elif act == "pin_chat":
-            self._shelf.place(chat.id, not chat.pinned, chat.folder)
+            self._folders.place(chat.id, not chat.pinned, chat.folder)
         elif act == "move_chat":
             self._ask_where(chat)
         elif act == "new_folder":
@@ -107,13 +107,13 @@ class ChatActs(QObject):
 
     def _ask_name(self, chat: Conversation) -> None:
         dialog = FolderDialog(self._window, self._list.chats.folders)
-        dialog.named.connect(lambda name: self._shelf.place(chat.id, chat.pinned, name))
+        dialog.named.connect(lambda name: self._folders.place(chat.id, chat.pinned, name))
         dialog.open()
 
     def _show_bin(self, chats: list[BinnedChat]) -> None:
         dialog = BinDialog(self._window, chats)
-        dialog.restore_asked.connect(self._shelf.restore)
-        dialog.erase_asked.connect(self._shelf.erase)
+        dialog.restore_asked.connect(self._folders.restore)
+        dialog.erase_asked.connect(self._folders.erase)
         dialog.open()
 
     # -------------------------------------------------------------- files
@@ -123,17 +123,17 @@ class ChatActs(QObject):
         kind = tr("Markdown (*.md)") if ending == "md" else tr("JSON, which Hearth can import (*.json)")
         path, _ = QFileDialog.getSaveFileName(self._window, title, str(_documents() / f"{name}.{ending}"), kind)
         if path:
-            self._shelf.export_chats(_with_ending(Path(path), ending), conversation_ids)
+            self._folders.export_chats(_with_ending(Path(path), ending), conversation_ids)
 
     def _export_folder(self) -> None:
         path = QFileDialog.getExistingDirectory(self._window, tr("Where the chats should lie"), str(_documents()))
         if path:
-            self._shelf.export_chats(Path(path) / tr("Hearth chats"))
+            self._folders.export_chats(Path(path) / tr("Hearth chats"))
 
     def _import(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self._window, tr("Import chats"), str(_documents()), tr("Chats (*.json)"))
         if path:
-            self._shelf.import_chats(Path(path))
+            self._folders.import_chats(Path(path))
 
 
 def _documents() -> Path:

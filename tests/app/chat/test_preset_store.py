@@ -20,10 +20,10 @@ def mine(name: str = "Mine", instructions: str = "Be kind.", own_id: str = "") -
 
 def test_what_is_kept_comes_back_in_its_order(tmp_path: Path) -> None:
     path = tmp_path / "config" / "personas.json"
-    shelf = Personas(path)
-    shelf.read()  # there is no file yet
-    kept = [shelf.put(mine("Pirate", "Sprich wie 海賊 \ud83d")), shelf.put(mine("Poet", "In rhymes."))]
-    shelf.save(shelf.to_json())
+    store = Personas(path)
+    store.read()  # there is no file yet
+    kept = [store.put(mine("Pirate", "Sprich wie 海賊 \ud83d")), store.put(mine("Poet", "In rhymes."))]
+    store.save(store.to_json())
     again = Personas(path)
     again.read()
     assert again.own == kept
@@ -32,44 +32,44 @@ def test_what_is_kept_comes_back_in_its_order(tmp_path: Path) -> None:
 
 
 def test_what_comes_with_hearth_stays_as_it_is() -> None:
-    shelf = Presets()
-    assert {preset.id for preset in shelf.built_in} == {"precise", BALANCED, "creative"}
-    assert not shelf.is_own("precise")
+    store = Presets()
+    assert {preset.id for preset in store.built_in} == {"precise", BALANCED, "creative"}
+    assert not store.is_own("precise")
     with pytest.raises(KeyError):
-        shelf.remove("precise")
-    for preset in shelf.built_in:
+        store.remove("precise")
+    for preset in store.built_in:
         SamplingConfig().changed(dict(preset.values))
         assert checked_sampling(preset.values) == dict(preset.values)
 
 
 def test_a_name_is_given_once() -> None:
-    shelf = Personas()
-    first, second = shelf.put(mine("Concise")), shelf.put(mine("concise"))
+    store = Personas()
+    first, second = store.put(mine("Concise")), store.put(mine("concise"))
     assert (first.name, second.name) == ("Concise 2", "concise 3")
     longest = "n" * NAME_LENGTH
-    shelf.put(mine(longest))
-    assert len(shelf.put(mine(longest)).name) <= NAME_LENGTH
-    changed = shelf.put(Persona(first.id, "Concise 2", "Other words."))
+    store.put(mine(longest))
+    assert len(store.put(mine(longest)).name) <= NAME_LENGTH
+    changed = store.put(Persona(first.id, "Concise 2", "Other words."))
     assert changed.name == "Concise 2", "its own name is free to it"
-    assert [one.instructions for one in shelf.own if one.id == first.id] == ["Other words."]
+    assert [one.instructions for one in store.own if one.id == first.id] == ["Other words."]
 
 
 def test_what_is_removed_can_be_put_back_where_it_stood() -> None:
-    shelf = Personas()
-    one, two, three = (shelf.put(mine(name)) for name in "abc")
-    at = shelf.remove(two.id)
-    assert shelf.own == [one, three]
-    shelf.put(two, at)
-    assert shelf.own == [one, two, three]
+    store = Personas()
+    one, two, three = (store.put(mine(name)) for name in "abc")
+    at = store.remove(two.id)
+    assert store.own == [one, three]
+    store.put(two, at)
+    assert store.own == [one, two, three]
 
 
 def test_there_is_an_end_to_a_shelf() -> None:
-    shelf = Personas()
+    store = Personas()
     for i in range(MAX_THINGS):
-        shelf.put(mine(f"{i}"))
+        store.put(mine(f"{i}"))
     with pytest.raises(PresetStoreError):
-        shelf.put(mine("one more"))
-    shelf.put(Persona(shelf.own[0].id, "changed", "still possible"))
+        store.put(mine("one more"))
+    store.put(Persona(store.own[0].id, "changed", "still possible"))
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def test_a_name_that_says_nothing_is_none(name: Any) -> None:
 def test_handed_out_and_taken_in_it_is_the_same(tmp_path: Path) -> None:
     ours, theirs = Presets(), Presets()
     kept = ours.put(Preset(new_id(), "Haiku", {"temperature": 0.9, "stop": ["\n\n"], "seed": 7}))
-    ours.hand_out(tmp_path / "out.json", [kept, ours.built_in[0]])
-    added, left_out = theirs.take_in(tmp_path / "out.json")
+    ours.export_file(tmp_path / "out.json", [kept, ours.built_in[0]])
+    added, left_out = theirs.import_file(tmp_path / "out.json")
     assert (len(added), left_out) == (1, 0), "the one that comes with Hearth is there already"
     assert (added[0].name, added[0].values) == ("Haiku", kept.values)
-    assert theirs.take_in(tmp_path / "out.json") == ([], 0), "twice changes nothing"
+    assert theirs.import_file(tmp_path / "out.json") == ([], 0), "twice changes nothing"
     assert added[0].id != kept.id, "an id from outside names nothing here"
 
 
@@ -115,15 +115,15 @@ def test_handed_out_and_taken_in_it_is_the_same(tmp_path: Path) -> None:
 def test_a_file_from_outside_that_makes_no_sense_is_refused_and_harms_nothing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "personas.json"
     path.write_bytes(content)
-    shelf = Personas()
+    store = Personas()
     with pytest.raises(PresetStoreError) as refused:
-        shelf.take_in(path)
+        store.import_file(path)
     assert str(refused.value).endswith(".")
     assert len(str(refused.value)) < 200
     own = Personas(path)
     own.read()
     assert own.own == []
-    assert shelf.own == []
+    assert store.own == []
 
 
 def test_what_makes_no_sense_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -135,34 +135,34 @@ def test_what_makes_no_sense_is_left_out_and_counted(tmp_path: Path) -> None:
         {"name": "Empty stop", "values": {"stop": [""]}}, {"name": "Seed", "values": {"seed": True}},
     ]  # fmt: skip
     path.write_text(json.dumps({"presets": [good, *bad]}))
-    added, left_out = Presets().take_in(path)
+    added, left_out = Presets().import_file(path)
     assert [preset.name for preset in added] == ["Good"]
     assert left_out == len(bad)
 
 
 def test_a_missing_file_is_told_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(PresetStoreError, match=r"gone\.json could not be read"):
-        Personas().take_in(tmp_path / "gone.json")
+        Personas().import_file(tmp_path / "gone.json")
 
 
 def test_ids_of_a_file_are_taken_only_where_they_are_free(tmp_path: Path) -> None:
     path = tmp_path / "personas.json"
     values = [{"id": one, "name": "x", "instructions": "y"} for one in ("concise", "a", "a", "b" * 999, 5, "")]
     path.write_text(json.dumps({"schema_version": 1, "personas": values}))
-    shelf = Personas(path)
-    shelf.read()
-    ids = [persona.id for persona in shelf.things]
-    assert len(set(ids)) == len(ids) == len(shelf.built_in) + len(values)
-    assert shelf.get("concise") == shelf.built_in[0]
+    store = Personas(path)
+    store.read()
+    ids = [persona.id for persona in store.things]
+    assert len(set(ids)) == len(ids) == len(store.built_in) + len(values)
+    assert store.get("concise") == store.built_in[0]
 
 
 def test_a_newer_file_stays_untouched(tmp_path: Path) -> None:
     path = tmp_path / "personas.json"
     path.write_text('{"schema_version": 2, "personas": "otherwise"}')
-    shelf = Personas(path)
-    shelf.read()
-    shelf.put(mine())
-    shelf.save(shelf.to_json())
+    store = Personas(path)
+    store.read()
+    store.put(mine())
+    store.save(store.to_json())
     assert json.loads(path.read_text())["personas"] == "otherwise"
 
 
@@ -170,11 +170,11 @@ def test_a_newer_file_stays_untouched(tmp_path: Path) -> None:
 def test_a_damaged_file_is_kept_aside(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "personas.json"
     file.write_bytes(content)
-    shelf = Personas(file)
-    shelf.read()
-    assert shelf.own == []
-    shelf.put(Persona("p", "Cook", "Cook."))
-    shelf.save(shelf.to_json())
+    store = Personas(file)
+    store.read()
+    assert store.own == []
+    store.put(Persona("p", "Cook", "Cook."))
+    store.save(store.to_json())
     (aside,) = tmp_path.glob("personas-damaged-*.json")
     assert aside.read_bytes() == content
     again = Personas(file)
@@ -185,10 +185,10 @@ def test_a_damaged_file_is_kept_aside(tmp_path: Path, content: bytes) -> None:
 def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
     file = tmp_path / "personas.json"
     file.mkdir()
-    shelf = Personas(file)
-    shelf.read()
-    shelf.put(Persona("p", "Cook", "Cook."))
-    shelf.save(shelf.to_json())
+    store = Personas(file)
+    store.read()
+    store.put(Persona("p", "Cook", "Cook."))
+    store.save(store.to_json())
     assert file.is_dir()
     assert list(tmp_path.iterdir()) == [file]
 

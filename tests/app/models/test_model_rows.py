@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_library import GB, PIP, entry, estimate, installed, shelf
+from fake_library import GB, PIP, catalogue_rows, entry, estimate, installed
 
 from app.models.model_choices import Choice, ModelChoices
 from app.models.model_rows import Preparing, fit_text, listed_id, recommended, rows_of
@@ -115,7 +115,7 @@ def offered(*known: tuple[CatalogueEntry, Estimate], **more: object) -> str | No
 
 
 def test_the_best_chat_model_that_answers_at_a_pace_to_read_along_is_offered() -> None:
-    assert offered(*shelf()) == "bamboo-dpo-7b"
+    assert offered(*catalogue_rows()) == "bamboo-dpo-7b"
     slow, slower = entry("Slow", rank=1), entry("Slower", rank=2)
     assert offered((slow, estimate("cpu", 3)), (BAMBOO, estimate("hybrid", 39))) == BAMBOO.id
     assert offered((slow, estimate("cpu", 3)), (slower, estimate("cpu", 2))) == "slow", "else the fastest"

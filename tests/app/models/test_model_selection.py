@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fake_library import GB, PIP, entry, estimate, installed, shelf
+from fake_library import GB, PIP, catalogue_rows, entry, estimate, installed
 
 from app.models.model_rows import ModelRow, Preparing, rows_of
 from app.models.model_selection import Choice, families, is_working, repository, select, what_would_fit, work_figure
@@ -16,7 +16,7 @@ MINE = installed("ProSparse 13B", id="SparseLLM/p", catalogue_id="prosparse-13b"
 
 @pytest.fixture
 def rows() -> list[ModelRow]:
-    return rows_of(shelf(), [PIP, MINE], [], None, in_use="SparseLLM/p")
+    return rows_of(catalogue_rows(), [PIP, MINE], [], None, in_use="SparseLLM/p")
 
 
 def ids(rows: list[ModelRow]) -> list[str]:
@@ -75,7 +75,7 @@ def test_models_for_measuring_stand_under_research_alone_until_they_are_looked_f
 
 def test_a_model_on_its_way_is_among_those_here() -> None:
     get = Download("d", "PowerInfer/b", "Bamboo", "PowerInfer/b", "queued", 0, GB, catalogue_id="bamboo-dpo-7b")
-    assert "bamboo-dpo-7b" in ids(select(rows_of(shelf(), [], [get], None), Choice(filter="here")))
+    assert "bamboo-dpo-7b" in ids(select(rows_of(catalogue_rows(), [], [get], None), Choice(filter="here")))
 
 
 def test_sorting(rows: list[ModelRow]) -> None:
@@ -101,8 +101,8 @@ def test_size_family_and_words(rows: list[ModelRow]) -> None:
 
 
 def test_what_would_fit_looks_in_the_family_first_then_at_the_largest() -> None:
-    shelf_ = [*shelf(), (entry("ReluLLaMA 7B", maker="SparseLLM", kind="base"), estimate("gpu", 40))]
-    rows = rows_of(shelf_, [PIP], [], None)
+    rows_ = [*catalogue_rows(), (entry("ReluLLaMA 7B", maker="SparseLLM", kind="base"), estimate("gpu", 40))]
+    rows = rows_of(rows_, [PIP], [], None)
     big = next(row for row in rows if row.id == "relullama-70b")
     found = what_would_fit(rows, big)
     assert ids(found)[:3] == ["relullama-7b", "turbosparse-mixtral-47b", "prosparse-13b"]
@@ -126,16 +126,16 @@ def test_a_pasted_repository(text: str, repo: str) -> None:
 
 def test_the_figure_in_the_sidebar() -> None:
     gets = [Download(f"d{i}", f"o/{i}", "n", f"o/{i}", "downloading", i * GB, 4 * GB) for i in (1, 2)]
-    assert work_figure(rows_of(shelf(), [MINE], gets, None)) == "37%"
+    assert work_figure(rows_of(catalogue_rows(), [MINE], gets, None)) == "37%"
     stopped = [replace(get, state="paused") for get in gets]
-    assert work_figure(rows_of(shelf(), [MINE], stopped, None)) == ""
-    assert work_figure(rows_of(shelf(), [MINE], stopped, Preparing("SparseLLM/p", "train", 25, 40))) == "62%"
+    assert work_figure(rows_of(catalogue_rows(), [MINE], stopped, None)) == ""
+    assert work_figure(rows_of(catalogue_rows(), [MINE], stopped, Preparing("SparseLLM/p", "train", 25, 40))) == "62%"
 
 
 def test_nothing_works_while_everything_waits_for_the_network() -> None:
     get = Download("d", "o/1", "n", "o/1", "downloading", 0, 4 * GB)
     waiting = [replace(get, state="waiting"), replace(get, id="e", model="o/2", state="queued")]
-    assert work_figure(rows_of(shelf(), [MINE], waiting, None)) == "0%"
-    assert not is_working(rows_of(shelf(), [MINE], waiting, None)), "so nothing burns"
-    assert is_working(rows_of(shelf(), [MINE], [get], None))
-    assert is_working(rows_of(shelf(), [MINE], [], Preparing("SparseLLM/p", "train", 25, 40)))
+    assert work_figure(rows_of(catalogue_rows(), [MINE], waiting, None)) == "0%"
+    assert not is_working(rows_of(catalogue_rows(), [MINE], waiting, None)), "so nothing burns"
+    assert is_working(rows_of(catalogue_rows(), [MINE], [get], None))
+    assert is_working(rows_of(catalogue_rows(), [MINE], [], Preparing("SparseLLM/p", "train", 25, 40)))

@@ -326,7 +326,7 @@ def test_without_a_model_there_is_nothing_to_compare_and_it_says_so(arrive: Arri
 
 def test_a_persona_is_made_changed_deleted_and_brought_back(arrive: Arrive) -> None:
     person = ready(arrive)
-    shelf = menus(person).setup.choices.personas
+    store = menus(person).setup.choices.personas
     dialog = menus(person).edit_personas()
     editor: Any = dialog.editor
     assert not dialog.name.isEnabled(), "those of Hearth's stay as they are"
@@ -336,52 +336,52 @@ def test_a_persona_is_made_changed_deleted_and_brought_back(arrive: Arrive) -> N
     QTest.keyClicks(dialog.name, "Pirate")
     editor.field.setPlainText("Arr.")
     dialog.flush()
-    assert [(one.name, one.instructions) for one in shelf.own] == [("Pirate", "Arr.")]
+    assert [(one.name, one.instructions) for one in store.own] == [("Pirate", "Arr.")]
     assert row(dialog, "Pirate").is_shown
     dialog.copy.click()
-    assert [one.name for one in shelf.own] == ["Pirate", "Pirate 2"]
+    assert [one.name for one in store.own] == ["Pirate", "Pirate 2"]
     dialog.name.clear()
     dialog.flush()
-    assert [one.name for one in shelf.own] == ["Pirate", "Pirate 2"], "a thing without a name keeps its own"
-    dialog.show_thing(shelf.own[0].id)
-    menus(person).setup.pick_persona(shelf.own[0].id)
+    assert [one.name for one in store.own] == ["Pirate", "Pirate 2"], "a thing without a name keeps its own"
+    dialog.show_thing(store.own[0].id)
+    menus(person).setup.pick_persona(store.own[0].id)
     assert person.page.composer.preset_button.text() == "Balanced · Pirate"
     dialog.delete.click()
-    assert [one.name for one in shelf.own] == ["Pirate 2"]
+    assert [one.name for one in store.own] == ["Pirate 2"]
     assert person.page.composer.preset_button.text() == "Balanced"
     toast = dialog.findChild(Toast)
     assert toast is not None
     assert toast.button is not None
     toast.button.click()
-    assert [one.name for one in shelf.own] == ["Pirate", "Pirate 2"]
+    assert [one.name for one in store.own] == ["Pirate", "Pirate 2"]
     assert person.page.composer.preset_button.text() == "Balanced · Pirate"
     dialog.close()
     person.wait(lambda: not person.hearth.reads.waiting())
-    again = type(shelf)(person.places.personas_file)
+    again = type(store)(person.places.personas_file)
     again.read()
-    assert again.own == shelf.own
+    assert again.own == store.own
 
 
 def test_presets_are_handed_out_and_taken_in(arrive: Arrive, tmp_path: Path) -> None:
     person = ready(arrive)
-    shelf = menus(person).setup.choices.presets
+    store = menus(person).setup.choices.presets
     dialog = menus(person).edit_presets()
-    assert not dialog.give.isEnabled(), "there is nothing of one's own yet"
+    assert not dialog.export_button.isEnabled(), "there is nothing of one's own yet"
     dialog.show_thing("creative")
     dialog.copy.click()
     editor: Any = dialog.editor
     editor.editor.rows["temperature"].slider.setValue(30)
-    dialog.hand_out(tmp_path / "out.json")
+    dialog.export_file(tmp_path / "out.json")
     assert toasts(dialog)[-1] == "1 written to out.json"
-    assert shelf.own[0].values["temperature"] == 1.5
-    shelf.remove(shelf.own[0].id)
-    dialog.take_in(tmp_path / "out.json")
+    assert store.own[0].values["temperature"] == 1.5
+    store.remove(store.own[0].id)
+    dialog.import_file(tmp_path / "out.json")
     assert toasts(dialog)[-1] == "1 added"
-    assert [(one.name, one.values["temperature"]) for one in shelf.own] == [("Creative 2", 1.5)]
-    dialog.take_in(tmp_path / "out.json")
+    assert [(one.name, one.values["temperature"]) for one in store.own] == [("Creative 2", 1.5)]
+    dialog.import_file(tmp_path / "out.json")
     assert toasts(dialog)[-1] == "They are all here already"
     (tmp_path / "bad.json").write_text("{")
-    dialog.take_in(tmp_path / "bad.json")
+    dialog.import_file(tmp_path / "bad.json")
     assert toasts(dialog)[-1] == "bad.json is no JSON file"
     dialog.close()
 

@@ -52,25 +52,31 @@ class Editor(QWidget):
 
 
 @dataclass(frozen=True)
-class ShelfWords:
+class PresetStoreTexts:
     """The texts for one kind of preset, as whole sentences, because languages inflect words in many ways."""
 
     many: str
     new: str
     name_of: str
-    take_in: str
-    hand_out: str
+    import_file: str
+    export_file: str
     importing: str
     exporting: str
 
 
-class ShelfDialog(QDialog, Generic[T]):
+class PresetStoreDialog(QDialog, Generic[T]):
     """A dialog to create, edit, import and export presets. changed: the preset store was changed."""
 
     changed = Signal()
 
     def __init__(
-        self, parent: QWidget | None, shelf: PresetStore[T], editor: Editor, words: ShelfWords, glyph: str, blank: T
+        self,
+        parent: QWidget | None,
+        store: PresetStore[T],
+        editor: Editor,
+        words: PresetStoreTexts,
+        glyph: str,
+        blank: T,
     ) -> None:
         """Build the dialog. blank: the initial content of a new preset; its id is replaced."""
         super().__init__(parent)
@@ -78,7 +84,7 @@ class ShelfDialog(QDialog, Generic[T]):
         self.setWindowTitle(tr(words.many))
         self.setAccessibleName(tr(words.many))
         self.setProperty("kind", "page")
-        self.shelf, self.editor, self._blank = shelf, editor, blank
+        self.store, self.editor, self._blank = store, editor, blank
         self.current = ""
         self._build()
         self._rest = QTimer(self, singleShot=True, interval=TYPING_MS)
@@ -89,22 +95,25 @@ class ShelfDialog(QDialog, Generic[T]):
         self.new.clicked.connect(self.add_new)
         self.copy.clicked.connect(self.duplicate)
         self.delete.clicked.connect(self.remove)
-        self.take.clicked.connect(self._ask_file_to_take)
-        self.give.clicked.connect(self._ask_file_to_give)
+        self.import_button.clicked.connect(self._ask_import)
+        self.export_button.clicked.connect(self._ask_export)
         self.close_button.clicked.connect(self.close)
         focus_ring.install(self)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self._fill()
-        first = shelf.own or shelf.things
+        first = store.own or store.things
         self.show_thing(first[0].id)
         resize_within_screen(self, theme.px(WIDE), theme.px(HIGH))
 
     def _build(self) -> None:
         self.title = Label(tr(self._words.many), "title")
-        self.take, self.give = Button(tr("Import"), "secondary", "get"), Button(tr("Export"), "secondary")
-        self.take.setToolTip(tr(self._words.take_in))
-        self.give.setToolTip(tr(self._words.hand_out))
+        self.import_button, self.export_button = (
+            Button(tr("Import"), "secondary", "get"),
+            Button(tr("Export"), "secondary"),
+        )
+        self.import_button.setToolTip(tr(self._words.import_file))
+        self.export_button.setToolTip(tr(self._words.export_file))
         self.new = PickRow(tr(self._words.new), "plus")
         self.name = QLineEdit()
         self.name.setProperty("kind", "field")
@@ -115,8 +124,8 @@ class ShelfDialog(QDialog, Generic[T]):
         self.close_button = Button(tr("Close"))
         head = self._head = QHBoxLayout()
         head.addWidget(self.title, 1)
-        head.addWidget(self.take)
-        head.addWidget(self.give)
+        head.addWidget(self.import_button)
+        head.addWidget(self.export_button)
         self._list_host = QFrame()
         self._list_host.setAutoFillBackground(False)
         within = QVBoxLayout(self._list_host)
@@ -167,24 +176,24 @@ class ShelfDialog(QDialog, Generic[T]):
 
     def _fill(self) -> None:
         clear(self._rows)
-        for thing in self.shelf.things:
-            row = PickRow(thing.name, self._glyph, "" if self.shelf.is_own(thing.id) else tr("Hearth's"))
+        for thing in self.store.things:
+            row = PickRow(thing.name, self._glyph, "" if self.store.is_own(thing.id) else tr("Hearth's"))
             row.setProperty("thing", thing.id)
             row.set_shown(thing.id == self.current)
             row.clicked.connect(lambda _=False, thing_id=thing.id: self.show_thing(thing_id))
             self._rows.addWidget(row)
             row.show()
-        self.give.setEnabled(bool(self.shelf.own))
-        self.new.setEnabled(not self.shelf.is_full)
+        self.export_button.setEnabled(bool(self.store.own))
+        self.new.setEnabled(not self.store.is_full)
 
     def show_thing(self, thing_id: str) -> None:
         """Show a preset at the right."""
         self.flush()
-        thing = self.shelf.get(thing_id)
+        thing = self.store.get(thing_id)
         if thing is None:
             return
         self.current = thing_id
-        own = self.shelf.is_own(thing_id)
+        own = self.store.is_own(thing_id)
         self.name.setText(thing.name)
         self.name.setEnabled(own)
         self.fixed.setVisible(not own)
@@ -199,8 +208,8 @@ class ShelfDialog(QDialog, Generic[T]):
     def flush(self) -> None:
         """Apply typed text without waiting for the timer."""
         self._rest.stop()
-        thing = self.shelf.get(self.current)
-        if thing is None or not self.shelf.is_own(self.current):
+        thing = self.store.get(self.current)
+        if thing is None or not self.store.is_own(self.current):
             return
         changed = self.editor.taken(thing)
         try:
@@ -210,7 +219,7 @@ class ShelfDialog(QDialog, Generic[T]):
                 self.name.setText(thing.name)
         if changed == thing:
             return
-        kept = self.shelf.put(changed)
+        kept = self.store.put(changed)
         if kept.name != self.name.text() and not self.name.hasFocus():
             self.name.setText(kept.name)
         for row in self.rows():
@@ -223,7 +232,7 @@ class ShelfDialog(QDialog, Generic[T]):
 
     def _add(self, thing: T) -> None:
         try:
-            kept = self.shelf.put(thing)
+            kept = self.store.put(thing)
         except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
@@ -242,43 +251,43 @@ class ShelfDialog(QDialog, Generic[T]):
     def duplicate(self) -> None:
         """Add a copy of the shown preset."""
         self.flush()
-        thing = self.shelf.get(self.current)
+        thing = self.store.get(self.current)
         if thing is not None:
             self._add(replace(self.editor.taken(thing), id=new_id()))
 
     def remove(self) -> None:
         """Delete the shown preset; a toast offers Undo."""
         self.flush()
-        thing = self.shelf.get(self.current)
-        if thing is None or not self.shelf.is_own(thing.id):
+        thing = self.store.get(self.current)
+        if thing is None or not self.store.is_own(thing.id):
             return
-        things = self.shelf.things
+        things = self.store.things
         place = next(i for i, one in enumerate(things) if one.id == thing.id)
         after = things[place + 1] if place + 1 < len(things) else things[place - 1]
-        at = self.shelf.remove(thing.id)
+        at = self.store.remove(thing.id)
         self._fill()
         self.show_thing(after.id)
         self.new.setFocus(Qt.FocusReason.OtherFocusReason)
         self._tell()
 
         def undo() -> None:
-            self.shelf.put(thing, at)
+            self.store.put(thing, at)
             self._fill()
             self.show_thing(thing.id)
             self._tell()
 
         Toast.show_on(self, tr("{name} deleted", name=thing.name), undo)
 
-    def _ask_file_to_take(self) -> None:
+    def _ask_import(self) -> None:
         path, _ = QFileDialog.getOpenFileName(self, tr(self._words.importing), "", FILES)
         if path:
-            self.take_in(Path(path))
+            self.import_file(Path(path))
 
-    def take_in(self, path: Path) -> None:
+    def import_file(self, path: Path) -> None:
         """Import the presets of a file, and report the result."""
         self.flush()
         try:
-            added, left_out = self.shelf.take_in(path)
+            added, left_out = self.store.import_file(path)
         except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
@@ -291,21 +300,21 @@ class ShelfDialog(QDialog, Generic[T]):
             self._tell()
         Toast.show_on(self, words)
 
-    def _ask_file_to_give(self) -> None:
-        name = f"hearth-{self.shelf.kind}.json"
+    def _ask_export(self) -> None:
+        name = f"hearth-{self.store.kind}.json"
         path, _ = QFileDialog.getSaveFileName(self, tr(self._words.exporting), name, FILES)
         if path:
-            self.hand_out(Path(path))
+            self.export_file(Path(path))
 
-    def hand_out(self, path: Path) -> None:
+    def export_file(self, path: Path) -> None:
         """Export the user's presets to a file, and report the result."""
         self.flush()
         try:
-            self.shelf.hand_out(path, self.shelf.own)
+            self.store.export_file(path, self.store.own)
         except OSError as error:
             Toast.show_on(self, tr("{name} could not be written: {why}", name=path.name, why=error.strerror or error))
             return
-        Toast.show_on(self, tr_n("{n} written to {name}", "{n} written to {name}", len(self.shelf.own), name=path.name))
+        Toast.show_on(self, tr_n("{n} written to {name}", "{n} written to {name}", len(self.store.own), name=path.name))
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         return tab_order.move_on(self, forward)

@@ -15,7 +15,7 @@ from app.translation import figure, noted, tr, tr_n
 from app.ui.composer.sampling_editor import SamplingEditor
 from app.ui.look import theme
 from app.ui.widgets.controls import Label
-from app.ui.widgets.shelf_dialog import Editor, ShelfDialog, ShelfWords
+from app.ui.widgets.preset_store_dialog import Editor, PresetStoreDialog, PresetStoreTexts
 
 
 class InstructionsEditor(Editor):
@@ -108,31 +108,31 @@ class SamplingPage(Editor):
         return replace(thing, values=self.editor.values(), about="")
 
 
-PERSONA_WORDS = ShelfWords(
+PERSONA_WORDS = PresetStoreTexts(
     many=noted("Personas"),
     new=noted("New persona"),
     name_of=noted("Name of the persona"),
-    take_in=noted("Take personas in from a file"),
-    hand_out=noted("Write your own personas into a file"),
+    import_file=noted("Take personas in from a file"),
+    export_file=noted("Write your own personas into a file"),
     importing=noted("Import personas"),
     exporting=noted("Export personas"),
 )
-PRESET_WORDS = ShelfWords(
+PRESET_WORDS = PresetStoreTexts(
     many=noted("Presets"),
     new=noted("New preset"),
     name_of=noted("Name of the preset"),
-    take_in=noted("Take presets in from a file"),
-    hand_out=noted("Write your own presets into a file"),
+    import_file=noted("Take presets in from a file"),
+    export_file=noted("Write your own presets into a file"),
     importing=noted("Import presets"),
     exporting=noted("Export presets"),
 )
 
 
-def personas_dialog(parent: QWidget | None, personas: Personas) -> ShelfDialog[Persona]:
+def personas_dialog(parent: QWidget | None, personas: Personas) -> PresetStoreDialog[Persona]:
     """Return the dialog of all personas."""
-    return ShelfDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
+    return PresetStoreDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
 
 
-def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> ShelfDialog[Preset]:
+def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> PresetStoreDialog[Preset]:
     """Return the dialog of all presets. inherited: the values used where a preset has none."""
-    return ShelfDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))
+    return PresetStoreDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))

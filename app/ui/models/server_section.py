@@ -15,7 +15,7 @@ from app.ui.models.model_dialogs import card_of_rows
 from app.ui.widgets.controls import Button, Chip, IconButton, Label
 
 
-class ServerShelf(QFrame):
+class ServerSection(QFrame):
     """chosen: a Place to chat with. edit_asked: a server's id. add_asked: add a server."""
 
     chosen = Signal(object)
