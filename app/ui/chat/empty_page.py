@@ -119,7 +119,7 @@ class EmptyPage(QScrollArea):
         head.setContentsMargins(0, 0, 0, 0)
         head.addWidget(icons.Glyph("mark", px=MARK), 0, Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignTop)
         self._title = Label("", "display", align=centre)
-        self._sign = icons.Glyph("check", "ok", 16)
+        self._icon = icons.Glyph("check", "ok", 16)
         self._machine = Label("", "label", elide=True)
         self._about = Label("", "small", "ink3", wrap=True, align=centre)
         self._gaps: list[tuple[QSpacerItem, int]] = []
@@ -131,7 +131,7 @@ class EmptyPage(QScrollArea):
         machine = QHBoxLayout()
         machine.setSpacing(theme.px(6))
         machine.addStretch(1)
-        machine.addWidget(self._sign)
+        machine.addWidget(self._icon)
         machine.addWidget(self._machine)
         machine.addStretch(1)
         cards = self._cards = QHBoxLayout()
@@ -219,8 +219,8 @@ class EmptyPage(QScrollArea):
     def set_machine_line(self, line: str, has_gpu: bool = False) -> None:
         """Describe this PC in one line; empty until it is known."""
         self._machine.setText(line)
-        self._sign.setVisible(bool(line))
-        self._sign.set_look("check" if has_gpu else "chip", "ok" if has_gpu else "ink3")
+        self._icon.setVisible(bool(line))
+        self._icon.set_look("check" if has_gpu else "chip", "ok" if has_gpu else "ink3")
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

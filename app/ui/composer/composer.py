@@ -33,7 +33,7 @@ from app.ui.composer.next_message_row import NextMessageRow
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.widgets.controls import Button, IconButton
-from app.ui.widgets.signs import Dot
+from app.ui.widgets.indicators import Dot
 from engine.service.protocol import CountResult
 
 
@@ -43,7 +43,7 @@ class ModelButton(Button):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", "chip", parent=parent)
         self.glyph_px = 16
-        self._sign = "chip"
+        self._icon = "chip"
         self.dot = Dot("hot_fill", working=True, parent=self)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Fixed)
         self.set_state(tr("Loading"), True)
@@ -58,14 +58,14 @@ class ModelButton(Button):
         if words != self.words:
             self.setText(words.replace("&", "&&"))
             self.updateGeometry()
-        self.glyph = "none" if working else self._sign
+        self.glyph = "none" if working else self._icon
         self.dot.setVisible(working)
         self._place_dot()
         self.update()
 
-    def set_sign(self, glyph: str) -> None:
+    def set_icon(self, glyph: str) -> None:
         """Set the icon, which says whether the model is on this PC."""
-        self._sign = self.glyph = glyph
+        self._icon = self.glyph = glyph
         self.glyph_token = "away" if glyph == "away" else ""
         self.update()
 
@@ -279,7 +279,7 @@ class Composer(QFrame):
         if self.away.back.hasFocus() and not status.server:
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
         self.away.show_server(status)
-        self._model.set_sign("away" if status.leaves else "chip")
+        self._model.set_icon("away" if status.leaves else "chip")
         self.field.set_destination(status)
         theme.set_property(self, "away", "true" if status.leaves else "false")
 

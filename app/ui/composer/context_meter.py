@@ -15,8 +15,8 @@ from app.ui.look import theme
 from app.ui.look.direction import order
 from app.ui.look.painting import antialiased, block
 from app.ui.widgets.controls import Button, Label, Rule, Segments
+from app.ui.widgets.indicators import paint_ring
 from app.ui.widgets.popover import Popover
-from app.ui.widgets.signs import paint_ring
 from engine.service.protocol import CountResult
 
 POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))

@@ -41,7 +41,7 @@ class PersonaMenu(PickMenu):
         self.field.setProperty("glyph", "true")
         self.field.setPlaceholderText(tr("Type to filter"))
         self.field.setAccessibleName(tr("Filter personas"))
-        self._sign = self.field.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self._icon = self.field.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         self.body.addWidget(self.field)
         self._column = QVBoxLayout()
         self.body.addLayout(self._column)
@@ -117,7 +117,7 @@ class PersonaMenu(PickMenu):
             super().keyPressEvent(event)
 
     def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self._icon.setIcon(icons.icon("search", "ink3", 16))
         self.field.setFont(theme.font("row"))
         side = theme.px(ROW_INSET)
         self._nobody.setContentsMargins(side, theme.px(8), side, theme.px(8))

@@ -107,8 +107,8 @@ class PaletteDelegate(QStyledItemDelegate):
         def placed(rect: QRect) -> QRect:
             return QStyle.visualRect(view.layoutDirection(), box, rect)
 
-        sign = placed(QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side))
-        icons.paint(painter, row.glyph, QRectF(sign), theme.colour("ink2"))
+        icon_rect = placed(QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side))
+        icons.paint(painter, row.glyph, QRectF(icon_rect), theme.colour("ink2"))
         right = box.right() - inset
         if row.figure:
             painter.setFont(theme.font("meta"))
@@ -221,12 +221,12 @@ class PaletteField(QLineEdit):
         self.setProperty("focusRing", False)
         self.setPlaceholderText(tr("Commands, chats, models, settings"))
         self.setAccessibleName(tr("Find commands, chats, models and settings"))
-        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
     def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self._icon.setIcon(icons.icon("search", "ink3", 16))
         self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

@@ -166,9 +166,9 @@ class NeuronMap(LiveCard):
         for words, token in ((tr("on the CPU"), "cold_fill"), (tr("on the GPU"), "hot_fill")):
             wide, dot = elided(words, "meta", 10_000)[1], px(7)
             self.write(painter, words, QRectF(x - wide - 1, room.y(), wide + 1, room.height()), "meta")
-            sign = QRectF(x - wide - px(6) - dot, room.center().y() - dot / 2, dot, dot)
-            block(painter, self.mirrored(sign), theme.colour(token), dot / 2)
-            x = sign.left() - px(14)
+            icon_rect = QRectF(x - wide - px(6) - dot, room.center().y() - dot / 2, dot, dot)
+            block(painter, self.mirrored(icon_rect), theme.colour(token), dot / 2)
+            x = icon_rect.left() - px(14)
         return room.right() - x
 
     def _picture(self) -> QImage:

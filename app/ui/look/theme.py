@@ -383,7 +383,7 @@ def qss() -> str:
     QFrame[kind="page"], QDialog[kind="page"] {{ background: {t.page}; border: 0; }}
     QFrame[kind="side"] {{ background: {t.side}; border: 0; border-right: 1px solid {t.line}; }}
     QFrame[kind="bar"] {{ background: {t.page}; border: 0; border-bottom: 1px solid {t.line}; }}
-    QFrame[kind="strip"] {{ background: {t.page}; border: 0; border-top: 1px solid {t.line}; }}
+    QFrame[kind="status"] {{ background: {t.page}; border: 0; border-top: 1px solid {t.line}; }}
     QFrame[kind="card"] {{ background: {t.card}; border: 1px solid {t.line}; border-radius: {px(12)}px; }}
     QFrame[kind="card"][state="hover"] {{ border-color: {t.edge}; }}
     QFrame[kind="composer"] {{ background: {t.card}; border: 1px solid {t.edge}; border-radius: {px(16)}px; }}

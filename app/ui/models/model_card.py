@@ -19,7 +19,7 @@ from app.ui.look import icons, theme
 from app.ui.look.painting import block, say_changed
 from app.ui.widgets.card_frame import CardFrame, chip_width, elided
 from app.ui.widgets.controls import Button, IconButton
-from app.ui.widgets.signs import paint_dot, paint_share
+from app.ui.widgets.indicators import paint_dot, paint_share
 from app.user_messages import plain_figures
 
 RATE_PX = 118  # the column of rates at the card's end
@@ -312,8 +312,8 @@ class ModelCard(CardFrame):
         sentence, token = self.sentence()
         line = QRectF(box.left(), box.top() + px(45), box.width(), px(18))
         if token:  # colour is never the only cue
-            sign = QRectF(line.left(), line.top() + px(1), px(16), px(16))
-            icons.paint(painter, "warn", self.mirrored(sign), theme.colour(token))
+            icon_rect = QRectF(line.left(), line.top() + px(1), px(16), px(16))
+            icons.paint(painter, "warn", self.mirrored(icon_rect), theme.colour(token))
             line.setLeft(line.left() + px(22))
         self.write(painter, sentence, line, "small", token)
         self._paint_fit(painter, box.top() + px(75))
@@ -358,11 +358,13 @@ class ModelCard(CardFrame):
         stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
-            sign, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_labels.STAGE_WORDS[stage])
+            icon_rect, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_labels.STAGE_WORDS[stage])
             if i < at:
-                icons.paint(painter, "check", self.mirrored(sign), theme.colour("ok"))
+                icons.paint(painter, "check", self.mirrored(icon_rect), theme.colour("ok"))
             else:
-                paint_dot(painter, self.mirrored(sign), theme.colour("hot_fill" if i == at else "control"), i == at)
+                paint_dot(
+                    painter, self.mirrored(icon_rect), theme.colour("hot_fill" if i == at else "control"), i == at
+                )
             role, token = ("metastrong", "ink") if i == at else ("meta", "ink2" if i < at else "ink3")
             x += px(18)
             room = QRectF(x, top, max(self.inside().right() - x, 0), px(16))

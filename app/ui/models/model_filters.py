@@ -105,20 +105,23 @@ class MenuButton(Button):
             block(painter, rect, ground, theme.px(self.radius_px))
         side, pad = theme.px(self.glyph_px), theme.px(self.padding_px)
         words = rect.adjusted(pad, 0, -pad - side, 0)
-        sign = QRectF(rect.right() - pad - side, (rect.height() - side) / 2 + 0.5, side, side)
+        icon_rect = QRectF(rect.right() - pad - side, (rect.height() - side) / 2 + 0.5, side, side)
         if self.isRightToLeft():
-            words, sign = rect.adjusted(pad + side, 0, -pad, 0), sign.translated(2 * pad + side - rect.width(), 0)
+            words, icon_rect = (
+                rect.adjusted(pad + side, 0, -pad, 0),
+                icon_rect.translated(2 * pad + side - rect.width(), 0),
+            )
         painter.setPen(ink)
         shown = QFontMetrics(self.font()).elidedText(self.text(), Qt.TextElideMode.ElideRight, int(words.width()) + 1)
         painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeading, shown)
-        icons.paint(painter, "down", sign, ink)
+        icons.paint(painter, "down", icon_rect, ink)
 
     def menu_of(self) -> Menu:
         """Return the menu, with a check at the current choice."""
         menu = Menu(self.title, self)
         for value, words in self.choices:
-            sign = icons.icon("check", "ink2", 16) if value == self.value else QIcon()
-            action = menu.addAction(sign, words[:1].upper() + words[1:])
+            icon = icons.icon("check", "ink2", 16) if value == self.value else QIcon()
+            action = menu.addAction(icon, words[:1].upper() + words[1:])
             action.triggered.connect(lambda _=False, value=value: self.chosen.emit(value))
         return menu
 

@@ -27,7 +27,7 @@ from app.translation import tr
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading, order
 from app.ui.look.painting import block
-from app.ui.widgets.signs import paint_dot
+from app.ui.widgets.indicators import paint_dot
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -202,14 +202,14 @@ class ModelDelegate(QStyledItemDelegate):
         if current and usable and view.is_led():
             block(painter, QRectF(box), theme.wash("pressed" if view.is_pressed else "selected"), theme.px(8))
         side = theme.px(16)
-        sign = QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side)
-        sign = QStyle.visualRect(view.layoutDirection(), box, sign)
+        icon_rect = QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side)
+        icon_rect = QStyle.visualRect(view.layoutDirection(), box, icon_rect)
         if isinstance(row, ModelRow) and (row.loading or row.preparing is not None):
-            paint_dot(painter, QRectF(sign).adjusted(1, 1, -1, -1), theme.colour("hot_fill"), True)
+            paint_dot(painter, QRectF(icon_rect).adjusted(1, 1, -1, -1), theme.colour("hot_fill"), True)
         else:
             name = "check" if in_use else "away" if away else "server" if served else "chip" if usable else "warn"
             token = "away" if away else "ok" if in_use else "ink2" if usable else "bad"
-            icons.paint(painter, name, QRectF(sign), theme.colour(token))
+            icons.paint(painter, name, QRectF(icon_rect), theme.colour(token))
         words = row.server.name if isinstance(row, Place) else figure(row)
         painter.setFont(theme.font("meta"))
         words = QFontMetrics(painter.font()).elidedText(words, Qt.TextElideMode.ElideRight, box.width() // 2)

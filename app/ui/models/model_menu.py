@@ -31,11 +31,11 @@ class FilterField(QLineEdit):
         self.setProperty("focusRing", False)
         self.setPlaceholderText(tr("Type to filter"))
         self.setAccessibleName(tr("Filter models"))
-        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
 
     def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self._icon.setIcon(icons.icon("search", "ink3", 16))
         self.setFont(theme.font("row"))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

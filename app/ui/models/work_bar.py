@@ -36,7 +36,7 @@ class WorkBar(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setProperty("kind", "strip")
+        self.setProperty("kind", "status")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.work: Work | None = None
         self.row = QHBoxLayout(self)

@@ -20,7 +20,7 @@ from app.ui.models.model_dialogs import card_of_rows, two_lines
 from app.ui.widgets.controls import Button, Label
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import confirm
-from app.ui.widgets.signs import Progress
+from app.ui.widgets.indicators import Progress
 from app.ui.widgets.switches import Toggle
 
 SMALL = noted("Less than 1\u202fMB")

@@ -201,7 +201,7 @@ class FindField(QLineEdit):
         self.setProperty("glyph", "true")
         self.setPlaceholderText(tr("Search settings"))
         self.setAccessibleName(tr("Search settings"))
-        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         theme.current().changed.connect(self._restyle)
         self._restyle()
 
@@ -210,7 +210,7 @@ class FindField(QLineEdit):
         return self.text().casefold().split()
 
     def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self._icon.setIcon(icons.icon("search", "ink3", 16))
         self.setFont(theme.font("row"))
         self.setFixedWidth(theme.px(220))
 

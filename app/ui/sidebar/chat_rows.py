@@ -22,8 +22,8 @@ from app.ui.look import icons, theme
 from app.ui.look.direction import leading
 from app.ui.look.painting import block, outline
 from app.ui.sidebar.chat_model import ChatRow, FolderRow, Index
+from app.ui.widgets.indicators import paint_dot
 from app.ui.widgets.marked_line import Mark, paint_line
-from app.ui.widgets.signs import paint_dot
 
 if TYPE_CHECKING:
     from app.ui.sidebar.chat_list import ChatList
@@ -104,9 +104,9 @@ class ChatDelegate(QStyledItemDelegate):
 
     def _folder(self, painter: QPainter, box: QRect, row: FolderRow, offers: bool, hovered: bool) -> None:
         inset, side, end = theme.px(10), theme.px(16), theme.px(34)
-        sign = self._visual(box, QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side))
+        icon_rect = self._visual(box, QRect(box.left() + inset, box.center().y() - side // 2 + 1, side, side))
         closed = "left" if self.view.isRightToLeft() else "right"
-        icons.paint(painter, "down" if row.is_open else closed, QRectF(sign), theme.colour("ink2"))
+        icons.paint(painter, "down" if row.is_open else closed, QRectF(icon_rect), theme.colour("ink2"))
         left = box.left() + inset + side + theme.px(4)
         room = self._visual(box, QRect(left, box.top(), box.right() - end - left, box.height()))
         self._line(painter, room, row.name, "row", "ink")
@@ -138,10 +138,12 @@ class ChatDelegate(QStyledItemDelegate):
         marks = row.title_marks if view.chats.searching else ()
         self._line(painter, title, row.title, "rowstrong" if shown else "row", "ink", marks)
 
-    def _room(self, box: QRect, row: ChatRow, sign: bool) -> QRect:
-        """Return the rectangle of a chat's text, before mirroring. sign: an icon follows."""
+    def _room(self, box: QRect, row: ChatRow, has_icon: bool) -> QRect:
+        """Return the rectangle of a chat's text, before mirroring. has_icon: an icon follows."""
         inset = theme.px(10)
-        return box.adjusted(inset + (theme.px(INDENT) if row.folder else 0), 0, -(theme.px(34) if sign else inset), 0)
+        return box.adjusted(
+            inset + (theme.px(INDENT) if row.folder else 0), 0, -(theme.px(34) if has_icon else inset), 0
+        )
 
     def _line(
         self, painter: QPainter, room: QRect, words: str, role: str, token: str, marks: tuple[Mark, ...] = ()

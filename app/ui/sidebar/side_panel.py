@@ -21,7 +21,7 @@ from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_rows import SCROLL_BAR
 from app.ui.widgets.controls import Button, Dot, IconButton, Label
 from app.ui.widgets.engine_card import EngineCard
-from app.ui.widgets.signs import paint_dot
+from app.ui.widgets.indicators import paint_dot
 
 SEARCH_DELAY_MS = 120
 RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of a button with a name
@@ -92,14 +92,14 @@ class NavButton(Button):
         painter.setPen(theme.colour("ink2"))
         wide = QFontMetrics(theme.font("meta")).horizontalAdvance(self.figure)
         x = self.width() - pad - wide
-        sign = QRectF(x - dot - theme.px(5), (self.height() - dot) / 2, dot, dot)
+        icon_rect = QRectF(x - dot - theme.px(5), (self.height() - dot) / 2, dot, dot)
         words = QRectF(x, 0, wide + 1, self.height())
         if self.isRightToLeft():
             words.moveLeft(pad)
-            sign.moveLeft(pad + wide + theme.px(5))
+            icon_rect.moveLeft(pad + wide + theme.px(5))
         painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute, self.figure)
         if self.working:
-            paint_dot(painter, sign, theme.colour("hot_fill"), True)
+            paint_dot(painter, icon_rect, theme.colour("hot_fill"), True)
 
 
 class RailButton(IconButton):
@@ -146,8 +146,8 @@ class RailButton(IconButton):
             super().paintEvent(event)
         if self.working:
             side = theme.px(12)
-            sign = QRectF(self.width() - side - theme.px(3), theme.px(3), side, side)
-            paint_dot(antialiased(self), sign, theme.colour("hot_fill"), False)
+            icon_rect = QRectF(self.width() - side - theme.px(3), theme.px(3), side, side)
+            paint_dot(antialiased(self), icon_rect, theme.colour("hot_fill"), False)
 
 
 class SearchField(QLineEdit):
@@ -165,14 +165,14 @@ class SearchField(QLineEdit):
         self.setProperty("glyph", "true")
         self.setPlaceholderText(tr("Search chats"))
         self.setAccessibleName(tr("Search chats"))
-        self._sign = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
+        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
         self._clear = self.addAction(icons.icon("close", "ink2", 16), QLineEdit.ActionPosition.TrailingPosition)
         self._clear.setToolTip(tr("Close the search  (Esc)"))
         self._clear.triggered.connect(lambda _=False: self.left.emit())
         theme.current().changed.connect(self._restyle)
 
     def _restyle(self) -> None:
-        self._sign.setIcon(icons.icon("search", "ink3", 16))
+        self._icon.setIcon(icons.icon("search", "ink3", 16))
         self._clear.setIcon(icons.icon("close", "ink2", 16))
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

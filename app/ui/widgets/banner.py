@@ -35,8 +35,8 @@ class Banner(QFrame):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Minimum)
         self.message: UserMessage | None = None
         self._row = QHBoxLayout(self)
-        self._sign = Glyph("warn", "bad", 18, "bad_soft")
-        self._row.addWidget(self._sign, 0, Qt.AlignmentFlag.AlignTop)
+        self._icon = Glyph("warn", "bad", 18, "bad_soft")
+        self._row.addWidget(self._icon, 0, Qt.AlignmentFlag.AlignTop)
         self._column = QVBoxLayout()
         self._row.addLayout(self._column, 1)
         self._title = Label("", "label", wrap=True)
@@ -74,7 +74,7 @@ class Banner(QFrame):
         """Show a message, replacing the current one."""
         self.message = message
         glyph, token = _SIGNS[message.severity]
-        self._sign.set_look(glyph, token, f"{token}_soft")
+        self._icon.set_look(glyph, token, f"{token}_soft")
         self._title.setText(message.title)
         self._sentence.setText(message.sentence)
         self._sentence.setVisible(bool(message.sentence))

@@ -15,7 +15,7 @@ from PySide6.QtWidgets import QLabel, QPushButton, QSizePolicy, QToolTip, QWidge
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading, order
 from app.ui.look.painting import antialiased, block, outline
-from app.ui.widgets.signs import Dot, MemoryBar, Progress, ShareBar
+from app.ui.widgets.indicators import Dot, MemoryBar, Progress, ShareBar
 from app.ui.widgets.switches import Segments, Slider, Toggle
 
 __all__ = [
