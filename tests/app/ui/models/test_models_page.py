@@ -322,18 +322,18 @@ def test_a_search_that_fails_says_why_and_tries_again(enter: Enter) -> None:
     room = enter()
     room.library.fail("search", "OfflineError", "The hub cannot be reached.", "Check the network.")
     room.search("relu")
-    room.wait(lambda: room.page.hub.note.isVisible())
-    assert "cannot be reached" in room.page.hub.note.line.words
+    room.wait(lambda: room.page.hub.empty_state.isVisible())
+    assert "cannot be reached" in room.page.hub.empty_state.line.words
     assert room.shown() == ["relullama-70b"], "what is known is shown all the same"
-    QTest.mouseClick(room.page.hub.note.first, Qt.MouseButton.LeftButton)
+    QTest.mouseClick(room.page.hub.empty_state.first, Qt.MouseButton.LeftButton)
     room.wait(lambda: room.page.hub.grid.cards)
 
 
 def test_nothing_found_is_said(enter: Enter) -> None:
     room = enter()
     room.search("zzzz")
-    room.wait(lambda: room.page.hub.note.isVisible())
-    assert "zzzz" in room.page.hub.note.title.words
+    room.wait(lambda: room.page.hub.empty_state.isVisible())
+    assert "zzzz" in room.page.hub.empty_state.title.words
 
 
 @pytest.mark.parametrize("text", ["https://huggingface.co/o/name/tree/main", "o/name"])

@@ -136,8 +136,8 @@ def test_a_new_chat_keeps_the_scroll_position_and_the_cursor(sidebar: Sidebar) -
 
 def test_no_chats_say_so(sidebar: Sidebar) -> None:
     sidebar.set_conversations([])
-    assert sidebar.panel.note.isVisible()
-    assert sidebar.panel.note.line.text() == "Your chats will appear here."
+    assert sidebar.panel.empty.isVisible()
+    assert sidebar.panel.empty.line.text() == "Your chats will appear here."
     sidebar.set_conversations(CHATS)
     assert sidebar.panel.list.isVisible()
 
@@ -296,7 +296,7 @@ def test_a_search_without_hits_says_so(sidebar: Sidebar) -> None:
     sidebar.open_search()
     sidebar.panel.field.setText("thermostat")
     sidebar.set_search_hits("thermostat", [])
-    assert sidebar.panel.note.title.text() == "No chat mentions “thermostat”"
+    assert sidebar.panel.empty.title.text() == "No chat mentions “thermostat”"
 
 
 def test_a_chat_that_is_deleted_leaves_the_hits_and_comes_back_with_undo(sidebar: Sidebar, qtbot: QtBot) -> None:
