@@ -31,7 +31,7 @@ from app.user_messages import Action, UserMessage, describe, describe_engine_dea
 if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy
     from app.chat.chat_memory import ChatMemory
-    from app.chat.message_act import MessageAct
+    from app.chat.message_action import MessageAction
     from app.chat.store.store import RescueReport, StoreError
     from app.clients.answer_request import AnswerRequest
     from app.clients.engine_client import EngineClient
@@ -228,7 +228,7 @@ class ChatController(QObject):
         return request_for([*shown, question], question.id, self.settings_for(self._memory.conversation(self._open)))
 
     @Slot(object)
-    def act(self, act: MessageAct) -> None:
+    def act(self, act: MessageAction) -> None:
         """Apply an action to a message of the open chat."""
         if self._open is None:
             return

@@ -18,7 +18,7 @@ from app.chat.answers.answer_settings import AnswerSettings, request_for
 from app.chat.answers.thinking import ThoughtClock
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, siblings
-from app.chat.message_act import MessageAct, can_continue
+from app.chat.message_action import MessageAction, can_continue
 from app.clients.answer_request import AnswerRequest
 from app.clients.servers import Place
 from app.translation import figure, noted, tr, tr_n
@@ -114,9 +114,9 @@ class ChatTurns(QObject):
         self.branch_changed.emit(chat, "")
         self._answers.add(answer)
 
-    # -------------------------------------------------------------- acts on one message
+    # -------------------------------------------------------------- actions on one message
 
-    def act(self, chat: str, act: MessageAct) -> None:
+    def act(self, chat: str, act: MessageAction) -> None:
         """Apply an action to a message of a chat in memory."""
         message = next((m for m in self._memory.messages(chat) or [] if m.id == act.message_id), None)
         if message is None:

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.live.live_page import LivePage
     from app.ui.models.chat_models import ChatModels
-    from app.ui.models.model_acts import ModelActs
+    from app.ui.models.model_actions import ModelActions
     from app.ui.models.models_page import ModelsPage
-    from app.ui.models.server_acts import ServerActs
-    from app.ui.sidebar.chat_acts import ChatActs
+    from app.ui.models.server_actions import ServerActions
+    from app.ui.sidebar.chat_actions import ChatActions
     from engine.machine.hardware import MachineFacts
     from engine.machine.monitor import MachineSample
     from engine.service.protocol import GenerationResult, Live, LoadedModelInfo
@@ -86,13 +86,13 @@ class MainWindow(QMainWindow):
         self._chat: ChatController | None = None
         self.chat_models: ChatModels | None = None
         self.answer_menus: AnswerMenus | None = None
-        self.server_acts: ServerActs | None = None
+        self.server_actions: ServerActions | None = None
         self.own_server: OwnServer | None = None
-        self._acts: ModelActs | None = None
+        self._model_actions: ModelActions | None = None
         self.live_page: LivePage | None = None  # built on first use
         self._figures = LiveFigures()
         self._answered = ""  # id of the chat that is being answered
-        self._chat_acts: ChatActs | None = None
+        self._chat_actions: ChatActions | None = None
         self.commands = Commands(self)
         self.setWindowTitle("Hearth")
         self.setMinimumSize(*SMALLEST)
@@ -241,15 +241,15 @@ class MainWindow(QMainWindow):
 
     def connect_folders(self, folders: ChatFolders) -> None:
         """Connect the chat folders: pins, folders, import and export."""
-        from app.ui.sidebar.chat_acts import ChatActs
+        from app.ui.sidebar.chat_actions import ChatActions
 
         folders.toast.connect(self.show_toast)
         if self._chat is not None:
             folders.problem.connect(self._chat.problems.report)
             folders.solved.connect(self._chat.problems.solve)
-        self._chat_acts = ChatActs(self, self.sidebar, lambda: self.shown_chat, folders)
-        self._chat_acts.bind(self.commands)
-        self.page.menu_asked.connect(self._chat_acts.add_rows)
+        self._chat_actions = ChatActions(self, self.sidebar, lambda: self.shown_chat, folders)
+        self._chat_actions.bind(self.commands)
+        self.page.menu_asked.connect(self._chat_actions.add_rows)
 
     def connect_context(self, controller: ChatController, engine: EngineClient, memory: ChatMemory) -> None:
         """Connect what the next prompt needs: attachments, token count, drafts."""
@@ -290,7 +290,7 @@ class MainWindow(QMainWindow):
         self.settings_changed.connect(lambda _: setup.settings_changed())
         self._setup = setup
         setup.changed.connect(self._show_cost_note)  # a method, so that Qt disconnects it with the window
-        for act, do in menus.acts.items():
+        for act, do in menus.commands.items():
             self.commands.bind(act, do)
 
     def _show_cost_note(self) -> None:
@@ -298,14 +298,14 @@ class MainWindow(QMainWindow):
 
     def connect_servers(self, servers: ServersController) -> None:
         """Connect the servers that chats can use. After `connect_models`."""
-        from app.ui.models.server_acts import ServerActs
+        from app.ui.models.server_actions import ServerActions
 
         assert self._chat is not None, "the chat comes first"
         assert self.chat_models is not None, "and its menu of models"
-        self.server_acts = ServerActs(self, self.page, self.chat_models.menu, self._chat, servers)
-        self.server_acts.chat_wanted.connect(self.show_chat)
-        self.commands.bind("add_server", self.server_acts.add, lambda: not servers.book.is_full)
-        send = self.server_acts.send_there
+        self.server_actions = ServerActions(self, self.page, self.chat_models.menu, self._chat, servers)
+        self.server_actions.chat_wanted.connect(self.show_chat)
+        self.commands.bind("add_server", self.server_actions.add, lambda: not servers.book.is_full)
+        send = self.server_actions.send_there
         self.finder.add(lambda: palette_entries.of_places(servers.book.places, send))
         servers.toast.connect(self.show_toast)
 
@@ -352,17 +352,17 @@ class MainWindow(QMainWindow):
         if self._models is None:
             return
         if self.models_page is None:
-            from app.ui.models.model_acts import ModelActs
+            from app.ui.models.model_actions import ModelActions
             from app.ui.models.models_page import ModelsPage
 
             self.models_page = ModelsPage()
             self.models_page.set_status(self._status)
             self.pages.addWidget(self.models_page)
-            self._acts = ModelActs(self.models_page, self._models)
-            self._acts.chat_wanted.connect(self.show_chat)
-            self._acts.remedy_wanted.connect(self.page.remedy)
-            if self.server_acts is not None:
-                self.server_acts.connect_page(self.models_page)
+            self._model_actions = ModelActions(self.models_page, self._models)
+            self._model_actions.chat_wanted.connect(self.show_chat)
+            self._model_actions.remedy_wanted.connect(self.page.remedy)
+            if self.server_actions is not None:
+                self.server_actions.connect_page(self.models_page)
         self.pages.setCurrentWidget(self.models_page)
         self.sidebar.set_page("models")
         self.sidebar.set_current(None)  # only the page's row is marked
@@ -370,9 +370,9 @@ class MainWindow(QMainWindow):
         self.models_page.search.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _do_on_models_page(self, name: str) -> None:
-        """Open the Models page and call a method of its ModelActs."""
+        """Open the Models page and call a method of its ModelActions."""
         self.show_models()
-        getattr(self._acts, name)()
+        getattr(self._model_actions, name)()
 
     def show_live(self) -> None:
         """Show the Live page."""
@@ -480,18 +480,18 @@ class MainWindow(QMainWindow):
     # # -------------------------------------------------------------- user actions
 
     def _title_menu(self, action: str) -> None:
-        if self._conversation is not None and self._chat_acts is not None:
-            self._chat_acts.do(f"{action}_chat", self._conversation.id)
+        if self._conversation is not None and self._chat_actions is not None:
+            self._chat_actions.do(f"{action}_chat", self._conversation.id)
 
     def _window_action(self, action: str) -> None:
         if action == Action.OPEN_SETTINGS:
             self.open_settings()
-        elif action == Action.ENTER_KEY and self.server_acts is not None:
-            self.server_acts.enter_key()
+        elif action == Action.ENTER_KEY and self.server_actions is not None:
+            self.server_actions.enter_key()
         elif action in (Action.OPEN_MODELS, Action.ENTER_TOKEN):
             self.show_models()
-            if self._acts is not None and action == Action.ENTER_TOKEN:
-                self._acts.ask_token()
+            if self._model_actions is not None and action == Action.ENTER_TOKEN:
+                self._model_actions.ask_token()
         elif action in (Action.USE_CPU, Action.USE_ANY):
             if self._chat is not None:
                 self._chat.problems.solve("engine")

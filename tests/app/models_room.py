@@ -19,7 +19,7 @@ from app.models.models_controller import ModelsController
 from app.settings import AppSettings
 from app.ui.look import theme
 from app.ui.main_window import MainWindow
-from app.ui.models.model_acts import ModelActs
+from app.ui.models.model_actions import ModelActions
 from app.ui.models.model_card import ModelCard
 
 
@@ -77,7 +77,7 @@ class ModelsRoom:
         self.page = page
 
     @property
-    def acts(self) -> ModelActs:
+    def acts(self) -> ModelActions:
         assert self.window._acts is not None
         return self.window._acts
 

@@ -282,7 +282,7 @@ def _servers(room: Room) -> QWidget:
 
 def _server_dialog(room: Room) -> QWidget:
     _elsewhere(room)
-    acts = room.window.server_acts
+    acts = room.window.server_actions
     assert acts is not None
     return room.opened(lambda: acts.edit(acts.servers.book.servers[0].id))
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from app.chat.conversation import Message, MessageState, Role
-from app.chat.message_act import MessageAct
+from app.chat.message_action import MessageAction
 from app.ui.look import theme
 from app.ui.transcript.message_view import Answer
 from app.ui.transcript.own_message import OwnMessage
@@ -159,7 +159,7 @@ def test_another_version_stands_where_the_first_stood(transcript: Transcript) ->
 def test_acts_of_messages_arrive_as_data(transcript: Transcript, qtbot: QtBot) -> None:
     question = Message(Role.USER, "One")
     answer = Message(Role.ASSISTANT, "Cut", state=MessageState.LENGTH, stats=STATS)
-    acts: list[MessageAct] = []
+    acts: list[MessageAction] = []
     transcript.acted.connect(acts.append)
     transcript.set_versions({question.id: (1, 2), answer.id: (2, 3)})
     transcript.show_messages([question, answer])
@@ -184,8 +184,8 @@ def test_acts_of_messages_arrive_as_data(transcript: Transcript, qtbot: QtBot) -
     qtbot.keyClick(own._editor.field, Qt.Key.Key_Escape)
     assert not own.is_editing
     assert acts == [
-        MessageAct("switch", question.id, step=1), MessageAct("continue", answer.id),
-        MessageAct("regenerate", answer.id), MessageAct("edit", question.id, "Two"),
+        MessageAction("switch", question.id, step=1), MessageAction("continue", answer.id),
+        MessageAction("regenerate", answer.id), MessageAction("edit", question.id, "Two"),
     ]  # fmt: skip
     transcript.add_message(Message(Role.USER, "Next"))
     assert not view.stats.go_on.isVisible()

@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.answers.answer_labels import facts_of, figures_of
 from app.chat.conversation import Message, MessageState, Role
-from app.chat.message_act import MessageAct
+from app.chat.message_action import MessageAction
 from app.clients.servers import Place
-from app.ui.models.server_acts import ServerActs
+from app.ui.models.server_actions import ServerActions
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.widgets.controls import Chip, Label
 from app.ui.widgets.floating import ConfirmDialog
@@ -24,14 +24,14 @@ from app.user_messages import Action, UserMessage
 pytestmark = pytest.mark.gui
 
 
-def acts_of(room: Room) -> ServerActs:
-    acts = room.window.server_acts
+def actions_of(room: Room) -> ServerActions:
+    acts = room.window.server_actions
     assert acts is not None
     return acts
 
 
 def enter(room: Room) -> Place:
-    server = acts_of(room).servers.add("Rack", "http://192.168.1.20:8000/v1", "sk-x", ["big", "small"])
+    server = actions_of(room).servers.add("Rack", "http://192.168.1.20:8000/v1", "sk-x", ["big", "small"])
     return Place(server, "big")
 
 
@@ -43,11 +43,11 @@ def question(room: Room) -> ConfirmDialog:
 def a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question(room: Room) -> None:
     place, composer = enter(room), room.page.composer
     assert composer.away.isHidden()
-    acts_of(room).send_there(place)
+    actions_of(room).send_there(place)
     asked = question(room)
     asked.reject()
     assert room.hearth.controller.place is None
-    acts_of(room).send_there(place)
+    actions_of(room).send_there(place)
     question(room).accept()
     room.wait(lambda: composer.away.words() == "Sent to Rack")
     assert room.hearth.controller.place == place
@@ -60,16 +60,16 @@ def a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question(room: Room) -> Non
 
 def a_question_is_answered_again_by_a_server_after_the_same_question(room: Room) -> None:
     place, controller = enter(room), room.hearth.controller
-    asked: list[MessageAct] = []
+    asked: list[MessageAction] = []
     room.page.add_message(Message(Role.USER, "What burns?"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(controller, "act", asked.append)
-        acts_of(room).send_there(place, again="answer-1")
+        actions_of(room).send_there(place, again="answer-1")
         question(room).reject()
         assert (controller.place, asked) == (None, [])
-        acts_of(room).send_there(place, again="answer-1")
+        actions_of(room).send_there(place, again="answer-1")
         question(room).accept()
-        assert (controller.place, asked) == (place, [MessageAct("regenerate", "answer-1")])
+        assert (controller.place, asked) == (place, [MessageAction("regenerate", "answer-1")])
     room.hearth.servers.choose(None)
 
 
@@ -134,7 +134,7 @@ def the_models_page_lists_servers_apart(room: Room) -> None:
     assert page is not None
     assert page.servers.isVisible()
     rows = page.servers.findChildren(Chip)
-    acts_of(room).servers.changed.emit()
+    actions_of(room).servers.changed.emit()
     assert page.servers.findChildren(Chip) == rows, "what says the same is not made anew"
     page.servers.chosen.emit(place)
     assert room.window.pages.currentWidget() is room.page
@@ -143,7 +143,7 @@ def the_models_page_lists_servers_apart(room: Room) -> None:
 
 
 def a_server_is_entered_with_the_models_that_were_picked(room: Room) -> None:
-    acts = acts_of(room)
+    acts = actions_of(room)
     acts.add()
     dialog = acts._dialog
     assert dialog is not None
@@ -184,7 +184,7 @@ def an_answer_says_where_it_came_from(room: Room) -> None:
 
 
 def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
-    server = acts_of(room).servers.add("Ollama", "http://127.0.0.1:11434/v1", "", ["llama3"])
+    server = actions_of(room).servers.add("Ollama", "http://127.0.0.1:11434/v1", "", ["llama3"])
     place, composer, menus = Place(server, "llama3"), room.page.composer, room.window.chat_models
     room.hearth.controller.new_chat()
     room.hearth.servers.choose(place)
@@ -208,13 +208,13 @@ def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
     assert chips["On this PC"] != "away"
     said += [label.words for label in room.window.findChildren(Label) if label.isVisible()]
     assert not any("not on this pc" in words.lower() for words in said), said
-    acts_of(room).servers.remove(server.id)
+    actions_of(room).servers.remove(server.id)
 
 
 def a_key_that_is_refused_is_asked_for(room: Room) -> None:
     room.hearth.servers.choose(enter(room))
     room.window._window_action(Action.ENTER_KEY)
-    dialog = acts_of(room)._dialog
+    dialog = actions_of(room)._dialog
     assert dialog is not None
     assert dialog.server is not None
     assert dialog.server.name == "Rack"

@@ -18,7 +18,7 @@ from pytestqt.qtbot import QtBot
 
 from app.chat.chat_controller import LOAD_LAST
 from app.chat.conversation import Message, MessageState, Role
-from app.chat.message_act import MessageAct
+from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
 from app.ui.composer.composer import Composer
@@ -135,7 +135,7 @@ def test_an_answer_asked_for_anew_loads_a_model_too(make_desk: MakeDesk) -> None
     first = desk.say("hello")
     desk.controller.unload()
     desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
-    desk.controller.act(MessageAct("regenerate", first.id))
+    desk.controller.act(MessageAction("regenerate", first.id))
     desk.wait(lambda: desk.last.id != first.id and desk.last.state is MessageState.COMPLETE)
 
 
@@ -484,7 +484,7 @@ def test_a_question_is_answered_again_by_another_model_beside_the_first_answer(p
     assert (person.finished[-1].stats or {})["model"] == "Bamboo"
     assert person.finished[-1].parent == first.parent
     assert names(transcript) == ["Bamboo"]
-    person.hearth.controller.act(MessageAct("switch", person.finished[-1].id, step=-1))
+    person.hearth.controller.act(MessageAction("switch", person.finished[-1].id, step=-1))
     person.wait(lambda: person.shown[-1].id == first.id)
     assert names(transcript) == ["Fake"], "each version says which model wrote it"
     person.press(Qt.Key.Key_L, Qt.KeyboardModifier.ControlModifier)

@@ -74,7 +74,7 @@ class AnswerMenus(QObject):
         return popup
 
     @property
-    def acts(self) -> dict[str, Callable[[], object]]:
+    def commands(self) -> dict[str, Callable[[], object]]:
         """The commands of app/shortcuts.py that are implemented here."""
         return {"presets": self.open_presets, "personas": self.open_personas, "sampling": self.open_sampling,
                 "compare": self.open_comparison, "edit_presets": self.edit_presets,

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QStackedWidget,
 
 from app.chat.answers.thinking import spoken
 from app.chat.conversation import UNTITLED, Conversation, Message, Role, Unsent
-from app.chat.message_act import Act, MessageAct, can_continue
+from app.chat.message_action import ActionName, MessageAction, can_continue
 from app.clients.engine_status import EngineStatus, Phase
 from app.text.markdown_blocks import web_address
 from app.text.selected_text import quoted
@@ -63,7 +63,7 @@ class ChatPage(QFrame):
     submitted = Signal(str, object)
     queued = Signal(str, object)
     draft_changed = Signal(str, str)  # chat id, or "" for a new chat; the text in the composer
-    acted = Signal(object)  # MessageAct: an action on one message
+    acted = Signal(object)  # MessageAction: an action on one message
     # id of the answer to regenerate with another model, and the anchor of the model menu
     other_model_asked = Signal(str, QWidget)
     stop_requested = Signal()
@@ -289,24 +289,24 @@ class ChatPage(QFrame):
             QGuiApplication.clipboard().setText(answer.text)
             self.copied.emit(tr("Answer copied"))
 
-    def can_act_on_last(self, act: Act) -> bool:
+    def can_act_on_last(self, act: ActionName) -> bool:
         """Return whether the last answer can be continued ("continue") or regenerated ("regenerate")."""
         answer = self.transcript.last_answer()
         if answer is None or self._status.answering or self.is_empty:
             return False
         return can_continue(answer) if act == "continue" else True
 
-    def act_on_last(self, act: Act) -> None:
+    def act_on_last(self, act: ActionName) -> None:
         """Request an action on the last answer."""
         answer = self.transcript.last_answer()
         if answer is not None:
-            self._act(MessageAct(act, answer.id))
+            self._act(MessageAction(act, answer.id))
 
-    def _act(self, act: MessageAct) -> None:
+    def _act(self, act: MessageAction) -> None:
         if act.act != "other_model":
             self.acted.emit(act)
         elif self._status.answering:  # the controller explains that it must wait
-            self.acted.emit(MessageAct("regenerate", act.message_id))
+            self.acted.emit(MessageAction("regenerate", act.message_id))
         else:
             anchor = self.transcript.foot_of(act.message_id) or self.composer.model_button
             self.other_model_asked.emit(act.message_id, anchor)

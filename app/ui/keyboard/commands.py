@@ -25,14 +25,14 @@ class Commands(QObject):
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
         self._window = window
-        self._acts: dict[str, tuple[Callable[[], object], Callable[[], bool]]] = {}
+        self._commands: dict[str, tuple[Callable[[], object], Callable[[], bool]]] = {}
 
     def bind(self, act: str, do: Callable[[], object], can: Callable[[], bool] = always) -> None:
         """Bind a command of the table to `do`. can: whether it is available now."""
         known = command(act)
-        if act in self._acts:
+        if act in self._commands:
             raise ValueError(f"The command {act!r} is bound already.")
-        self._acts[act] = (do, can)
+        self._commands[act] = (do, can)
         if known.where:  # that part of the window handles the keys itself
             return
         for keys in known.keys:
@@ -40,17 +40,17 @@ class Commands(QObject):
 
     def run(self, act: str) -> None:
         """Run a command if it is available."""
-        do, can = self._acts[act]
+        do, can = self._commands[act]
         if can():
             do()
 
     def knows(self, act: str) -> bool:
         """Return whether a command is bound."""
-        return act in self._acts
+        return act in self._commands
 
     def can(self, act: str) -> bool:
         """Return whether a command is bound and available."""
-        return act in self._acts and self._acts[act][1]()
+        return act in self._commands and self._commands[act][1]()
 
     def listed(self) -> list[Command]:
         """Return the available commands, in the order of the table."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.chat.message_act import MessageAct
+from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, listed_id
 from app.translation import tr
@@ -124,7 +124,7 @@ class ChatModels(QObject):
     def _choose(self, row_id: str) -> None:
         self.use(row_id)
         if self.menu.again:  # it waits until the model is loaded
-            self._chat.act(MessageAct("regenerate", self.menu.again))
+            self._chat.act(MessageAction("regenerate", self.menu.again))
 
     def use(self, row_id: str) -> None:
         """Answer the open chat with a local model; a toast says so if a server answered it before."""

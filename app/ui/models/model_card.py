@@ -38,7 +38,7 @@ class Going:
     right: str
     resting: bool = False  # paused or waiting: the bar is grey
     stage: str = ""  # of preparing
-    acts: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
 
 
 def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
@@ -46,25 +46,25 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
     if row.loading:
         share = status.done / status.total if status is not None and status.total else None
         words = status.word if status is not None and status.phase is Phase.LOADING else tr("Loading")
-        return Going(share, words, "", acts=("cancel-load",))
+        return Going(share, words, "", actions=("cancel-load",))
     if row.preparing is not None:
         now = row.preparing
         share = now.done / now.total if now.total else None
         doing = tr(model_labels.STAGES_DOING.get(now.stage, noted("Preparing")))
         words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
         return Going(share, words, model_labels.time_left(now.eta_s), stage=now.stage,
-                     acts=("cancel-prepare",))  # fmt: skip
+                     actions=("cancel-prepare",))  # fmt: skip
     get = row.download
     if get is None or get.state == "done":
         return None
     left, right = model_labels.download_lines(get)
     share = get.done_bytes / get.total_bytes if get.total_bytes else None
     goes = get.state in {"downloading", "checking"}
-    acts = {"failed": ("retry", "cancel"), "paused": ("resume", "cancel"), "checking": ("cancel",)}
-    return Going(share, left, right, not goes, acts=acts.get(get.state, ("pause", "cancel")))
+    actions = {"failed": ("retry", "cancel"), "paused": ("resume", "cancel"), "checking": ("cancel",)}
+    return Going(share, left, right, not goes, actions=actions.get(get.state, ("pause", "cancel")))
 
 
-def main_acts(row: ModelRow) -> tuple[str, ...]:
+def main_actions(row: ModelRow) -> tuple[str, ...]:
     """Return the actions of a card's buttons without work in progress; the main action comes last."""
     if row.in_use:
         return ("unload",)
@@ -228,18 +228,18 @@ class ModelCard(CardFrame):
     # -------------------------------------------------------------- buttons
 
     def _show_buttons(self) -> None:
-        acts = self.going.acts if self.going is not None else ("more", *main_acts(self.row))
-        new = set(acts) - set(self.buttons)
-        if tuple(self.buttons) != acts:
+        actions = self.going.actions if self.going is not None else ("more", *main_actions(self.row))
+        new = set(actions) - set(self.buttons)
+        if tuple(self.buttons) != actions:
             held = next((act for act, button in self.buttons.items() if button.hasFocus()), None)
             for act, button in self.buttons.items():
-                if act not in acts:
+                if act not in actions:
                     button.hide()
-            self.buttons = {act: self._button(act) for act in acts}
+            self.buttons = {act: self._button(act) for act in actions}
             for button in self.buttons.values():
                 button.show()
             if held is not None and held not in self.buttons:  # keep the keyboard focus on this card
-                self.buttons[acts[0] if self.going is not None else acts[-1]].setFocus()
+                self.buttons[actions[0] if self.going is not None else actions[-1]].setFocus()
         for act, button in self.buttons.items():
             what = button.text() or tr(GLYPHS.get(act, ("", ""))[1])
             button.setAccessibleName(f"{what}: {self.row.name}")

@@ -1,6 +1,6 @@
 """The Models page: this PC, search, filters, a card for each model, then the results of a hub search.
 
-model_acts.py implements the actions and opens the dialogs.
+model_actions.py implements the actions and opens the dialogs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.models.model_selection import families, repository, select
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.models.hub_results import HubHits
-from app.ui.models.model_card import ModelCard, going_on, main_acts
+from app.ui.models.model_card import ModelCard, going_on, main_actions
 from app.ui.models.model_filters import OUTSET_PX, ModelFilters
 from app.ui.models.models_head import DropVeil, PageHead
 from app.ui.models.repository_view import RepositoryView
@@ -252,7 +252,7 @@ class ModelsPage(QFrame):
         for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
             self.grid.forget(self.cards.pop(row_id))
         shown = [by_id[row_id] for row_id in self._order if row_id in by_id]
-        first = next((row for row in shown if main_acts(row) == ("download",) and going_on(row) is None), None)
+        first = next((row for row in shown if main_actions(row) == ("download",) and going_on(row) is None), None)
         for row in shown:
             card = self._card(row)
             card.set_row(row)

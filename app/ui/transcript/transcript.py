@@ -50,7 +50,7 @@ def text_column(page_width: int) -> tuple[int, int]:
 class Transcript(QScrollArea):
     """The messages of one chat.
 
-    link_activated: the address of a link that was followed. acted: a MessageAct.
+    link_activated: the address of a link that was followed. acted: a MessageAction.
     """
 
     link_activated = Signal(str)

@@ -9,7 +9,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.chat.conversation import Message
-from app.chat.message_act import Act, MessageAct
+from app.chat.message_action import ActionName, MessageAction
 from app.text.markdown_blocks import Block
 from app.ui.look import theme
 from app.ui.transcript.context_mark import ContextMark
@@ -24,7 +24,7 @@ PART_GAP = 14
 class MessageView(QWidget):
     """The interface between the transcript and a message.
 
-    link_activated: the address of a link that was followed. acted: a MessageAct for this message. grown: its texts
+    link_activated: the address of a link that was followed. acted: a MessageAction for this message. grown: its texts
     changed.
     """
 
@@ -93,9 +93,9 @@ class MessageView(QWidget):
         """The text for "Copy message", as written, without a thought."""
         return self.message.text
 
-    def do(self, act: Act, text: str = "", step: int = 0) -> None:
+    def do(self, act: ActionName, text: str = "", step: int = 0) -> None:
         """Request an action on this message."""
-        self.acted.emit(MessageAct(act, self.message.id, text, step))
+        self.acted.emit(MessageAction(act, self.message.id, text, step))
 
     def set_dropped(self, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
         """Show above this message which ones are no longer in the context, as in ContextMark; nothing for a count of

@@ -34,9 +34,9 @@ class EmptyState(QFrame):
         self._buttons.setSpacing(theme.px(8))
         self._buttons.addStretch(1)
         self.first, self.second = Button(""), Button("", "quiet")
-        self._acts = ["", ""]
+        self._actions = ["", ""]
         for i, button in enumerate((self.first, self.second)):
-            button.clicked.connect(lambda _=False, i=i: self.remedy.emit(self._acts[i]))
+            button.clicked.connect(lambda _=False, i=i: self.remedy.emit(self._actions[i]))
             self._buttons.addWidget(button)
         self._buttons.addStretch(1)
         column.addLayout(self._buttons)
@@ -52,7 +52,7 @@ class EmptyState(QFrame):
             button.setText(words)
             button.updateGeometry()
             button.setVisible(bool(words))
-            self._acts[i] = what
+            self._actions[i] = what
         self.setAccessibleName(f"{title}. {line}".strip())
 
     def show_message(self, message: UserMessage) -> None:

@@ -17,7 +17,7 @@ from app.chat.conversation import Conversation, Message, Role
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.ui.keyboard.commands import Commands
-from app.ui.sidebar.chat_acts import ChatActs
+from app.ui.sidebar.chat_actions import ChatActions
 from app.ui.sidebar.sidebar import Sidebar
 from app.user_messages import UserMessage
 
@@ -208,7 +208,7 @@ def test_export_is_two_clicks_and_the_ending_says_what_is_written(
     qtbot.addWidget(window)
     qtbot.addWidget(bar)
     bar.set_conversations(room.memory.conversations())
-    acts = ChatActs(window, bar, lambda: herons.id, room.folders)
+    acts = ChatActions(window, bar, lambda: herons.id, room.folders)
     commands = Commands(window)
     acts.bind(commands)
     offered: list[str] = []
@@ -242,7 +242,7 @@ def test_acts_of_the_shown_chat_need_one(room: Room, qtbot: QtBot) -> None:
     qtbot.addWidget(window)
     qtbot.addWidget(bar)
     shown = [""]
-    acts, commands = ChatActs(window, bar, lambda: shown[0], room.folders), Commands(window)
+    acts, commands = ChatActions(window, bar, lambda: shown[0], room.folders), Commands(window)
     acts.bind(commands)
     assert not any(commands.can(act) for act in ("pin_chat", "move_chat", "delete_chat", "export_all", "next_chat"))
     assert commands.can("import_chats")

@@ -10,12 +10,12 @@ from app.chat.answers.answer_queue import joined
 from app.chat.answers.answer_settings import history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
 from app.chat.conversation import Attachment, Message, MessageState, Role, branch
-from app.chat.message_act import Act, MessageAct
+from app.chat.message_action import Act, MessageAction
 from app.settings import AppSettings
 
 
 def act(desk: Desk, name: Act, message: Message, text: str = "", step: int = 0) -> None:
-    desk.controller.act(MessageAct(name, message.id, text, step))
+    desk.controller.act(MessageAction(name, message.id, text, step))
 
 
 def texts(desk: Desk) -> list[str]:

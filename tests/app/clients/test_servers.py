@@ -18,7 +18,7 @@ from fakes.server import FakeServer, Piece
 
 from app.chat.chat_titles import ChatTitles
 from app.chat.conversation import Conversation, Message, MessageState, Role, WholeChat
-from app.chat.message_act import MessageAct, can_continue
+from app.chat.message_action import MessageAction, can_continue
 from app.chat.store.chat_files import read_json, write_json
 from app.clients.engine_status import Phase
 from app.clients.engine_worker import EngineWorker, InThreadHost
@@ -215,7 +215,7 @@ def test_this_pcs_answer_is_written_on_here_although_the_chat_is_sent_elsewhere_
     desk.wait(lambda: desk.last.state is MessageState.CANCELLED)
     room.choose()
     before = desk.last.text
-    desk.controller.act(MessageAct("continue", desk.last.id))
+    desk.controller.act(MessageAction("continue", desk.last.id))
     desk.wait(lambda: len(desk.last.text) > len(before))
     desk.controller.stop()
     desk.wait(lambda: desk.last.state is not MessageState.WRITING)
@@ -311,7 +311,7 @@ def test_another_version_of_a_question_goes_where_the_chat_goes(make_room: MakeR
     room.choose()
     room.desk.say("one")
     question = room.desk.shown[0]
-    room.desk.controller.act(MessageAct("edit", question.id, "two"))
+    room.desk.controller.act(MessageAction("edit", question.id, "two"))
     room.desk.wait(lambda: len(room.server.chats) == 2 and room.desk.last.state is MessageState.COMPLETE)
     assert room.server.chats[1].body["messages"] == [{"role": "user", "content": "two"}]
 

@@ -395,7 +395,7 @@ _CONTROLS = (QAbstractButton, QLineEdit, QPlainTextEdit, QSlider)
 def test_what_opens_from_the_composer_is_named_closes_and_gives_the_focus_back(arrive: Arrive, part: str) -> None:
     person = ready(arrive)
     person.page.focus_composer()
-    menus(person).acts[part]()
+    menus(person).commands[part]()
     card: Any = getattr(menus(person), part)
     assert card.is_open
     assert card.isAncestorOf(person.window.focusWidget())
@@ -410,7 +410,7 @@ def test_what_opens_from_the_composer_is_named_closes_and_gives_the_focus_back(a
 def test_what_opens_as_a_dialog_is_named_and_cuts_no_words(arrive: Arrive, act: str, size: tuple[int, int]) -> None:
     person = ready(arrive)
     person.window.resize(*size)
-    open_it: Callable[[], Any] = menus(person).acts[act]  # type: ignore[assignment]
+    open_it: Callable[[], Any] = menus(person).commands[act]  # type: ignore[assignment]
     dialog = open_it()
     person.wait(dialog.isVisible)
     _all_named(dialog)

@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, Preparing, rows_of
 from app.ui.look import theme
-from app.ui.models.model_card import ModelCard, going_on, main_acts
+from app.ui.models.model_card import ModelCard, going_on, main_actions
 from app.ui.widgets.card_frame import CardGrid
 from engine.library.records import Download
 
@@ -80,10 +80,10 @@ each = pytest.mark.parametrize(("name", "shown", "acts", "words"), STATES, ids=[
 
 @each
 def test_every_state_has_its_buttons_and_words(
-    make: Make, name: str, shown: ModelRow, acts: tuple[str, ...], words: str
+    make: Make, name: str, shown: ModelRow, actions: tuple[str, ...], words: str
 ) -> None:
     card = make(shown)
-    assert tuple(card.buttons) == acts
+    assert tuple(card.buttons) == actions
     assert words in card.accessibleName()
     assert all(button.isVisible() and ENTRY.name in button.accessibleName() for button in card.buttons.values())
     inside = card.rect().adjusted(8, 8, -8, -8)
@@ -92,19 +92,19 @@ def test_every_state_has_its_buttons_and_words(
 
 @each
 def test_every_state_becomes_every_other_one(
-    make: Make, name: str, shown: ModelRow, acts: tuple[str, ...], words: str
+    make: Make, name: str, shown: ModelRow, actions: tuple[str, ...], words: str
 ) -> None:
     card = make(STATES[0][1])
     for _, before, _, _ in STATES:
         card.set_row(before)
         card.set_row(shown)
-        assert tuple(card.buttons) == acts
-        assert [act for act, button in card._made.items() if button.isVisible()].sort() == list(acts).sort()
+        assert tuple(card.buttons) == actions
+        assert [act for act, button in card._made.items() if button.isVisible()].sort() == list(actions).sort()
 
 
 @each
 def test_it_is_painted_without_a_fault_at_any_size(
-    make: Make, qapp: QApplication, name: str, shown: ModelRow, acts: tuple[str, ...], words: str
+    make: Make, qapp: QApplication, name: str, shown: ModelRow, actions: tuple[str, ...], words: str
 ) -> None:
     for zoom, width, choice in ((1.0, 300, "light"), (1.6, 520, "dark"), (0.8, 473, "light")):
         theme.apply(qapp, choice, zoom)  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ class _Bare:
 
 def test_a_shipped_model_cannot_be_deleted_or_repaired() -> None:
     (shipped,) = rows_of([], [PIP], [], None)
-    assert main_acts(shipped) == ("chat",)
+    assert main_actions(shipped) == ("chat",)
     assert going_on(shipped) is None
 
 

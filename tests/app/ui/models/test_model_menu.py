@@ -50,25 +50,25 @@ class Chat(QObject):
         super().__init__()
         self.status = EngineStatus(Phase.READY, "Pip", "CPU, 1 thread")
         self.model = PIP.id
-        self.acts: list[str] = []
+        self.actions: list[str] = []
         self.names: dict[str, str] = {}
         self.place: Place | None = None
 
     def use_model(self, model: str) -> None:
-        self.acts.append(f"use {model}")
+        self.actions.append(f"use {model}")
 
     def set_place(self, place: Place | None) -> bool:
         self.place = place
         return True
 
     def unload(self) -> None:
-        self.acts.append("unload")
+        self.actions.append("unload")
 
     def cancel_load(self) -> None:
-        self.acts.append("cancel")
+        self.actions.append("cancel")
 
     def load_model(self) -> None:
-        self.acts.append("load")
+        self.actions.append("load")
 
     def learn_names(self, names: dict[str, str]) -> None:
         self.names |= names
@@ -198,7 +198,7 @@ def test_its_key_opens_it_and_typing_filters_and_enter_chooses(scene: MakeScene)
     assert shown(s.menu) == ["ProSparse 13B"]
     press(Qt.Key.Key_Return)
     assert not s.menu.is_open
-    assert s.chat.acts == [f"use {OWN[1].id}"]
+    assert s.chat.actions == [f"use {OWN[1].id}"]
     assert s.page.composer.field.hasFocus(), "where it was before"
     assert s.page.composer.text() == "a draft"
 
@@ -223,7 +223,7 @@ def test_arrows_move_and_esc_goes_back_step_by_step(scene: MakeScene) -> None:
     assert len(shown(s.menu)) == 5
     press(Qt.Key.Key_Escape)
     assert not s.menu.is_open
-    assert s.chat.acts == []
+    assert s.chat.actions == []
     assert s.page.composer.field.hasFocus()
 
 
@@ -237,7 +237,7 @@ def test_a_broken_model_is_shown_and_not_chosen(scene: MakeScene, qtbot: QtBot) 
     assert s.menu.is_open
     qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton,
                      pos=view.visualRect(s.menu.models.index(0)).center())  # fmt: skip
-    assert s.chat.acts == [f"use {OWN[0].id}"]
+    assert s.chat.actions == [f"use {OWN[0].id}"]
 
 
 def test_with_few_models_the_field_comes_with_the_first_letter(scene: MakeScene) -> None:
@@ -254,7 +254,7 @@ def test_with_few_models_the_field_comes_with_the_first_letter(scene: MakeScene)
     assert s.menu.field.text() == ""
     assert shown(s.menu) == ["Pip"]
     press(Qt.Key.Key_Space)
-    assert s.chat.acts == [f"use {STARTER}"]
+    assert s.chat.actions == [f"use {STARTER}"]
 
 
 def test_a_click_beside_it_closes_it_and_does_nothing_else(scene: MakeScene, qtbot: QtBot) -> None:
@@ -263,7 +263,7 @@ def test_a_click_beside_it_closes_it_and_does_nothing_else(scene: MakeScene, qtb
     child = s.window.childAt(QPoint(900, 100))
     qtbot.mouseClick(child, Qt.MouseButton.LeftButton)
     assert not s.menu.is_open
-    assert s.chat.acts == []
+    assert s.chat.actions == []
     s.parts.open_menu()
     s.parts.open_menu()
     assert not s.menu.is_open, "the same shortcut closes it"
@@ -299,7 +299,7 @@ def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtB
     s.parts.open_menu()
     assert s.menu.letting_go.isHidden()
     qtbot.mouseClick(s.menu.all, Qt.MouseButton.LeftButton)
-    assert s.chat.acts == ["unload", "cancel"]
+    assert s.chat.actions == ["unload", "cancel"]
     assert asked == [True]
     assert not s.menu.is_open
 
@@ -337,7 +337,7 @@ def test_enter_never_takes_a_model_that_came_in_the_marked_ones_place(scene: Mak
     qtbot.waitUntil(lambda: len(shown(s.menu)) == 4)
     press(Qt.Key.Key_Return)
     assert s.menu.is_open
-    assert s.chat.acts == []
+    assert s.chat.actions == []
     press(Qt.Key.Key_Down)
     assert s.menu.view.marked == s.menu.models.rows[0]
 
@@ -362,7 +362,7 @@ def test_filter_and_enter_reach_a_servers_model(scene: MakeScene) -> None:
     QTest.keyClicks(QApplication.focusWidget(), "tiny")
     assert shown(s.menu) == ["Not on this PC", "tiny-chat"]
     press(Qt.Key.Key_Return)
-    assert (chosen, s.chat.acts, s.menu.is_open) == ([TINY], [], False)
+    assert (chosen, s.chat.actions, s.menu.is_open) == ([TINY], [], False)
 
 
 def test_arrows_go_through_one_list_and_over_its_headings(scene: MakeScene) -> None:
@@ -388,7 +388,7 @@ def test_a_chat_on_a_server_opens_the_menu_at_its_model_and_nothing_else_is_in_u
     assert s.menu.view.marked == BIG
     assert [row for row in s.menu.models.rows if not isinstance(row, str) and s.menu.models.is_in_use(row)] == [BIG]
     press(Qt.Key.Key_Return)
-    assert (chosen, s.chat.acts) == ([BIG], []), "Enter alone moves no chat"
+    assert (chosen, s.chat.actions) == ([BIG], []), "Enter alone moves no chat"
 
 
 def test_a_chat_that_comes_back_from_a_server_says_so(scene: MakeScene) -> None:
@@ -476,7 +476,7 @@ def test_a_bigger_model_is_two_clicks_away(scene: MakeScene, qtbot: QtBot) -> No
     qtbot.waitUntil(lambda: offer.title.words == "Bamboo DPO 7B is on this PC")
     qtbot.mouseClick(offer.load, Qt.MouseButton.LeftButton)
     (model,) = [model for model in s.library.models if model.name == "Bamboo DPO 7B"]
-    assert s.chat.acts == [f"use {model.id}"]
+    assert s.chat.actions == [f"use {model.id}"]
     s.chat.become(EngineStatus(Phase.READY, "Bamboo DPO 7B", "CPU, 1 thread"), model.id)
     s.chat.model_changed.emit(model.id)
     qtbot.waitUntil(offer.isHidden)

@@ -203,7 +203,7 @@ def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
 
 def test_deleting_asks_first_and_can_be_undone(enter: Enter) -> None:
     room = enter(owning())
-    room.acts.act("prosparse-13b", "delete")
+    room.actions.act("prosparse-13b", "delete")
     question = room.dialog(ConfirmDialog)
     assert question.safe.hasFocus() or not question.isActiveWindow()
     assert "Frees 14.0" in question.accessibleDescription()
@@ -256,7 +256,7 @@ def test_the_menu_of_a_card_offers_only_what_can_be_done(enter: Enter) -> None:
     room = enter(owning())
 
     def words(row_id: str) -> list[str]:
-        menu = room.acts.menu_for(room.controller.row(row_id))  # type: ignore[arg-type]
+        menu = room.actions.menu_for(room.controller.row(row_id))  # type: ignore[arg-type]
         return [action.text() for action in menu.actions() if action.text()]
 
     assert words("prosparse-13b") == [

@@ -9,17 +9,17 @@ from app.chat.conversation import Message, MessageState, Role
 
 _CUT = {MessageState.LENGTH, MessageState.CANCELLED, MessageState.FAILED, MessageState.INTERRUPTED}
 
-Act = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch"]
+ActionName = Literal["edit", "regenerate", "other_model", "continue", "delete", "switch"]
 
 
 @dataclass(frozen=True)
-class MessageAct:
+class MessageAction:
     """One action. text: of an edited message. step: the version to switch to, relative to this one.
 
     "other_model" is "regenerate" after the user chose another model.
     """
 
-    act: Act
+    act: ActionName
     message_id: str
     text: str = ""
     step: int = 0

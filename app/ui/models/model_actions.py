@@ -34,7 +34,7 @@ WORKS = {
 _STAGES = {"copying": noted("Copying {name}"), "checking": noted("Checking {name}"), "moving": noted("Moving {name}")}
 
 
-class ModelActs(QObject):
+class ModelActions(QObject):
     """The actions of the Models page. chat_wanted: show the chat. remedy_wanted: a remedy that another page handles."""
 
     chat_wanted = Signal()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from app.ui.widgets.floating import Menu
 
 
-class ChatActs(QObject):
+class ChatActions(QObject):
     """The chat actions of a window; create one per window."""
 
     def __init__(self, window: QWidget, sidebar: Sidebar, shown: Callable[[], str], folders: ChatFolders) -> None:

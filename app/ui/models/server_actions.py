@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
-from app.chat.message_act import MessageAct
+from app.chat.message_action import MessageAction
 from app.clients.servers import Place
 from app.translation import tr
 from app.ui.models.server_dialog import ServerDialog
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from app.ui.models.models_page import ModelsPage
 
 
-class ServerActs(QObject):
+class ServerActions(QObject):
     """The server actions of a window; create one per window. chat_wanted: show the chat."""
 
     chat_wanted = Signal()
@@ -71,7 +71,7 @@ class ServerActs(QObject):
         def choose() -> None:
             self.servers.choose(place)
             if again:
-                self._chat.act(MessageAct("regenerate", again))
+                self._chat.act(MessageAction("regenerate", again))
 
         if place == self._chat.place and not again:
             return
