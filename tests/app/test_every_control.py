@@ -43,7 +43,7 @@ from app.ui.settings.settings_dialog import SettingsDialog
 from app.ui.sidebar.bin_dialog import BinDialog
 from app.ui.sidebar.chat_model import ChatRow, FolderRow
 from app.ui.transcript.answer_figures import AnswerFigures
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.widgets.dialog import Dialog
 from app.ui.widgets.floating import ConfirmDialog, Menu
 from app.ui.widgets.pick_menu import PickMenu
@@ -230,7 +230,7 @@ def _context(room: Room) -> QWidget:
 
 def _answer(room: Room) -> Any:
     """The last answer that is in view."""
-    return next(view for view in reversed(room.page.transcript.views) if isinstance(view, Answer))
+    return next(view for view in reversed(room.page.transcript.views) if isinstance(view, AnswerView))
 
 
 def _popover(room: Room, kind: type[Popover], act: Callable[[], object]) -> QWidget:

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
 from app.ui.look import theme
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.transcript import BATCH, MOST_BUILT, NEWEST, Transcript
 
@@ -54,7 +54,7 @@ def shown(transcript: Transcript) -> list[str]:
 def whole(transcript: Transcript) -> None:
     """What is built is one run of the chat."""
     ids = [view.message.id for view in transcript.views]
-    messages = transcript._turns.messages
+    messages = transcript._column.messages
     first = next(i for i, m in enumerate(messages) if m.id == ids[0])
     assert ids == [m.id for m in messages[first : first + len(ids)]]
     assert len(ids) <= MOST_BUILT + 2 * BATCH
@@ -125,13 +125,13 @@ def test_an_answer_that_is_written_far_below_loses_nothing(transcript: Transcrip
     settle(transcript)
     transcript.append_text(answer.id, "second, ")
     transcript.flush()
-    assert transcript._turns.view(answer.id) is None
+    assert transcript._column.view(answer.id) is None
     transcript.jump_to_end()
     settle(transcript)
     transcript.append_text(answer.id, "third")
     transcript.flush()
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert view.text == "First, second, third"
     assert transcript.messages[-1].text == "First, second, third"
 
@@ -166,7 +166,7 @@ def test_acts_of_messages_arrive_as_data(transcript: Transcript, qtbot: QtBot) -
     settle(transcript)
     own, view = transcript.views
     assert isinstance(own, OwnMessage)
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert own._versions is not None
     assert own._versions.accessibleName() == "Version 1 of 2"
     assert not own._versions.back.isEnabled()
@@ -197,7 +197,7 @@ def test_a_thought_is_open_while_it_is_written_and_folds_away(transcript: Transc
     transcript.append_text(message.id, "<think>\nLet me ")
     transcript.flush()
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert view.thought is not None
     assert view.thought.is_open
     assert view.thought._head.text() == "Thinking"
@@ -215,7 +215,7 @@ def test_a_thought_is_open_while_it_is_written_and_folds_away(transcript: Transc
 def test_a_thought_slides_open_and_shut_unless_nothing_may_move(transcript: Transcript, qtbot: QtBot) -> None:
     transcript.show_messages([Message(Role.ASSISTANT, "<think>\n" + "Let me see.\n\n" * 9 + "</think>\n\nHello")])
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     thought = view.thought
     assert thought is not None
     qtbot.waitUntil(thought.isVisible)

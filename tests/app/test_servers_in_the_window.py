@@ -179,7 +179,7 @@ def an_answer_says_where_it_came_from(room: Room) -> None:
     room.page.add_message(Message(Role.ASSISTANT, "Hello", state=MessageState.COMPLETE, stats=stats))
     view = room.page.transcript.last_answer()
     assert view is not None
-    line = next(v for v in room.page.transcript._turns.views if v.message.id == view.id)
+    line = next(v for v in room.page.transcript._column.views if v.message.id == view.id)
     assert "from Rack, not on this PC" in line.stats.words()
 
 

@@ -22,7 +22,7 @@ from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
 from app.ui.composer.composer import Composer
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.transcript import NEWEST, Transcript
 from app.ui.widgets.engine_card import EngineCard
 from app.user_messages import Action
@@ -305,7 +305,7 @@ def said(model: str) -> list[Message]:
 
 
 def names(transcript: Transcript) -> list[str]:
-    views = [view for view in transcript.views if isinstance(view, Answer)]
+    views = [view for view in transcript.views if isinstance(view, AnswerView)]
     labels = [view.stats._model for view in views]
     return [label.words if label and not label.isHidden() else "" for label in labels]
 
@@ -326,7 +326,7 @@ def test_an_answer_names_its_model_where_another_one_gave_the_one_before(qtbot: 
     assert names(transcript)[-1] == "Bamboo"
     assert transcript.views[-1].findChildren(QWidget)
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert view.stats.words() == "Bamboo · 39.1\u202ftok/s · 12 tokens"
     assert "Bamboo" in view.stats.accessibleName()
 
@@ -470,7 +470,7 @@ def test_a_question_is_answered_again_by_another_model_beside_the_first_answer(p
     first = person.ask("hello")
     transcript, menu = person.page.transcript, person.window.chat_models.menu
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     row = next(row for row in view.make_menu().actions() if row.text() == "Answer again with another model")
     row.trigger()
     assert menu.is_open

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 from app.chat.conversation import Message, Role
 from app.ui.transcript.context_mark import sent
-from app.ui.transcript.turn_column import TurnColumn
+from app.ui.transcript.message_column import MessageColumn
 
 
 class ContextReach:
     """The context mark of one transcript."""
 
-    def __init__(self, turns: TurnColumn) -> None:
-        self._turns = turns
+    def __init__(self, column: MessageColumn) -> None:
+        self._column = column
         # Id of the first kept message; number of dropped messages; number before them; the dropped messages.
         self._marked: tuple[str, int, int, list[Message]] | None = None
 
     def find(self) -> None:
         """Place the mark for the shown branch, from the newest answer that has the figure."""
         self._unmark()
-        for message in reversed(self._turns.messages):
+        for message in reversed(self._column.messages):
             if self.hear(message):
                 break
 
@@ -37,7 +37,7 @@ class ContextReach:
         self._unmark()
         question = self._question_of(message_id)
         if question and count:
-            said = sent(self._turns.messages[: self._turns.index(question)])
+            said = sent(self._column.messages[: self._column.index(question)])
             kept = said[at + count].id if len(said) > at + count else question
             self._marked = (kept, count, at, said[at : at + count])
         self.show()
@@ -53,11 +53,11 @@ class ContextReach:
             self._tell(*self._marked)
 
     def _question_of(self, message_id: str) -> str | None:
-        messages = self._turns.messages
-        before = range(self._turns.index(message_id) - 1, -1, -1)
+        messages = self._column.messages
+        before = range(self._column.index(message_id) - 1, -1, -1)
         return next((messages[i].id for i in before if messages[i].role is Role.USER), None)
 
     def _tell(self, message_id: str, count: int, at: int = 0, messages: Sequence[Message] = ()) -> None:
-        view = self._turns.view(message_id)
+        view = self._column.view(message_id)
         if view is not None:
             view.set_dropped(count, at, messages)

@@ -17,13 +17,13 @@ from shiboken6 import isValid
 
 from app.chat.chat_find import ChatFind, Match, Spot
 from app.chat.conversation import MessageState, Role
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.selection.copied_text import span
 from app.ui.transcript.selection.selectable import SelectableText
-from app.ui.transcript.turn_view import MessageView
 
 if TYPE_CHECKING:
-    from app.ui.transcript.turn_column import TurnColumn
+    from app.ui.transcript.message_column import MessageColumn
 
 SLICE_S = 0.008
 BUILDING_MS = 15  # between two checks whether the match is built
@@ -42,13 +42,13 @@ class TextFind(QObject):
     def __init__(
         self,
         parent: QObject,
-        turns: TurnColumn,
+        column: MessageColumn,
         go: Callable[[int], None],
         show: Callable[[QWidget, QRect], None],
         top: Callable[[], int],
     ) -> None:
         super().__init__(parent)
-        self._turns, self._go, self._show, self._top = turns, go, show, top
+        self._column, self._go, self._show, self._top = column, go, show, top
         self._find = ChatFind()
         self._only = ""  # id of the only message to search
         self._is_on = False
@@ -115,10 +115,10 @@ class TextFind(QObject):
         if self._is_on and (text, only) == (self.text, self._only):
             return
         spot = self._find.spot(self._current) if self._current is not None else None
-        first_in_view = self._turns.messages[self._top()].id if self._turns.messages else ""
+        first_in_view = self._column.messages[self._top()].id if self._column.messages else ""
         self._is_on, self.text, self._only = True, text, only
         self._take_messages()
-        answer = only and self._turns.messages[self._turns.index(only)].role is Role.ASSISTANT
+        answer = only and self._column.messages[self._column.index(only)].role is Role.ASSISTANT
         # For a search result, search the answer first, because its thought is folded.
         self._spot = Spot(only, 1 if answer else 0) if only else spot or Spot(first_in_view)
         self._find.seek(text, self._spot.message)
@@ -149,7 +149,7 @@ class TextFind(QObject):
         """Search again after messages were added, removed or changed."""
         if self._is_on:
             self._take_messages()
-            if self._current is not None and self._current.message not in {m.id for m in self._turns.messages}:
+            if self._current is not None and self._current.message not in {m.id for m in self._column.messages}:
                 self._set_current(None)
             self._slices.start(0)
 
@@ -159,18 +159,18 @@ class TextFind(QObject):
             self._growing.start(GROW_MS)
 
     def _grow(self) -> None:
-        turns = self._turns
-        for view in turns.views[-2:]:
-            if isinstance(view, Answer) and view.is_writing and self._is_on:
-                self._find.put(turns.as_it_stands(turns.index(view.message.id)), view.pieces())
+        column = self._column
+        for view in column.views[-2:]:
+            if isinstance(view, AnswerView) and view.is_writing and self._is_on:
+                self._find.put(column.as_it_stands(column.index(view.message.id)), view.pieces())
                 self._slices.start(0)
 
     def _take_messages(self) -> None:
-        turns = self._turns
+        column = self._column
         self._find.take(
-            [turns.as_it_stands(index) for index, m in enumerate(turns.messages) if self._only in ("", m.id)]
+            [column.as_it_stands(index) for index, m in enumerate(column.messages) if self._only in ("", m.id)]
         )
-        if any(m.state is MessageState.WRITING for m in turns.messages[-2:]):
+        if any(m.state is MessageState.WRITING for m in column.messages[-2:]):
             self._grow()
 
     # # ------------------------------------------------------------------ marks
@@ -187,14 +187,14 @@ class TextFind(QObject):
 
     def _mark_all(self) -> None:
         """Mark all built texts again, visible ones first."""
-        turns, top = self._turns, self._top() - self._turns.first
-        views = [*turns.views[max(top, 0) :], *reversed(turns.views[: max(top, 0)])]
+        column, top = self._column, self._top() - self._column.first
+        views = [*column.views[max(top, 0) :], *reversed(column.views[: max(top, 0)])]
         self._unmarked = deque(text for view in views for text in view.searched())
 
     def _mark(self, text: SelectableText) -> None:
         place = self._place
         mine = not self._only or any(
-            text in view.searched() for view in self._turns.views if view.message.id == self._only
+            text in view.searched() for view in self._column.views if view.message.id == self._only
         )
         text.seek(self._find.needle if mine else "", place[1] if place is not None and place[0] is text else -1)
 
@@ -249,17 +249,17 @@ class TextFind(QObject):
 
     def _find_place(self, in_view: bool) -> None:
         """Build and unfold what hides the current match, mark it, and scroll to it."""
-        match, turns = self._current, self._turns
-        if match is None or (index := turns.index(match.message)) < 0:
+        match, column = self._current, self._column
+        if match is None or (index := column.index(match.message)) < 0:
             self._wanted = None
             return
-        view = turns.view(match.message)
+        view = column.view(match.message)
         if view is None:
             if not in_view:
                 self._wanted = None  # it is marked when it becomes visible
                 return
             self._go(index)
-            view = turns.view(match.message)
+            view = column.view(match.message)
             if view is None:
                 return
         place = view.reveal(match.piece, match.nth, self)

@@ -1,7 +1,7 @@
 """The messages of a chat in a scrolling column: the visible ones are built first, others in idle slices.
 
 Streamed text is collected and painted every 60 ms at most; the view follows the end until the user scrolls up. Messages
-far from the view are not built (turn_column.py), so that a chat of 10,000 messages costs only what is visible.
+far from the view are not built (message_column.py), so that a chat of 10,000 messages costs only what is visible.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from app.chat.conversation import Message, MessageState, Role
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.look import theme
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.context_reach import ContextReach
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.message_column import MessageColumn
+from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
-from app.ui.transcript.turn_column import TurnColumn
-from app.ui.transcript.turn_view import MessageView
 from app.ui.widgets.controls import Button
 
 NEWEST = 60  # messages that are built soon after a chat opens
@@ -64,14 +64,14 @@ class Transcript(QScrollArea):
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
-        self._turns = TurnColumn(self._wire)
+        self._column = MessageColumn(self._wire)
         self._pending: dict[str, list[str]] = {}
         self._flushed_at = 0.0  # time.monotonic()
-        self._reach = ContextReach(self._turns)
-        self.selection = TextSelection(self, self._turns)
+        self._reach = ContextReach(self._column)
+        self.selection = TextSelection(self, self._column)
         self.selection.link_activated.connect(self.link_activated)
         self.text_find = TextFind(
-            self, self._turns, lambda index: self._go_to(index, theme.px(24)), self._show_part, self._top_message
+            self, self._column, lambda index: self._go_to(index, theme.px(24)), self._show_part, self._top_message
         )
         self._status = EngineStatus()
         self._following = True
@@ -82,15 +82,15 @@ class Transcript(QScrollArea):
         # first visible message, and its offset from the top of the view
         self._anchor: tuple[MessageView, int] | None = None
         self._above = self._below = 0  # messages to build before and after the built ones
-        self.setWidget(self._turns)
+        self.setWidget(self._column)
         # An opaque background allows scrolling by moving pixels, so that only newly visible parts are painted.
-        self._turns.setAutoFillBackground(True)
+        self._column.setAutoFillBackground(True)
 
         self._flush_timer = self._timer(self.flush)
         self._slice_timer = self._timer(self._build_slice)
         self._leap_timer = self._timer(self._leap)
         # A child of the column: a widget above the scroll area would cause full repaints.
-        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._turns)
+        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._column)
         self._jump.radius_px = 16
         self._jump.setAccessibleName(tr("Jump to end"))
         self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -114,18 +114,18 @@ class Transcript(QScrollArea):
     def messages(self) -> list[Message]:
         """All messages of the chat, built or not; of an answer in progress, the text so far."""
         self.flush()
-        return [self._turns.as_it_stands(index) for index in range(len(self._turns.messages))]
+        return [self._column.as_it_stands(index) for index in range(len(self._column.messages))]
 
     def foot_of(self, message_id: str) -> QWidget | None:
         """Return the menu button of an answer, if visible."""
-        view = self._turns.view(message_id)
-        button = view.stats.more if isinstance(view, Answer) else None
+        view = self._column.view(message_id)
+        button = view.stats.more if isinstance(view, AnswerView) else None
         return button if button is not None and not button.visibleRegion().isEmpty() else None
 
     @property
     def views(self) -> list[MessageView]:
         """The built widgets, oldest first."""
-        return list(self._turns.views)
+        return list(self._column.views)
 
     @property
     def is_following(self) -> bool:
@@ -137,8 +137,8 @@ class Transcript(QScrollArea):
         self._flush_timer.stop()
         self._pending.clear()
         self.selection.clear()
-        self._turns.start_at(0)
-        self._turns.messages = list(messages)
+        self._column.start_at(0)
+        self._column.messages = list(messages)
         self._build_the_end()
         self._reach.find()
         self.text_find.sync()
@@ -149,28 +149,28 @@ class Transcript(QScrollArea):
         keep: id of a message to place where its other version was; if empty, show the end.
         """
         self.flush()
-        turns, before = self._turns, self._turns.messages
+        column, before = self._column, self._column.messages
         same = next(
             (i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a.id != b.id),
             min(len(before), len(messages)),
         )  # fmt: skip
         self.selection.clear()
         place = None
-        if turns.first <= same < turns.last:
-            place = turns.views[same - turns.first].y() - self.verticalScrollBar().value()
-        turns.drop_below(max(turns.last - max(same, turns.first), 0))
-        turns.messages = list(messages)
+        if column.first <= same < column.last:
+            place = column.views[same - column.first].y() - self.verticalScrollBar().value()
+        column.drop_below(max(column.last - max(same, column.first), 0))
+        column.messages = list(messages)
         self._anchor = None
-        if not keep or same < turns.first or (not turns.views and same):
-            turns.start_at(0)
+        if not keep or same < column.first or (not column.views and same):
+            column.start_at(0)
             self._build_the_end()
         else:
             self._following = False
             self._fill_below()
-            turns.fit_room()
-            index = turns.index(keep)
-            if place is not None and turns.first <= index < turns.last:
-                self._hold(turns.views[index - turns.first], place)
+            column.fit_room()
+            index = column.index(keep)
+            if place is not None and column.first <= index < column.last:
+                self._hold(column.views[index - column.first], place)
             self._mark_last()
             self._want(NEWEST // 2, NEWEST // 2)
         self._reach.find()
@@ -179,25 +179,25 @@ class Transcript(QScrollArea):
 
     def set_versions(self, versions: dict[str, tuple[int, int]]) -> None:
         """Set the version number and count of messages with several versions."""
-        self._turns.set_versions(versions)
+        self._column.set_versions(versions)
 
     def show_message(self, message_id: str) -> None:
         """Scroll a message to the top of the view."""
-        index = self._turns.index(message_id)
+        index = self._column.index(message_id)
         if index >= 0:
             self._go_to(index, theme.px(24))
 
     def edit_last(self) -> bool:
         """Edit the user's last message. Return False if there is none."""
-        turns = self._turns
-        last = next((i for i in reversed(range(len(turns.messages))) if turns.messages[i].role is Role.USER), -1)
+        column = self._column
+        last = next((i for i in reversed(range(len(column.messages))) if column.messages[i].role is Role.USER), -1)
         if last < 0:
             return False
-        view = turns.view(turns.messages[last].id)
+        view = column.view(column.messages[last].id)
         top, height = self.verticalScrollBar().value(), self.viewport().height()
         if view is None or not top <= view.y() <= top + height // 2:
             self._go_to(last, theme.px(24))
-            view = turns.view(turns.messages[last].id)
+            view = column.view(column.messages[last].id)
         if isinstance(view, OwnMessage):
             view.start_editing()
         return True
@@ -205,14 +205,14 @@ class Transcript(QScrollArea):
     def add_message(self, message: Message) -> None:
         """Append a message. The user's own, or a new answer, scrolls to the end."""
         self.flush()
-        turns = self._turns
-        at_end = turns.last == len(turns.messages)
-        turns.messages.append(message)
+        column = self._column
+        at_end = column.last == len(column.messages)
+        column.messages.append(message)
         if at_end:
-            turns.build_below()
+            column.build_below()
             self._mark_last()
         else:
-            turns.fit_room()
+            column.fit_room()
         self.text_find.sync()
         if message.role is Role.USER or message.state is MessageState.WRITING:
             self.jump_to_end()
@@ -220,13 +220,13 @@ class Transcript(QScrollArea):
     def resume_message(self, message: Message) -> None:
         """Show that a finished answer is being continued."""
         self.flush()
-        turns = self._turns
-        turns.put(message)
-        if turns.messages and turns.messages[-1].id == message.id:
-            if turns.views and turns.last == len(turns.messages):
-                turns.drop_below(1)
-                turns.messages[-1] = message
-                turns.build_below()
+        column = self._column
+        column.put(message)
+        if column.messages and column.messages[-1].id == message.id:
+            if column.views and column.last == len(column.messages):
+                column.drop_below(1)
+                column.messages[-1] = message
+                column.build_below()
                 self._mark_last()
             self.jump_to_end()
         self.text_find.sync()
@@ -240,12 +240,12 @@ class Transcript(QScrollArea):
     def finish_message(self, message: Message) -> None:
         """Show the final state of an answer; ignored if it is in another branch."""
         self.flush()
-        if self._turns.index(message.id) < 0:
+        if self._column.index(message.id) < 0:
             return
-        self._turns.put(message)
-        view = self._turns.view(message.id)
-        if isinstance(view, Answer):
-            view.set_model(self._turns.new_model(self._turns.index(message.id)))
+        self._column.put(message)
+        view = self._column.view(message.id)
+        if isinstance(view, AnswerView):
+            view.set_model(self._column.new_model(self._column.index(message.id)))
             view.finish(message)
         self._reach.hear(message)
         self.text_find.sync()
@@ -260,8 +260,8 @@ class Transcript(QScrollArea):
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status at the answer in progress."""
         self._status = status
-        for view in self._turns.views[-2:]:
-            if isinstance(view, Answer):
+        for view in self._column.views[-2:]:
+            if isinstance(view, AnswerView):
                 view.set_status(status)
         since_ms = 1000 * (time.monotonic() - self._flushed_at)
         if self._pending and since_ms > self._flush_interval(next(iter(self._pending))) - FLUSH_MS / 2:
@@ -270,9 +270,9 @@ class Transcript(QScrollArea):
     def last_answer(self) -> Message | None:
         """Return the newest answer."""
         self.flush()
-        places = reversed(range(len(self._turns.messages)))
-        newest = next((i for i in places if self._turns.messages[i].role is Role.ASSISTANT), None)
-        return None if newest is None else self._turns.as_it_stands(newest)
+        places = reversed(range(len(self._column.messages)))
+        newest = next((i for i in places if self._column.messages[i].role is Role.ASSISTANT), None)
+        return None if newest is None else self._column.as_it_stands(newest)
 
     def flush(self) -> None:
         """Paint the collected text."""
@@ -282,14 +282,14 @@ class Transcript(QScrollArea):
         self._flushed_at = time.monotonic()
         pending, self._pending = self._pending, {}
         for message_id, pieces in pending.items():
-            self._turns.add_text(message_id, "".join(pieces))
+            self._column.add_text(message_id, "".join(pieces))
         self.text_find.grew()
 
     def _flush_interval(self, message_id: str) -> int:
         """Return the flush interval: longer for a long unfinished block, so that repainting takes a small share of the
         time."""
-        view = self._turns.view(message_id)
-        tail = view.tail_length if isinstance(view, Answer) else 0
+        view = self._column.view(message_id)
+        tail = view.tail_length if isinstance(view, AnswerView) else 0
         return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
 
     # # ------------------------------------------------------------------ building
@@ -301,7 +301,7 @@ class Transcript(QScrollArea):
         view.acted.connect(self.acted)
         view.grown.connect(lambda: self._show_marks(view))
         self._show_marks(view)
-        if isinstance(view, Answer):
+        if isinstance(view, AnswerView):
             view.set_status(self._status)
 
     def _show_marks(self, view: MessageView) -> None:
@@ -310,43 +310,43 @@ class Transcript(QScrollArea):
 
     def _build_the_end(self) -> None:
         """Build the newest messages that fill the view, and follow the end."""
-        turns = self._turns
-        turns.first = len(turns.messages)
+        column = self._column
+        column.first = len(column.messages)
         room = VIEWS_AT_ONCE * self.viewport().height()
         until = time.thread_time() + AT_ONCE_S
-        while turns.first and len(turns.views) < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= turns.build_above().sizeHint().height()
-        turns.fit_room()
+        while column.first and len(column.views) < AT_ONCE and room > 0 and time.thread_time() < until:
+            room -= column.build_above().sizeHint().height()
+        column.fit_room()
         self._mark_last()
-        self._want(NEWEST - len(turns.views), 0)
+        self._want(NEWEST - len(column.views), 0)
         self.jump_to_end()
 
     def _fill_below(self) -> None:
-        turns, built = self._turns, 0
+        column, built = self._column, 0
         room = VIEWS_AT_ONCE * self.viewport().height()
         until = time.thread_time() + AT_ONCE_S
-        while turns.last < len(turns.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= turns.build_below().sizeHint().height()
+        while column.last < len(column.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
+            room -= column.build_below().sizeHint().height()
             built += 1
 
     def _want(self, above: int, below: int) -> None:
         """Request further messages before and after the built ones, in slices."""
-        self._above = min(above, self._turns.first)
-        self._below = min(below, len(self._turns.messages) - self._turns.last)
+        self._above = min(above, self._column.first)
+        self._below = min(below, len(self._column.messages) - self._column.last)
         self._slice_timer.start(0)
 
     def _build_slice(self) -> None:
         """Build for a moment, keeping the view in place."""
-        turns, until = self._turns, time.perf_counter() + SLICE_S
+        column, until = self._column, time.perf_counter() + SLICE_S
         while self._above > 0 or self._below > 0:
-            if self._above > 0 and turns.first:
+            if self._above > 0 and column.first:
                 self._above -= 1
-                turns.build_above()
+                column.build_above()
             else:
                 self._above = 0
-            if self._below > 0 and turns.last < len(turns.messages):
+            if self._below > 0 and column.last < len(column.messages):
                 self._below -= 1
-                turns.build_below()
+                column.build_below()
             else:
                 self._below = 0
             if time.perf_counter() >= until:
@@ -354,27 +354,27 @@ class Transcript(QScrollArea):
                 break
         else:
             self._take_down_the_farthest()
-        turns.fit_room()
+        column.fit_room()
         self._mark_last()
         self._reach.show()
         self._settle()
 
     def _take_down_the_farthest(self) -> None:
         """Remove the messages farthest from the view beyond MOST_BUILT, except those in use."""
-        turns = self._turns
-        too_many = len(turns.views) - MOST_BUILT
+        column = self._column
+        too_many = len(column.views) - MOST_BUILT
         if too_many <= 0:
             return
         seen = self._first_visible()
-        if seen > len(turns.views) // 2:
-            going = turns.views[: min(too_many, max(seen - BATCH, 0))]
+        if seen > len(column.views) // 2:
+            going = column.views[: min(too_many, max(seen - BATCH, 0))]
         else:
-            going = turns.views[max(len(turns.views) - too_many, seen + BATCH) :]
-        if going and not any(turns.is_in_use(view) for view in going):
-            if going[0] is turns.views[0]:
-                turns.drop_above(len(going))
+            going = column.views[max(len(column.views) - too_many, seen + BATCH) :]
+        if going and not any(column.is_in_use(view) for view in going):
+            if going[0] is column.views[0]:
+                column.drop_above(len(going))
             else:
-                turns.drop_below(len(going))
+                column.drop_below(len(going))
 
     def _shed(self) -> None:
         """Before a change of theme, remove the messages out of view; they are built again in slices.
@@ -382,31 +382,31 @@ class Transcript(QScrollArea):
         A new style sheet costs 0.35 ms per widget: 60 messages would take half a second.
         """
         self._is_changing = True
-        turns = self._turns
+        column = self._column
         top = self.verticalScrollBar().value()
-        seen = range(turns.first_visible(top), turns.first_visible(top + self.viewport().height()) + 1)
-        kept = [index for index, view in enumerate(turns.views) if index in seen or turns.is_in_use(view)]
+        seen = range(column.first_visible(top), column.first_visible(top + self.viewport().height()) + 1)
+        kept = [index for index, view in enumerate(column.views) if index in seen or column.is_in_use(view)]
         above = kept[0] if kept else 0
-        below = len(turns.views) - 1 - kept[-1] if kept else 0
-        turns.drop_below(below, at_once=True)
-        turns.drop_above(above, at_once=True)
+        below = len(column.views) - 1 - kept[-1] if kept else 0
+        column.drop_below(below, at_once=True)
+        column.drop_above(above, at_once=True)
         if above or below:
-            turns.fit_room()
+            column.fit_room()
             self._want(max(self._above, 0) + above, max(self._below, 0) + below)
 
     def _mark_last(self) -> None:
         """Tell the answers at the end which one is the last message, which alone can be continued."""
-        turns = self._turns
-        for index, view in enumerate(turns.views[-3:], start=turns.first + max(len(turns.views) - 3, 0)):
-            if isinstance(view, Answer):
-                view.set_last(index == len(turns.messages) - 1)
+        column = self._column
+        for index, view in enumerate(column.views[-3:], start=column.first + max(len(column.views) - 3, 0)):
+            if isinstance(view, AnswerView):
+                view.set_last(index == len(column.messages) - 1)
 
     # ------------------------------------------------------------------ scrolling
 
     def jump_to_end(self) -> None:
         """Scroll to the end and follow it."""
-        if self._turns.last < len(self._turns.messages):
-            self._turns.start_at(len(self._turns.messages))
+        if self._column.last < len(self._column.messages):
+            self._column.start_at(len(self._column.messages))
             self._build_the_end()
             return
         self._following = True
@@ -416,21 +416,21 @@ class Transcript(QScrollArea):
 
     def _go_to(self, index: int, offset: int) -> None:
         """Place a message `offset` pixels below the top of the view."""
-        turns = self._turns
+        column = self._column
         self._following = False
-        if not turns.first <= index < turns.last:
-            turns.start_at(index)
+        if not column.first <= index < column.last:
+            column.start_at(index)
             self._fill_below()
-            turns.fit_room()
+            column.fit_room()
             self._mark_last()
             self._want(BATCH, BATCH)
-        self._hold(turns.views[index - turns.first], offset)
+        self._hold(column.views[index - column.first], offset)
         self._show_jump()
 
     def _look_for(self, part: QWidget, place: int) -> None:
         """Scroll to a place in a message."""
         self._following = False
-        self._move(part.mapTo(self._turns, QPoint(0, place)).y() - theme.px(24))
+        self._move(part.mapTo(self._column, QPoint(0, place)).y() - theme.px(24))
         self._take_anchor()
         self._show_jump()
 
@@ -441,7 +441,7 @@ class Transcript(QScrollArea):
         self._settle()
 
     def _show_editor(self, editor: QWidget) -> None:
-        top, height = editor.mapTo(self._turns, QPoint(0, 0)).y(), editor.height()
+        top, height = editor.mapTo(self._column, QPoint(0, 0)).y(), editor.height()
         seen, value = self.viewport().height(), self.verticalScrollBar().value()
         edge = min(theme.px(12), max(seen - height, 0) // 2)
         # of an editor higher than the view, show the end, where the caret is
@@ -457,10 +457,10 @@ class Transcript(QScrollArea):
             place = place.translated(part.viewport().pos())
         self._settle()
         top, height = self.verticalScrollBar().value(), self.viewport().height()
-        begin = part.mapTo(self._turns, place.topLeft()).y()
+        begin = part.mapTo(self._column, place.topLeft()).y()
         above, below = (theme.px(24), theme.px(40)) if height > theme.px(200) else (0, 0)
         is_seen = top + above <= begin <= top + height - place.height() - below
-        is_writing = self._turns.messages[-1].state is MessageState.WRITING
+        is_writing = self._column.messages[-1].state is MessageState.WRITING
         if is_seen and not (self._following and is_writing):  # otherwise the view would follow the answer's end
             return
         self._following = False
@@ -472,7 +472,7 @@ class Transcript(QScrollArea):
 
     def _top_message(self) -> int:
         """Return the index of the first visible message."""
-        return min(self._turns.first + self._first_visible(), max(len(self._turns.messages) - 1, 0))
+        return min(self._column.first + self._first_visible(), max(len(self._column.messages) - 1, 0))
 
     def _hold(self, view: MessageView, offset: int) -> None:
         """Keep a view at an offset from the top, whatever is built around it."""
@@ -481,10 +481,10 @@ class Transcript(QScrollArea):
 
     def _settle(self) -> None:
         """Lay out the changes now, and restore the view's position."""
-        turns = self._turns
-        turns.settle()
-        turns.resize(turns.width(), max(turns.minimumSizeHint().height(), self.viewport().height()))
-        turns.settle()
+        column = self._column
+        column.settle()
+        column.resize(column.width(), max(column.minimumSizeHint().height(), self.viewport().height()))
+        column.settle()
         self._on_range(0, self.verticalScrollBar().maximum())
 
     def _move(self, value: int) -> None:
@@ -499,7 +499,7 @@ class Transcript(QScrollArea):
             return
         self._edited = None
         bar = self.verticalScrollBar()
-        if value >= bar.maximum() and self._turns.last == len(self._turns.messages):
+        if value >= bar.maximum() and self._column.last == len(self._column.messages):
             self._following = True
         elif value < self._last_value:
             self._following = False
@@ -514,7 +514,7 @@ class Transcript(QScrollArea):
             self._move(maximum)
         elif self._edited is not None and isValid(self._edited) and self._edited.isVisible():
             self._show_editor(self._edited)
-        elif self._anchor is not None and self._anchor[0] in self._turns.views:
+        elif self._anchor is not None and self._anchor[0] in self._column.views:
             view, offset = self._anchor
             self._move(view.y() - offset)
         self._show_jump()
@@ -523,43 +523,43 @@ class Transcript(QScrollArea):
     def _take_anchor(self) -> None:
         value, index = self.verticalScrollBar().value(), self._first_visible()
         self._anchor = None
-        if not self._following and index < len(self._turns.views):
-            view = self._turns.views[index]
+        if not self._following and index < len(self._column.views):
+            view = self._column.views[index]
             self._anchor = (view, view.y() - value)
 
     def _first_visible(self) -> int:
         """Return the index of the first view that is not entirely above the viewport."""
-        return self._turns.first_visible(self.verticalScrollBar().value())
+        return self._column.first_visible(self.verticalScrollBar().value())
 
     def _look_ahead(self) -> None:
         """Build the messages near the view; if no built message is visible, jump there."""
-        turns = self._turns
-        if self._following or not turns.views or self._leap_timer.isActive() or turns.views[0].isHidden():
+        column = self._column
+        if self._following or not column.views or self._leap_timer.isActive() or column.views[0].isHidden():
             return  # NEWEST messages are more than a screen, so none are needed at the end
         top, height = self.verticalScrollBar().value(), self.viewport().height()
-        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
-        if (turns.first and top + height <= begin) or (turns.last < len(turns.messages) and top >= end):
+        begin, end = column.views[0].y(), column.views[-1].y() + column.views[-1].height()
+        if (column.first and top + height <= begin) or (column.last < len(column.messages) and top >= end):
             self._leap_timer.start(0)
         elif not self._slice_timer.isActive():
             above = BATCH if top < begin + height else 0
             below = BATCH if top + 2 * height > end else 0
-            if (above and turns.first) or (below and turns.last < len(turns.messages)):
+            if (above and column.first) or (below and column.last < len(column.messages)):
                 self._want(above, below)
 
     def _leap(self) -> None:
         """Build the messages for a scroll position in the unbuilt space."""
-        turns, top = self._turns, self.verticalScrollBar().value()
-        if not turns.views:
+        column, top = self._column, self.verticalScrollBar().value()
+        if not column.views:
             return
-        begin, end = turns.views[0].y(), turns.views[-1].y() + turns.views[-1].height()
+        begin, end = column.views[0].y(), column.views[-1].y() + column.views[-1].height()
         if top < begin:
-            index = int(turns.first * top / max(begin, 1))
+            index = int(column.first * top / max(begin, 1))
         elif top >= end:
-            rest = len(turns.messages) - turns.last
-            index = turns.last + int(rest * (top - end) / max(self._turns.height() - end, 1))
+            rest = len(column.messages) - column.last
+            index = column.last + int(rest * (top - end) / max(self._column.height() - end, 1))
         else:
             return
-        self._go_to(min(index, len(turns.messages) - 1), 0)
+        self._go_to(min(index, len(column.messages) - 1), 0)
 
     def _show_jump(self) -> None:
         shown = not self._following and self.verticalScrollBar().maximum() > 0
@@ -579,7 +579,7 @@ class Transcript(QScrollArea):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Home:
-            if self._turns.messages:
+            if self._column.messages:
                 self._go_to(0, theme.px(24))
         elif event.key() == Qt.Key.Key_End:
             self.jump_to_end()
@@ -602,7 +602,7 @@ class Transcript(QScrollArea):
         left, width = text_column(self.width())
         # Computed from the full width, so that the scroll bar does not move the column.
         right = max(self.viewport().width() - left - width, 0)
-        self._turns.lay_out(left, width, right)
+        self._column.lay_out(left, width, right)
         # "Jump to end" is beside the text, which it must not cover: with text if it fits, else as an icon.
         self._jump.setText(tr("Jump to end"))
         fits = self._jump.sizeHint().width() + 2 * theme.px(8) <= min(right, left)

@@ -12,7 +12,7 @@ from app.text.selected_text import FAR, Cut, Passage, Place, Selection, cut, mar
 from app.ui.transcript.selection.copied_text import block_text
 
 if TYPE_CHECKING:
-    from app.ui.transcript.turn_view import MessageView
+    from app.ui.transcript.message_view import MessageView
 
 
 def passage_of(
@@ -27,7 +27,7 @@ def passage_of(
     if from_start and to_end and (view is None or not view.shows_all):
         return _whole(view.source if view is not None else spoken_or_own(message), message)
     if view is None:
-        from app.ui.transcript.turn_column import make_view  # a circular import at module level
+        from app.ui.transcript.message_column import make_view  # a circular import at module level
 
         view = make_view(message)
         try:

@@ -24,8 +24,8 @@ from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.widgets.floating import Menu
 
 if TYPE_CHECKING:
-    from app.ui.transcript.turn_column import TurnColumn
-    from app.ui.transcript.turn_view import MessageView
+    from app.ui.transcript.message_column import MessageColumn
+    from app.ui.transcript.message_view import MessageView
 
 SCROLL_MS = 30  # between two steps while the pointer is held beyond an edge
 MOST_STEP = 60  # px per step
@@ -42,9 +42,9 @@ class TextSelection(QObject):
     began = Signal()
     link_activated = Signal(str)
 
-    def __init__(self, area: QScrollArea, turns: TurnColumn) -> None:
+    def __init__(self, area: QScrollArea, column: MessageColumn) -> None:
         super().__init__(area)
-        self._area, self._turns = area, turns
+        self._area, self._column = area, column
         self._selection: Selection | None = None
         self._origin: tuple[Place, Place] | None = None  # what was pressed: a place, a word or a paragraph
         self._unit: QTextCursor.SelectionType | None = None  # the unit that a drag extends by; None: characters
@@ -57,7 +57,7 @@ class TextSelection(QObject):
         self._copying = QTimer(self, singleShot=True)
         self._copying.timeout.connect(self._go_on_copying)
         self._copy: _Copy | None = None
-        turns.installEventFilter(self)
+        column.installEventFilter(self)
         area.verticalScrollBar().valueChanged.connect(self._moved_under_the_pointer)
 
     @property
@@ -80,7 +80,7 @@ class TextSelection(QObject):
 
     def select_all(self) -> None:
         """Select the last clicked message, else the one under the pointer; the second time, the whole chat."""
-        count = len(self._turns.messages)
+        count = len(self._column.messages)
         if not count:
             return
         here = self._selection.caret.message if self._selection is not None else self._message_under_pointer()
@@ -123,12 +123,12 @@ class TextSelection(QObject):
             self._copying.start(0)
 
     def _passages(self, with_markdown: bool = True) -> Iterator[Passage]:
-        selection, turns = self._selection, self._turns
+        selection, column = self._selection, self._column
         if selection is None or selection.is_empty:
             return
-        messages = list(turns.messages)
+        messages = list(column.messages)
         for index in range(selection.start.message, min(selection.end.message + 1, len(messages))):
-            view = turns.view(messages[index].id) if turns.first <= index < turns.last else None
+            view = column.view(messages[index].id) if column.first <= index < column.last else None
             passage = passage_of(messages[index], view, index, selection, with_markdown)
             if passage.plain or passage.markdown:
                 yield passage
@@ -138,7 +138,7 @@ class TextSelection(QObject):
     def show_in(self, view: MessageView) -> None:
         """Highlight the selection in a message that was just built or whose texts have changed."""
         if not self.is_empty:
-            self._show_in(view, self._turns.index(view.message.id))
+            self._show_in(view, self._column.index(view.message.id))
 
     def _show_in(self, view: MessageView, index: int) -> None:
         for number, text in enumerate(view.texts()):
@@ -153,23 +153,23 @@ class TextSelection(QObject):
         if was_empty and not self.is_empty:
             self.began.emit()
         first, last = min(end.message for end in ends), max(end.message for end in ends)
-        for index in range(max(first, self._turns.first), min(last + 1, self._turns.last)):
-            self._show_in(self._turns.views[index - self._turns.first], index)
+        for index in range(max(first, self._column.first), min(last + 1, self._column.last)):
+            self._show_in(self._column.views[index - self._column.first], index)
 
     # ------------------------------------------------------------------ places
 
     def _text_at(self, point: QPoint) -> tuple[int, int, SelectableText, QPoint] | None:
         """Return the text at or below a point of the column, else the last: message, number, widget, point in it."""
-        turns = self._turns
-        if not turns.views:
+        column = self._column
+        if not column.views:
             return None
-        which = min(turns.first_visible(point.y()), len(turns.views) - 1)
+        which = min(column.first_visible(point.y()), len(column.views) - 1)
         found: tuple[int, int, SelectableText, QPoint] | None = None
-        for number, text in enumerate(turns.views[which].texts()):
+        for number, text in enumerate(column.views[which].texts()):
             if text is None:
                 continue
-            place = text.viewport().mapFrom(turns, point)
-            found = (turns.first + which, number, text, place)
+            place = text.viewport().mapFrom(column, point)
+            found = (column.first + which, number, text, place)
             if place.y() < text.viewport().height():
                 break
         return found
@@ -177,8 +177,8 @@ class TextSelection(QObject):
     def _place_at(self, point: QPoint) -> Place | None:
         found = self._text_at(point)
         if found is None:
-            which = min(self._turns.first_visible(point.y()), max(len(self._turns.views) - 1, 0))
-            return Place(self._turns.first + which, 0, 0) if self._turns.views else None
+            which = min(self._column.first_visible(point.y()), max(len(self._column.views) - 1, 0))
+            return Place(self._column.first + which, 0, 0) if self._column.views else None
         message, number, text, place = found
         if place.y() < 0:
             return Place(message, number, 0)
@@ -197,11 +197,11 @@ class TextSelection(QObject):
         return place._replace(position=start), place._replace(position=end)
 
     def _message_under_pointer(self) -> int:
-        turns = self._turns
-        point = turns.mapFromGlobal(QCursor.pos())
+        column = self._column
+        point = column.mapFromGlobal(QCursor.pos())
         if not self._area.viewport().rect().contains(self._area.viewport().mapFromGlobal(QCursor.pos())):
             point.setY(self._area.verticalScrollBar().value() + self._area.viewport().height() - 1)
-        return turns.first + max(min(turns.first_visible(point.y()), len(turns.views) - 1), 0)
+        return column.first + max(min(column.first_visible(point.y()), len(column.views) - 1), 0)
 
     def _link_at(self, point: QPoint) -> tuple[SelectableText, str] | None:
         found = self._text_at(point)
@@ -217,7 +217,7 @@ class TextSelection(QObject):
         kind = event.type()
         if isinstance(event, QMouseEvent):
             left = Qt.MouseButton.LeftButton
-            point = self._turns.mapFromGlobal(event.globalPosition().toPoint())
+            point = self._column.mapFromGlobal(event.globalPosition().toPoint())
             if kind is QEvent.Type.MouseButtonPress and event.button() is left:
                 self._press(point, event)
             elif kind is QEvent.Type.MouseButtonDblClick and event.button() is left:
@@ -229,7 +229,7 @@ class TextSelection(QObject):
             elif kind is QEvent.Type.MouseButtonRelease and event.button() is left:
                 self._release(point)
         elif isinstance(event, QContextMenuEvent):
-            self.make_menu(self._turns.mapFromGlobal(event.globalPos())).popup(event.globalPos())
+            self.make_menu(self._column.mapFromGlobal(event.globalPos())).popup(event.globalPos())
             return True
         return False
 
@@ -262,7 +262,7 @@ class TextSelection(QObject):
         if not self._dragging:
             return
         if (at - self._pressed_at).manhattanLength() >= QApplication.startDragDistance() or not self.is_empty:
-            self._extend(self._turns.mapFromGlobal(at))
+            self._extend(self._column.mapFromGlobal(at))
             self._scroller.start()
 
     def _extend(self, point: QPoint) -> None:
@@ -303,15 +303,15 @@ class TextSelection(QObject):
             if 0 <= inside.y() < text.viewport().height():
                 bar = text.horizontalScrollBar()
                 bar.setValue(bar.value() + _beyond(inside.x(), text.viewport().width()))
-        self._extend(self._turns.mapFromGlobal(at))
+        self._extend(self._column.mapFromGlobal(at))
 
     def _texts_in_view(self) -> list[SelectableText | None]:
-        return [text for view in self._turns.views for text in view.texts()]
+        return [text for view in self._column.views for text in view.texts()]
 
     def _moved_under_the_pointer(self) -> None:
         """Extend the selection if the page scrolls during a drag, by the wheel or a growing answer."""
         if self._dragging and not self.is_empty:
-            self._extend(self._turns.mapFromGlobal(QCursor.pos()))
+            self._extend(self._column.mapFromGlobal(QCursor.pos()))
 
     # # ------------------------------------------------------------------ menu
 
@@ -329,11 +329,11 @@ class TextSelection(QObject):
             menu.add(tr("Copy"), "copy", self.copy, shown("Ctrl+C"))
             menu.add(tr("Copy as Markdown"), "code", lambda: self.copy(markdown=True))
             menu.addSeparator()
-        turns = self._turns
-        which = min(turns.first_visible(point.y()), len(turns.views) - 1)
+        column = self._column
+        which = min(column.first_visible(point.y()), len(column.views) - 1)
         if which >= 0:
-            view = turns.views[which]
-            index = turns.first + which
+            view = column.views[which]
+            index = column.first + which
             menu.add(tr("Select message"), "lines", lambda: self.select(whole_message(index)), shown("Ctrl+A"))
             menu.add(tr("Copy message"), "copy", lambda: clipboard.setText(view.source))
         return menu

@@ -12,7 +12,7 @@ from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryE
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QTextEdit, QWidget
 
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.prose import TextView
 from app.ui.widgets.banner import Banner
@@ -56,7 +56,7 @@ def own_message(person: Person) -> OwnMessage:
 
 
 def prose(person: Person) -> TextView:
-    answer = next(view for view in person.page.transcript.views if isinstance(view, Answer))
+    answer = next(view for view in person.page.transcript.views if isinstance(view, AnswerView))
     return answer.findChildren(TextView)[0]
 
 

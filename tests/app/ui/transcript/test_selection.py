@@ -188,7 +188,7 @@ def test_formulas_are_copied_as_latex(transcript: Transcript) -> None:
     assert copied(transcript) == "and $a^2 + b$ give\n\n$$\\frac{a}{b}$$\n\nin"
     assert transcript.selection.markdown() == copied(transcript)
     transcript.selection.select(Selection(Place(0, 0, 0), Place(1, 0, 1)))
-    transcript._turns.start_at(0)
+    transcript._column.start_at(0)
     assert transcript.selection.plain_text() == source.replace("*", "") + "\n\n?", "of messages that are not built"
 
 
@@ -197,7 +197,7 @@ def test_tasks_and_bare_links_are_copied_as_written(transcript: Transcript) -> N
     transcript.show_messages([answer(source), question("?")])
     transcript.selection.select(whole_message(0))
     assert transcript.selection.plain_text() == transcript.selection.markdown() == source
-    transcript._turns.start_at(0)
+    transcript._column.start_at(0)
     assert transcript.selection.plain_text() == source
 
 
@@ -356,7 +356,7 @@ def test_it_comes_back_with_messages_that_were_taken_down(transcript: Transcript
     transcript.show_messages([question("Ask"), answer("Some words")])
     settle()
     transcript.selection.select(Selection(Place(0, 0, 0), Place(1, 1, 4)))
-    transcript._turns.start_at(0)
+    transcript._column.start_at(0)
     assert transcript.selection.plain_text() == "Ask\n\nSome"
     transcript._build_the_end()
     marks = texts(transcript)[0].extraSelections()

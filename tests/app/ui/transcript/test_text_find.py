@@ -19,8 +19,8 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.text.plain_text import fold
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import theme
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.code_block import CodeBlockView
-from app.ui.transcript.message_view import Answer
 from app.ui.transcript.selection.copied_text import span
 from app.ui.transcript.selection.selectable import SelectableText
 
@@ -161,7 +161,7 @@ def test_counts_agree_for_any_markdown(page: ChatPage, seed: int) -> None:
     show(page, answer(text))
     seek(page, "needle")
     view = page.transcript.views[0]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     rest(page, lambda: view.is_complete)
     for part in view.parts():
         if isinstance(part, CodeBlockView):
@@ -395,7 +395,7 @@ def test_an_opened_hit_is_marked_in_its_message_alone_until_esc(page: ChatPage) 
     assert by_message[1] == page.transcript.text_find.total > 10
     text, _ = current(page)
     view = page.transcript.views[1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert text is view.parts()[0], "the answer comes before the thought, which stays closed"
     assert not view.thought.is_open
     assert page.find_bar.isHidden()

@@ -23,8 +23,8 @@ from app.text.block_parser import STEP
 from app.text.markdown_blocks import CodeBlock
 from app.ui.look import theme
 from app.ui.transcript import prose
+from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.code_block import CodeBlockView, coloured_spans
-from app.ui.transcript.message_view import Answer
 from app.ui.transcript.more_rows import MoreRows
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.prose import Prose, Table, TextView
@@ -46,9 +46,9 @@ def answer(text: str, state: MessageState = MessageState.COMPLETE, **stats: Any)
     return Message(Role.ASSISTANT, text, state=state, stats=stats or None)
 
 
-def chat(turns: int) -> list[Message]:
+def chat(column: int) -> list[Message]:
     out: list[Message] = []
-    for turn in range(turns):
+    for turn in range(column):
         out += [question(f"Question {turn}"), answer(f"Answer {turn}\n\nwith *two* paragraphs", **STATS)]
     return out
 
@@ -96,7 +96,7 @@ def start_answer(transcript: Transcript, text: str = "") -> Message:
 
 def complete(view: QWidget) -> None:
     """Wait until all of an answer is built, which happens in slices."""
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     while not view.is_complete:
         QApplication.processEvents()
 
@@ -255,8 +255,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 def test_a_flush_costs_the_same_in_a_long_chat_and_a_long_answer(
     transcript: Transcript, qtbot: QtBot, counted: dict[str, int]
 ) -> None:
-    def cost(turns: int, paragraphs: int) -> dict[str, int]:
-        transcript.show_messages(chat(turns))
+    def cost(column: int, paragraphs: int) -> dict[str, int]:
+        transcript.show_messages(chat(column))
         message = start_answer(transcript, "A paragraph of the answer.\n\n" * paragraphs + "And the tail ")
         settle(qtbot)
         complete(transcript.views[-1])
@@ -304,7 +304,7 @@ def test_a_huge_block_is_painted_less_often_and_in_pieces(transcript: Transcript
     transcript.append_text(message.id, "word " * 20_000)
     transcript.flush()
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     complete(view)
     assert view.tail_length <= STEP, "what is longer is cut"
 
@@ -420,7 +420,7 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
         "39.1\u202ftok/s · 142 tokens in 3.6\u202fs  ·  first after 340\u202fms  ·  6% of neurons"
     )
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert [p.toPlainText() for p in view.parts() if isinstance(p, Prose)] == ["The answer is 42"]
     qtbot.mouseClick(view.stats.copy, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == "The **answer** is 42"
@@ -466,7 +466,7 @@ def test_words_are_painted_with_the_figures_that_come_with_them(transcript: Tran
     transcript.append_text(message.id, "One ")
     transcript.set_status(EngineStatus(Phase.WRITING, tokens=1))
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert view.text == "One ", "one repaint for both"
     assert not transcript._flush_timer.isActive()
     transcript._flushed_at = time.monotonic() + 60  # they have just been painted
@@ -488,10 +488,10 @@ def test_streamed_and_finished_answers_look_alike(transcript: Transcript) -> Non
     transcript.finish_message(replace(message, text=text, state=MessageState.COMPLETE))
     transcript.add_message(answer(text))
     built = transcript.views[-1]
-    assert isinstance(streamed, Answer)
-    assert isinstance(built, Answer)
+    assert isinstance(streamed, AnswerView)
+    assert isinstance(built, AnswerView)
 
-    def shape(view: Answer) -> list[tuple[type, str]]:
+    def shape(view: AnswerView) -> list[tuple[type, str]]:
         return [(type(p), (p.text if isinstance(p, CodeBlockView) else p).toPlainText()) for p in view.parts()]
 
     assert shape(streamed) == shape(built)
@@ -503,7 +503,7 @@ def test_streamed_and_finished_answers_look_alike(transcript: Transcript) -> Non
 def test_the_caret_stands_in_the_last_part_while_writing(transcript: Transcript) -> None:
     message = start_answer(transcript, "Text\n\n```\ncode\n")
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     prose, code = view.parts()
     assert isinstance(prose, Prose)
     assert isinstance(code, CodeBlockView)
@@ -730,7 +730,7 @@ def test_aligned_columns_keep_lines_and_baselines(transcript: Transcript) -> Non
 def test_a_long_answer_is_shown_page_by_page(transcript: Transcript) -> None:
     transcript.show_messages([answer("Words of a paragraph.\n\n" * 5000)])
     view = transcript.views[-1]
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     complete(view)
     before = len(view.parts())
     assert not view.shows_all
@@ -767,7 +767,7 @@ def test_a_long_message_and_a_long_thought_are_shown_page_by_page(transcript: Tr
     transcript.show_messages([question(text), answer(f"<think>{text}</think>Done")])
     own, view = transcript.views
     assert isinstance(own, OwnMessage)
-    assert isinstance(view, Answer)
+    assert isinstance(view, AnswerView)
     assert own._left is not None
     shown = own._shown
     own._left.button.click()
@@ -821,7 +821,7 @@ def test_the_way_to_the_end_stands_beside_the_text(
     for view in transcript.views:
         line = view.findChild(StatLine)
         if line is not None:
-            figures = line._facts.geometry().translated(line.mapTo(transcript._turns, QPoint(0, 0)))
+            figures = line._facts.geometry().translated(line.mapTo(transcript._column, QPoint(0, 0)))
             assert not figures.intersects(where)
     column = transcript.views[-1].geometry()
     assert where.intersected(column).width() <= 8, "no more than the edge around the last button of a line"

@@ -14,18 +14,18 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QSpacerItem, QVBoxLayou
 
 from app.chat.conversation import Message, MessageState, Role
 from app.ui.look import theme
-from app.ui.transcript.message_view import Answer
+from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.turn_view import MessageView
 
-TURN_GAP = 16
-TURN_PX = 140  # space for a message that is not built
+MESSAGE_GAP = 16
+MESSAGE_PX = 140  # space for a message that is not built
 MOST_ROOM_PX = 240_000  # above or below; a layout is limited to 524,287
 
 
 def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
     """Return the widget for a message."""
-    return Answer(message, parent) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
+    return AnswerView(message, parent) if message.role is Role.ASSISTANT else OwnMessage(message, parent)
 
 
 def model_of(message: Message) -> str:
@@ -34,7 +34,7 @@ def model_of(message: Message) -> str:
     return name if isinstance(name, str) else ""
 
 
-class TurnColumn(QWidget):
+class MessageColumn(QWidget):
     """All messages, and the views of those that are built.
 
     wire: called with every new view, before it is laid out.
@@ -52,7 +52,7 @@ class TurnColumn(QWidget):
         self._above = QSpacerItem(0, 0, policy.Minimum, policy.Fixed)
         self._below = QSpacerItem(0, 0, policy.Minimum, policy.Fixed)
         self._column = QVBoxLayout(self)
-        self._column.setSpacing(theme.px(TURN_GAP))
+        self._column.setSpacing(theme.px(MESSAGE_GAP))
         self._column.addItem(self._above)
         self._column.addItem(self._below)
         self._column.addStretch(1)
@@ -91,7 +91,7 @@ class TurnColumn(QWidget):
     def add_text(self, message_id: str, text: str) -> None:
         """Append text to an answer in progress."""
         view = self.view(message_id)
-        if isinstance(view, Answer):
+        if isinstance(view, AnswerView):
             view.append(text)
             return
         index = self.index(message_id)
@@ -105,7 +105,7 @@ class TurnColumn(QWidget):
         if message.state is not MessageState.WRITING:
             return message
         view = self.view(message.id)
-        return replace(message, text=view.text) if isinstance(view, Answer) else message
+        return replace(message, text=view.text) if isinstance(view, AnswerView) else message
 
     def new_model(self, index: int) -> str:
         """Return the model of an answer if it should be shown.
@@ -123,7 +123,11 @@ class TurnColumn(QWidget):
         self.versions = versions
         for index, view in enumerate(self.views, self.first):
             view.set_versions(*versions.get(view.message.id, (1, 1)))
-            if isinstance(view, Answer) and index < len(self.messages) and self.messages[index].id == view.message.id:
+            if (
+                isinstance(view, AnswerView)
+                and index < len(self.messages)
+                and self.messages[index].id == view.message.id
+            ):
                 view.set_model(self.new_model(index))
 
     # # ------------------------------------------------------------------ building
@@ -156,7 +160,7 @@ class TurnColumn(QWidget):
         view.set_width(self.text_width)
         if message.id in self.versions:
             view.set_versions(*self.versions[message.id])
-        if isinstance(view, Answer):
+        if isinstance(view, AnswerView):
             view.set_model(self.new_model(index))
             view.set_last(index == len(self.messages) - 1)
         return view
@@ -188,7 +192,7 @@ class TurnColumn(QWidget):
 
     def fit_room(self) -> None:
         """Adjust the space for messages that are not built."""
-        each = min(theme.px(TURN_PX), MOST_ROOM_PX / max(len(self.messages), 1))
+        each = min(theme.px(MESSAGE_PX), MOST_ROOM_PX / max(len(self.messages), 1))
         gap = self._column.spacing()
         before = (self.room_above, self.room_below)
         after = tuple(
@@ -230,7 +234,7 @@ class TurnColumn(QWidget):
         """Set margins and text width."""
         self.text_width = width
         self._column.setContentsMargins(left, theme.px(24), right, theme.px(16))
-        self._column.setSpacing(theme.px(TURN_GAP))
+        self._column.setSpacing(theme.px(MESSAGE_GAP))
         for view in self.views:
             view.set_width(width)
 
