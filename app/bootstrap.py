@@ -30,7 +30,7 @@ from app.desktop.single_instance import LaunchRequest, SingleInstance, request_o
 from app.models.model_choices import ModelChoices
 from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
-from app.servers.own_server import OwnServer
+from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
@@ -182,7 +182,7 @@ class Hearth(QObject):
         self.memory, self.controller, self.setup = chats.memory, chats.controller, chats.setup
         self.folders, self.titles = chats.folders, chats.titles
         self.servers = ServersController(self.library, self.controller, book, self._save_small)
-        self.own_server = OwnServer(self.engine, self.library, settings)
+        self.local_server = LocalServer(self.engine, self.library, settings)
         self.models = ModelsController(
             self.library, self.controller, self.choices, self._save_choices, offer=not settings.offer_dismissed
         )
@@ -195,7 +195,7 @@ class Hearth(QObject):
         self.window.connect_context(self.controller, self.engine, self.memory)
         self.window.connect_models(self.models)
         self.window.connect_servers(self.servers)
-        self.window.connect_own_server(self.own_server)
+        self.window.connect_local_server(self.local_server)
         self._faulted.connect(self._show_fault)
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)

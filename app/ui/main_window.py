@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from app.clients.engine_client import EngineClient
     from app.models.model_rows import ModelRow
     from app.models.models_controller import ModelsController
-    from app.servers.own_server import OwnServer
+    from app.servers.local_server import LocalServer
     from app.servers.servers_controller import ServersController
     from app.ui.chat.answer_menus import AnswerMenus
     from app.ui.live.live_page import LivePage
@@ -87,7 +87,7 @@ class MainWindow(QMainWindow):
         self.chat_models: ChatModels | None = None
         self.answer_menus: AnswerMenus | None = None
         self.server_actions: ServerActions | None = None
-        self.own_server: OwnServer | None = None
+        self.local_server: LocalServer | None = None
         self._model_actions: ModelActions | None = None
         self.live_page: LivePage | None = None  # built on first use
         self._figures = LiveFigures()
@@ -309,19 +309,19 @@ class MainWindow(QMainWindow):
         self.finder.add(lambda: palette_entries.of_places(servers.book.places, send))
         servers.toast.connect(self.show_toast)
 
-    def connect_own_server(self, server: OwnServer) -> None:
+    def connect_local_server(self, server: LocalServer) -> None:
         """Connect the local server, which the settings switch on and off."""
-        self.own_server = server
+        self.local_server = server
         self.commands.bind("local_server", lambda: self.open_settings("serve"))
         self.settings_changed.connect(server.take_settings)
         server.toast.connect(self.show_toast)
-        server.changed.connect(self._tell_own_server)
+        server.changed.connect(self._update_local_server_note)
 
-    def _tell_own_server(self) -> None:
-        from app.ui.settings.own_server_rows import state_text
+    def _update_local_server_note(self) -> None:
+        from app.ui.settings.local_server_rows import state_text
 
-        if self.own_server is not None:
-            self.set_note("serve", state_text(self.own_server))
+        if self.local_server is not None:
+            self.set_note("serve", state_text(self.local_server))
 
     def connect_models_page(self, controller: ModelsController) -> None:
         """Connect the Models page alone, without the chat's model menu."""
@@ -509,9 +509,9 @@ class MainWindow(QMainWindow):
         dialog.changed.connect(self.take_settings)
         if self.answer_menus is not None:
             self.answer_menus.add_to(dialog)
-        if self.own_server is not None:
-            self._tell_own_server()
-            dialog.add_own_server(self.own_server)
+        if self.local_server is not None:
+            self._update_local_server_note()
+            dialog.add_local_server(self.local_server)
         dialog.act_wanted.connect(self.commands.run)
         known = self._models.known.folder if self._models is not None else ""
         dialog.show_folders(str(self._paths.data), known or str(paths().data / "models"))

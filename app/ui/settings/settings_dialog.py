@@ -10,12 +10,12 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
-from app.servers.own_server import OwnServer
+from app.servers.local_server import LocalServer
 from app.settings import AppSettings, described, description_of, worded
 from app.translation import tr
 from app.ui.look import theme
 from app.ui.settings.about_dialog import AboutDialog
-from app.ui.settings.own_server_rows import OwnServerRows
+from app.ui.settings.local_server_rows import LocalServerRows
 from app.ui.settings.setting_groups import FindField, FolderRow, Group, LinkRow
 from app.ui.settings.setting_rows import SettingRow, SliderRow, TextRow, row_for
 from app.ui.widgets import focus_ring, tab_order
@@ -160,10 +160,10 @@ class SettingsDialog(QDialog):
         self.data_folder.show_folder(data)
         self.models_folder.show_folder(models)
 
-    def add_own_server(self, server: OwnServer) -> None:
+    def add_local_server(self, server: LocalServer) -> None:
         """Add the rows of the local server below its switch."""
-        self._own_server = OwnServerRows(server)
-        for row in self._own_server.rows:
+        self._local_server = LocalServerRows(server)
+        for row in self._local_server.rows:
             self.add_row(worded(description_of("serve")).group, row, row.is_found_by)
 
     def _find(self) -> None:

@@ -22,7 +22,7 @@ from engine.service.protocol import ServerState
 _SETTLED = (Phase.READY, Phase.FAILED, Phase.OFF)
 
 
-class OwnServer(QObject):
+class LocalServer(QObject):
     """One for the window. `changed`: state, key or problem."""
 
     changed = Signal()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.servers.own_server import OwnServer
+from app.servers.local_server import LocalServer
 from app.translation import figure, tr, tr_n
 from app.ui.settings.setting_groups import ValueRow
 from app.ui.widgets.controls import Button, IconButton
@@ -15,10 +15,10 @@ HIDDEN = "•" * 24
 MOST_TALKING = 5
 
 
-class OwnServerRows:
+class LocalServerRows:
     """The rows, updated with the server. The dialog owns them."""
 
-    def __init__(self, server: OwnServer) -> None:
+    def __init__(self, server: LocalServer) -> None:
         self._server = server
         self.address, self.key, self.talking = (
             ValueRow(title, tr("local server for other programs, openai api"))
@@ -65,7 +65,7 @@ class OwnServerRows:
         self.talking.value.setToolTip("\n".join(client_words(one) for one in state.talking))
 
 
-def state_text(server: OwnServer) -> str:
+def state_text(server: LocalServer) -> str:
     """Return the state of the server in a sentence.
 
     It is never empty: the rows below must not move when the switch under the pointer is pressed.

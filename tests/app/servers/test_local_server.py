@@ -19,9 +19,9 @@ from app.chat.chat_controller import STARTER
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers
-from app.servers.own_server import OwnServer
+from app.servers.local_server import LocalServer
 from app.settings import AppSettings
-from app.ui.settings.own_server_rows import HIDDEN, OwnServerRows, state_text, talking_words
+from app.ui.settings.local_server_rows import HIDDEN, LocalServerRows, state_text, talking_words
 from app.ui.settings.settings_dialog import SettingsDialog
 from engine.errors import RemoteKeyError, RemoteUnreachableError
 from engine.remote.client import RemoteServer
@@ -54,18 +54,18 @@ class Engine(QObject):
         self.status_changed.emit(self.status)
 
 
-Make = Callable[..., tuple[OwnServer, Engine, FakeLibrary]]
+Make = Callable[..., tuple[LocalServer, Engine, FakeLibrary]]
 
 
 @pytest.fixture
 def make(qtbot: QtBot) -> Make:
     kept: list[Any] = []
 
-    def made(settings: AppSettings, key: str = "") -> tuple[OwnServer, Engine, FakeLibrary]:
+    def made(settings: AppSettings, key: str = "") -> tuple[LocalServer, Engine, FakeLibrary]:
         engine, library = Engine(), FakeLibrary()
         library.own_key = key
         kept.extend((engine, library))
-        return OwnServer(engine, library, settings), engine, library  # type: ignore[arg-type]
+        return LocalServer(engine, library, settings), engine, library  # type: ignore[arg-type]
 
     return made
 
@@ -78,7 +78,7 @@ def test_switched_off_nothing_is_asked_of_anybody(make: Make, qtbot: QtBot) -> N
     assert AppSettings().serve is False
     dialog = SettingsDialog(AppSettings())
     qtbot.addWidget(dialog)
-    dialog.add_own_server(server)
+    dialog.add_local_server(server)
     assert library.asked == [], "looking at the settings asks no keyring"
 
 
@@ -86,9 +86,9 @@ def test_the_rows_stay_where_they_are_when_the_server_is_switched(make: Make, qt
     server, engine, _ = make(AppSettings(), key="k")
     dialog = SettingsDialog(AppSettings(), notes={"serve": state_text(server)})
     qtbot.addWidget(dialog)
-    dialog.add_own_server(server)
+    dialog.add_local_server(server)
     dialog.show()
-    rows: OwnServerRows = dialog._own_server
+    rows: LocalServerRows = dialog._local_server
     QApplication.processEvents()
     before = rows.key.mapTo(dialog, QPoint(0, 0))
     engine.come_up()
@@ -173,8 +173,8 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "Pip", 1, 0, 3, 2, "", talking))
     dialog = SettingsDialog(ON)
     qtbot.addWidget(dialog)
-    dialog.add_own_server(server)
-    rows: OwnServerRows = dialog._own_server
+    dialog.add_local_server(server)
+    rows: LocalServerRows = dialog._local_server
     assert rows.address.value.words == "http://127.0.0.1:8999/v1"
     assert rows.key.value.words == HIDDEN, "shown when it is asked for"
     assert rows.talking.value.words == "openai-python: 12 tokens"
@@ -196,7 +196,7 @@ def test_the_engines_process_serves_what_is_loaded(qtbot: QtBot, tmp_path: Path)
     """The real engine in a process of its own, asked by a program with the key, and by one without."""
     worker = EngineWorker("process", default_makers(tmp_path))
     engine = EngineClient(worker)
-    server = OwnServer(engine, FakeLibrary(), AppSettings(serve=True, serve_port=_free_port()))
+    server = LocalServer(engine, FakeLibrary(), AppSettings(serve=True, serve_port=_free_port()))
     worker.start()
     engine.load(STARTER, {"device": "cpu"})
     try:
