@@ -42,19 +42,19 @@ def question(room: Room) -> ConfirmDialog:
 
 def a_chat_of_this_pc_is_sent_elsewhere_only_after_a_question(room: Room) -> None:
     place, composer = enter(room), room.page.composer
-    assert composer.away.isHidden()
+    assert composer.destination.isHidden()
     actions_of(room).send_there(place)
     asked = question(room)
     asked.reject()
     assert room.hearth.controller.place is None
     actions_of(room).send_there(place)
     question(room).accept()
-    room.wait(lambda: composer.away.words() == "Sent to Rack")
+    room.wait(lambda: composer.destination.words() == "Sent to Rack")
     assert room.hearth.controller.place == place
     assert composer.model_button.words == "big"
     assert "not on this PC" in composer.field.accessibleDescription()
-    composer.away.back.click()
-    room.wait(lambda: composer.away.isHidden())
+    composer.destination.back.click()
+    room.wait(lambda: composer.destination.isHidden())
     assert room.hearth.controller.place is None
 
 
@@ -86,7 +86,7 @@ def the_mark_stands_wherever_a_message_is_written(room: Room) -> None:
     assert editor.mark.words() == "", "also in a field that is open"
     views[0].stop_editing()
     room.hearth.controller.new_chat()
-    assert room.page.composer.away.isHidden(), "a new chat begins on this PC"
+    assert room.page.composer.destination.isHidden(), "a new chat begins on this PC"
 
 
 def what_is_attached_goes_whole_and_uncounted(room: Room) -> None:
@@ -188,10 +188,12 @@ def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
     place, composer, menus = Place(server, "llama3"), room.page.composer, room.window.chat_models
     room.hearth.controller.new_chat()
     room.hearth.servers.choose(place)
-    assert not composer.away.isHidden()
-    assert (composer.away._glyph.name, composer.away._where.token) == ("chip", "ink2"), "no cloud, no violet"
+    assert not composer.destination.isHidden()
+    assert (composer.destination._glyph.name, composer.destination._where.token) == ("chip", "ink2"), (
+        "no cloud, no violet"
+    )
     assert composer.property("away") == "false"
-    said = [composer.away.accessibleName(), composer.field.accessibleDescription(), room.page.empty._about.words]
+    said = [composer.destination.accessibleName(), composer.field.accessibleDescription(), room.page.empty._about.words]
     assert menus is not None
     menus.open_menu()
     listed = menus.menu.models

@@ -20,8 +20,8 @@ from app.text.selected_text import quoted
 from app.translation import tr
 from app.ui.chat.empty_page import EmptyPage
 from app.ui.chat.find_bar import MOST_SELECTED, FindBar
-from app.ui.composer.away_mark import SENT_TO
 from app.ui.composer.composer import Composer
+from app.ui.composer.destination_line import SENT_TO
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.own_message import MessageEditor

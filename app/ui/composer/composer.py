@@ -26,8 +26,8 @@ from app.clients.engine_status import EngineStatus, Phase
 from app.shortcuts import keys, tooltip
 from app.translation import tr
 from app.ui.composer.attachment_chip import AttachmentRow
-from app.ui.composer.away_mark import AwayMark
 from app.ui.composer.context_meter import ContextMeter
+from app.ui.composer.destination_line import DestinationLine
 from app.ui.composer.message_field import MessageField, files_in
 from app.ui.composer.next_message_row import NextMessageRow
 from app.ui.look import theme
@@ -153,12 +153,12 @@ class Composer(QFrame):
         self._bar.addStretch(1)
         self._bar.addWidget(self.meter)
         self._bar.addWidget(self.send)
-        self.away = AwayMark()
+        self.destination = DestinationLine()
         self.next = NextMessageRow()
         self._goes_once_counted = False
         self._column = QVBoxLayout(self)
         self._column.addWidget(self.next)
-        self._column.addWidget(self.away)
+        self._column.addWidget(self.destination)
         self._tiles = QHBoxLayout()
         self._tiles.addWidget(self.attached)
         self._words = QHBoxLayout()
@@ -183,7 +183,7 @@ class Composer(QFrame):
         self._stop_load.clicked.connect(self.load_stop_asked)
         self._load.clicked.connect(self.load_asked)
         self.preset_button.clicked.connect(self.preset_menu_asked)
-        self.away.back_asked.connect(self.stay_asked)
+        self.destination.back_asked.connect(self.stay_asked)
         theme.current().changed.connect(self._restyle)
         self._restyle()
         self.set_status(self._status)
@@ -256,7 +256,7 @@ class Composer(QFrame):
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status: Send or Stop, the model's name or state, and the buttons to load."""
         if status.server != self._status.server or status.host != self._status.host:
-            self._show_away(status)
+            self._show_destination(status)
         elif status.is_base != self._status.is_base:
             self.field.set_destination(status)
         self._status = status
@@ -274,11 +274,11 @@ class Composer(QFrame):
         self._show_context()
         self._refresh()
 
-    def _show_away(self, status: EngineStatus) -> None:
+    def _show_destination(self, status: EngineStatus) -> None:
         """Show whether messages leave this PC."""
-        if self.away.back.hasFocus() and not status.server:
+        if self.destination.back.hasFocus() and not status.server:
             self.field.setFocus(Qt.FocusReason.OtherFocusReason)
-        self.away.show_server(status)
+        self.destination.show_server(status)
         self._model.set_icon("away" if status.leaves else "chip")
         self.field.set_destination(status)
         theme.set_property(self, "away", "true" if status.leaves else "false")

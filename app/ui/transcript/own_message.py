@@ -13,7 +13,7 @@ from app.clients.engine_status import EngineStatus
 from app.text.text_pages import OWN_LINES, OWN_PAGE, broken, page_end
 from app.translation import figure, tr
 from app.ui.composer.attachment_chip import SentAttachments
-from app.ui.composer.away_mark import AwayMark, sent_to
+from app.ui.composer.destination_line import DestinationLine, sent_to
 from app.ui.composer.message_field import MessageField
 from app.ui.look import theme
 from app.ui.transcript.message_buttons import CopyButton, HoverButton, VersionSwitch, reveal_all
@@ -44,7 +44,7 @@ class MessageEditor(QFrame):
         self.note = Label(tr("The chat goes on from here in a new branch"), "meta", elide=True)
         self.cancel = Button(tr("Cancel"), "quiet")
         self.send = Button(tr("Send"), "primary")
-        self.mark = AwayMark(with_way_back=False)
+        self.mark = DestinationLine(with_way_back=False)
         self._foot = QHBoxLayout()
         self._foot.addWidget(self.note, 1)
         self._foot.addWidget(self.cancel)

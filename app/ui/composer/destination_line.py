@@ -29,7 +29,7 @@ def sent_to(widget: QWidget) -> EngineStatus:
     return EngineStatus()
 
 
-class AwayMark(QFrame):
+class DestinationLine(QFrame):
     """The line "Sent to NAME" with the host and a button back to this PC. back_asked: the button was pressed.
 
     with_way_back: whether to show the button.
