@@ -86,7 +86,7 @@ def run(
     app.setWindowIcon(icons.app_icon())
 
     # 4. Language and theme.
-    language.speak(settings.language)
+    language.use_language(settings.language)
     apply_look(settings)
 
     # 5. The window, painted.
@@ -128,7 +128,7 @@ def hand_over(instance: SingleInstance, request: LaunchRequest, places: AppPaths
     taken = instance.hand_over(request)
     app = QCoreApplication(sys.argv[:1]) if taken else QApplication(sys.argv[:1])
     app.setApplicationName("Hearth")
-    language.speak(load_settings(places.settings_file)[0].language)
+    language.use_language(load_settings(places.settings_file)[0].language)
     from app.desktop.desktop_integration import report_no_answer, report_running
 
     if taken:

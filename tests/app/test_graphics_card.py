@@ -14,7 +14,7 @@ from app.chat.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
 from app.settings import AppSettings
 from app.ui.settings.settings_dialog import SettingsDialog
-from app.ui.widgets.engine_card import EngineCard, card_of
+from app.ui.widgets.engine_card import EngineCard, gpu_of
 from app.user_messages import describe
 from engine import errors
 from engine.machine.monitor import GpuSample, MachineSample
@@ -35,9 +35,9 @@ def sample(*gpus: GpuSample) -> MachineSample:
 
 def test_of_two_cards_of_one_name_the_one_that_holds_ours_is_meant() -> None:
     twin = GpuSample(0, CARD.name, 0.0, GB, 24 * GB, 0)
-    assert card_of(sample(twin, CARD), CARD.name) is CARD
-    assert card_of(sample(OLD), "") is None
-    assert card_of(sample(), CARD.name) is None
+    assert gpu_of(sample(twin, CARD), CARD.name) is CARD
+    assert gpu_of(sample(OLD), "") is None
+    assert gpu_of(sample(), CARD.name) is None
 
 
 # ------------------------------------------------------------------ the card of the sidebar

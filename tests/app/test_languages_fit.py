@@ -22,13 +22,13 @@ def foreign_room(
     request: pytest.FixtureRequest, qapp: QApplication, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Room]:
     before = QLocale()
-    language.speak(request.param)
+    language.use_language(request.param)
     room = Room(QtBot(request), tmp_path_factory.mktemp("room"))
     yield room
     room.reset()
     room.leave()
     room.window.deleteLater()
-    language.speak("en")
+    language.use_language("en")
     QLocale.setDefault(before)
 
 

@@ -14,7 +14,7 @@ from app.chat.conversation import Conversation, Message, Role
 from app.clients.engine_status import EngineStatus, Phase
 from app.ui.chat.chat_page import ChatPage
 from app.ui.look import compositor, theme
-from app.ui.look.direction import runs_leftwards
+from app.ui.look.direction import is_right_to_left
 from app.ui.transcript.prose import directed
 from app.ui.widgets import floating, tab_order
 from app.ui.widgets.banner import Banner, BannerPlace
@@ -246,10 +246,10 @@ def test_tab_passes_over_what_cannot_be_used(qtbot: QtBot) -> None:
 
 
 def test_the_first_letter_tells_the_direction() -> None:
-    assert runs_leftwards("12. مرحبا hello")
-    assert runs_leftwards("שלום")
-    assert not runs_leftwards("Hello مرحبا")
-    assert not runs_leftwards("123 …")
+    assert is_right_to_left("12. مرحبا hello")
+    assert is_right_to_left("שלום")
+    assert not is_right_to_left("Hello مرحبا")
+    assert not is_right_to_left("123 …")
 
 
 def test_quotes_and_tables_turn_with_their_words() -> None:

@@ -124,7 +124,7 @@ def test_a_panel_that_zooming_lays_over_the_page_can_be_seen_to_lie_over_it(room
 
 
 def test_nothing_is_cut_in_german_in_the_smallest_window(qapp: QApplication, qtbot: QtBot, tmp_path: Path) -> None:
-    language.speak("de")
+    language.use_language("de")
     try:
         room = Room(qtbot, tmp_path)
         try:
@@ -141,4 +141,4 @@ def test_nothing_is_cut_in_german_in_the_smallest_window(qapp: QApplication, qtb
             room.leave()
             room.window.deleteLater()
     finally:
-        language.speak("en")
+        language.use_language("en")

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLayout
 _ANY_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 
 
-def runs_leftwards(words: str) -> bool:
+def is_right_to_left(words: str) -> bool:
     """Return whether text is right to left, by its first letter with a direction."""
     if not _ANY_RIGHT_TO_LEFT.search(words):
         return False
@@ -25,7 +25,7 @@ def leading(mirrored: bool) -> Qt.AlignmentFlag:
 
 def order(words: str) -> Qt.TextFlag:
     """Return the text direction for QPainter. Without it, a mirrored layout puts an English question mark in front."""
-    leftwards = runs_leftwards(words)
+    leftwards = is_right_to_left(words)
     return Qt.TextFlag.TextForceRightToLeft if leftwards else Qt.TextFlag.TextForceLeftToRight
 
 

@@ -20,7 +20,7 @@ TRANSLATED = ("de", "zh_CN")
 FILE = "hearth_{language}.qm"
 
 
-def spoken(choice: str, desktop: Sequence[str]) -> str:
+def language_for(choice: str, desktop: Sequence[str]) -> str:
     """Return the language for the setting: "en" or one of TRANSLATED.
 
     "system" gives the first of the desktop's languages that Hearth has. desktop: names such as "de-AT", preferred
@@ -40,12 +40,12 @@ def spoken(choice: str, desktop: Sequence[str]) -> str:
 _of_qt: list[QTranslator] = []  # installed translators of Qt's own dialogs
 
 
-def speak(choice: str) -> None:
+def use_language(choice: str) -> None:
     """Switch to the language of the setting, in Qt's own dialogs too. Existing widgets keep their text.
 
     If a file cannot be read, the window stays English and a warning is logged.
     """
-    language = spoken(choice, QLocale.system().uiLanguages())
+    language = language_for(choice, QLocale.system().uiLanguages())
     application = QCoreApplication.instance()
     translation.install(None)
     while _of_qt and application is not None:

@@ -69,7 +69,7 @@ class HubCard(CardFrame):
         self.write(painter, hub_line(self.model), line, "meta", "ink2")
 
 
-class HubHits(QFrame):
+class HubResults(QFrame):
     """The section of search results below the known models. found: None until the hub has answered."""
 
     looked_into = Signal(str)

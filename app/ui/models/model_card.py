@@ -30,7 +30,7 @@ BASE_STAGES = ("profile", "train", "solve")  # converting is listed only if it i
 
 
 @dataclass(frozen=True)
-class Going:
+class Activity:
     """Work in progress on a model, as bar and text. done: 0 to 1, None if unknown."""
 
     done: float | None
@@ -41,18 +41,18 @@ class Going:
     actions: tuple[str, ...] = ()
 
 
-def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
+def activity_of(row: ModelRow, status: EngineStatus | None = None) -> Activity | None:
     """Return the work in progress on a row's model, None if there is none."""
     if row.loading:
         share = status.done / status.total if status is not None and status.total else None
         words = status.word if status is not None and status.phase is Phase.LOADING else tr("Loading")
-        return Going(share, words, "", actions=("cancel-load",))
+        return Activity(share, words, "", actions=("cancel-load",))
     if row.preparing is not None:
         now = row.preparing
         share = now.done / now.total if now.total else None
         doing = tr(model_labels.STAGES_DOING.get(now.stage, noted("Preparing")))
         words = f"{doing}, {100 * share:.0f}%" if share is not None else doing
-        return Going(share, words, model_labels.time_left(now.eta_s), stage=now.stage,
+        return Activity(share, words, model_labels.time_left(now.eta_s), stage=now.stage,
                      actions=("cancel-prepare",))  # fmt: skip
     get = row.download
     if get is None or get.state == "done":
@@ -61,7 +61,7 @@ def going_on(row: ModelRow, status: EngineStatus | None = None) -> Going | None:
     share = get.done_bytes / get.total_bytes if get.total_bytes else None
     goes = get.state in {"downloading", "checking"}
     actions = {"failed": ("retry", "cancel"), "paused": ("resume", "cancel"), "checking": ("cancel",)}
-    return Going(share, left, right, not goes, actions=actions.get(get.state, ("pause", "cancel")))
+    return Activity(share, left, right, not goes, actions=actions.get(get.state, ("pause", "cancel")))
 
 
 def main_actions(row: ModelRow) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class ModelCard(CardFrame):
     def __init__(self, row: ModelRow, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.row = row
-        self.going: Going | None = None
+        self.activity: Activity | None = None
         self.suggested = False  # whether its Download is the page's only primary button
         self._status: EngineStatus | None = None
         self._converts = False  # whether preparing began with that stage
@@ -131,7 +131,7 @@ class ModelCard(CardFrame):
         """Show the model's current state."""
         if row == self.row:
             return
-        before, self.row = self.going, row
+        before, self.row = self.activity, row
         self._take(before)
 
     def set_status(self, status: EngineStatus) -> None:
@@ -140,7 +140,7 @@ class ModelCard(CardFrame):
             self._status = None
             return
         self._status = status
-        self._take(self.going)
+        self._take(self.activity)
 
     def set_suggested(self, suggested: bool) -> None:
         """Make Download the page's primary button, or a secondary one."""
@@ -149,12 +149,12 @@ class ModelCard(CardFrame):
             if "download" in self._made:
                 self._made["download"].set_look("primary" if suggested else "secondary")
 
-    def _take(self, before: Going | None) -> None:
-        self.going = going_on(self.row, self._status)
-        self._converts = self.going is not None and (self.going.stage == "convert" or self._converts)
+    def _take(self, before: Activity | None) -> None:
+        self.activity = activity_of(self.row, self._status)
+        self._converts = self.activity is not None and (self.activity.stage == "convert" or self._converts)
         self._show_buttons()
-        target = self.going.done if self.going is not None and self.going.done is not None else 0.0
-        if before is None or self.going is None or not self.isVisible() or target < self._shown:
+        target = self.activity.done if self.activity is not None and self.activity.done is not None else 0.0
+        if before is None or self.activity is None or not self.isVisible() or target < self._shown:
             self._run.stop()
             self._shown = target
         elif target != self._run.endValue() or self._run.state() != QVariantAnimation.State.Running:
@@ -179,8 +179,8 @@ class ModelCard(CardFrame):
         row = self.row
         rate, span = self.rate()
         where = model_labels.place(row.estimate) if row.estimate is not None else ""
-        going = f"{self.going.left} {self.going.right}".strip() if self.going is not None else ""
-        parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), going)
+        activity = f"{self.going.left} {self.going.right}".strip() if self.activity is not None else ""
+        parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), activity)
         return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
 
     def _whole_words(self) -> str:
@@ -228,7 +228,7 @@ class ModelCard(CardFrame):
     # -------------------------------------------------------------- buttons
 
     def _show_buttons(self) -> None:
-        actions = self.going.actions if self.going is not None else ("more", *main_actions(self.row))
+        actions = self.activity.actions if self.activity is not None else ("more", *main_actions(self.row))
         new = set(actions) - set(self.buttons)
         if tuple(self.buttons) != actions:
             held = next((act for act, button in self.buttons.items() if button.hasFocus()), None)
@@ -239,7 +239,7 @@ class ModelCard(CardFrame):
             for button in self.buttons.values():
                 button.show()
             if held is not None and held not in self.buttons:  # keep the keyboard focus on this card
-                self.buttons[actions[0] if self.going is not None else actions[-1]].setFocus()
+                self.buttons[actions[0] if self.activity is not None else actions[-1]].setFocus()
         for act, button in self.buttons.items():
             what = button.text() or tr(GLYPHS.get(act, ("", ""))[1])
             button.setAccessibleName(f"{what}: {self.row.name}")
@@ -292,8 +292,8 @@ class ModelCard(CardFrame):
             x -= wide
             rect = QRectF(x, box.bottom() - high, wide, high)
             button.setGeometry(self.mirrored(rect).toRect())
-            x -= theme.px(2 if self.going is not None else 6)
-        self._buttons_from = x - (theme.px(8) if self.going is not None and "retry" in self.buttons else 0)
+            x -= theme.px(2 if self.activity is not None else 6)
+        self._buttons_from = x - (theme.px(8) if self.activity is not None and "retry" in self.buttons else 0)
 
     # -------------------------------------------------------------- painting
 
@@ -317,12 +317,12 @@ class ModelCard(CardFrame):
             line.setLeft(line.left() + px(22))
         self.write(painter, sentence, line, "small", token)
         self._paint_fit(painter, box.top() + px(75))
-        if self.going is None:
+        if self.activity is None:
             self._paint_facts(painter)
         else:
-            if self.going.stage:
+            if self.activity.stage:
                 self._paint_stages(painter, box.bottom() - px(32) - px(22))
-            self._paint_going(painter)
+            self._paint_activity(painter)
 
     def _paint_fit(self, painter: QPainter, top: float) -> None:
         """Paint the placement bar with its text, and the rate; with work in progress, leave out the bar."""
@@ -330,7 +330,7 @@ class ModelCard(CardFrame):
         wide = box.width() - px(RATE_PX) - px(12)
         below = top - px(2)
         if estimate is not None:
-            if self.going is None:
+            if self.activity is None:
                 share, rest = model_labels.bar(estimate)
                 bar = QRectF(box.left(), top + px(2), wide - px(6), px(6))
                 paint_share(painter, self.mirrored(bar), share, rest, self.isRightToLeft())
@@ -353,8 +353,8 @@ class ModelCard(CardFrame):
 
     def _paint_stages(self, painter: QPainter, top: float) -> None:
         """Paint the stages: done with a check, current with a dot, future in grey."""
-        assert self.going is not None
-        px, x, now = theme.px, self.inside().left(), self.going.stage
+        assert self.activity is not None
+        px, x, now = theme.px, self.inside().left(), self.activity.stage
         stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
@@ -370,15 +370,15 @@ class ModelCard(CardFrame):
             room = QRectF(x, top, max(self.inside().right() - x, 0), px(16))
             x += self.write(painter, words, room, role, token) + px(14)
 
-    def _paint_going(self, painter: QPainter) -> None:
-        assert self.going is not None
+    def _paint_activity(self, painter: QPainter) -> None:
+        assert self.activity is not None
         px, bar = theme.px, self._bar_rect()
         block(painter, self.mirrored(bar), theme.colour("bubble"), bar.height() / 2)
         if self._shown > 0:
             done = QRectF(bar.x(), bar.y(), max(bar.width() * self._shown, bar.height()), bar.height())
-            colour = theme.colour("control" if self.going.resting else "hot_fill")
+            colour = theme.colour("control" if self.activity.resting else "hot_fill")
             block(painter, self.mirrored(done), colour, bar.height() / 2)
         line = QRectF(bar.left(), bar.bottom() + px(6), bar.width(), px(16))
-        right = elided(self.going.right, "meta", int(bar.width()))[1]
-        self.write(painter, self.going.left, line.adjusted(0, 0, -right - px(8) if right else 0, 0), "meta", "ink2")
-        self.write(painter, self.going.right, line, "meta", at_end=True)
+        right = elided(self.activity.right, "meta", int(bar.width()))[1]
+        self.write(painter, self.activity.left, line.adjusted(0, 0, -right - px(8) if right else 0, 0), "meta", "ink2")
+        self.write(painter, self.activity.right, line, "meta", at_end=True)

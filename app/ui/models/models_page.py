@@ -27,10 +27,10 @@ from app.models.model_rows import ModelRow
 from app.models.model_selection import families, repository, select
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.models.hub_results import HubHits
-from app.ui.models.model_card import ModelCard, going_on, main_actions
+from app.ui.models.hub_results import HubResults
+from app.ui.models.model_card import ModelCard, activity_of, main_actions
 from app.ui.models.model_filters import OUTSET_PX, ModelFilters
-from app.ui.models.models_head import DropVeil, PageHead
+from app.ui.models.models_header import DropOverlay, ModelsHeader
 from app.ui.models.repository_view import RepositoryView
 from app.ui.models.server_section import ServerSection
 from app.ui.models.work_bar import Work, WorkBar, downloads_work
@@ -81,14 +81,14 @@ class ModelsPage(QFrame):
         self.search.stepped.connect(lambda step: self._into_cards() if step > 0 else None)
         self.search.entered.connect(self._enter)
         self.filters.changed.connect(self._filtered)
-        self.veil = DropVeil(self)
-        self.veil.hide()
+        self.overlay = DropOverlay(self)
+        self.overlay.hide()
         theme.current().changed.connect(self._lay_out)
         self._lay_out()
         self._show_rows()
 
     def _build_head(self) -> None:
-        self.head, self.filters = PageHead(), ModelFilters()
+        self.head, self.filters = ModelsHeader(), ModelFilters()
         self.search = self.head.search
         self.head.import_button.clicked.connect(self.import_menu)
         self.head.more.clicked.connect(self.more_menu)
@@ -105,7 +105,7 @@ class ModelsPage(QFrame):
         self._upper.addLayout(self._banner_row)
 
     def _build_body(self) -> None:
-        self.grid, self.hub, self.empty_state = CardGrid(tr("Models")), HubHits(), EmptyState()
+        self.grid, self.hub, self.empty_state = CardGrid(tr("Models")), HubResults(), EmptyState()
         for grid in (self.grid, self.hub.grid):
             grid.reached.connect(self._bring_into_view)
         self.empty_state.remedy.connect(self._empty_state_remedy)
@@ -252,7 +252,7 @@ class ModelsPage(QFrame):
         for row_id in [row_id for row_id in self.cards if row_id not in by_id]:
             self.grid.forget(self.cards.pop(row_id))
         shown = [by_id[row_id] for row_id in self._order if row_id in by_id]
-        first = next((row for row in shown if main_actions(row) == ("download",) and going_on(row) is None), None)
+        first = next((row for row in shown if main_actions(row) == ("download",) and activity_of(row) is None), None)
         for row in shown:
             card = self._card(row)
             card.set_row(row)
@@ -385,7 +385,7 @@ class ModelsPage(QFrame):
         self._column.setSpacing(px(10))
         self.work.set_margins(left, max(right - px(8), px(8)))
         self.banner_place.set_most(max(self.height() // 2, px(120)))
-        self.veil.setGeometry(self.rect())
+        self.overlay.setGeometry(self.rect())
 
     def _head_scrolls(self) -> bool:
         """Place search and filters above the list, or in it if they would take more than half of a low page.
@@ -427,15 +427,15 @@ class ModelsPage(QFrame):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if any(url.isLocalFile() for url in event.mimeData().urls()):
             event.acceptProposedAction()
-            self.veil.setGeometry(self.rect())
-            self.veil.show()
-            self.veil.raise_()
+            self.overlay.setGeometry(self.rect())
+            self.overlay.show()
+            self.overlay.raise_()
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:
-        self.veil.hide()
+        self.overlay.hide()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        self.veil.hide()
+        self.overlay.hide()
         path = next((url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile()), "")
         if path:
             event.acceptProposedAction()

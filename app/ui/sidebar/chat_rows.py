@@ -89,8 +89,8 @@ class ChatDelegate(QStyledItemDelegate):
     def _ground(self, painter: QPainter, box: QRect, index: Index, hovered: bool, shown: bool) -> None:
         pressed = hovered and self.view.pressed_row == index.row()
         if shown or hovered:
-            veil = theme.wash("pressed" if pressed else "selected" if shown else "hover")
-            block(painter, QRectF(box), veil, theme.px(8))
+            overlay = theme.wash("pressed" if pressed else "selected" if shown else "hover")
+            block(painter, QRectF(box), overlay, theme.px(8))
         if self.view.is_led and index == self.view.currentIndex():
             block(painter, QRectF(box), theme.wash("hover"), theme.px(8))
             outline(painter, QRectF(box), theme.colour("control"), theme.px(8))

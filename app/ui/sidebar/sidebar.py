@@ -25,7 +25,7 @@ NARROW_BELOW_PX = 1080
 SLIDE_MS = 160
 
 
-class _Veil(Scrim):
+class _Overlay(Scrim):
     """Dims the page while the panel is open over it; a click closes the panel."""
 
     pressed = Signal()
@@ -57,7 +57,7 @@ class Sidebar(QFrame):
         self.panel, self.rail = SidePanel(self), Rail(self)
         self._collapsed = False
         self._narrow = False
-        self._veil: _Veil | None = None
+        self._overlay: _Overlay | None = None
         self._slide = QVariantAnimation(self)
         self._slide.setEasingCurve(QEasingCurve.Type.OutCubic)
         self._slide.valueChanged.connect(self._slide_to)
@@ -148,7 +148,7 @@ class Sidebar(QFrame):
     @property
     def is_over_page(self) -> bool:
         """Whether the panel is open over the page."""
-        return self._veil is not None
+        return self._overlay is not None
 
     def set_collapsed(self, collapsed: bool) -> None:
         """Set the user's choice for a wide window; a narrow window always has the rail."""
@@ -227,9 +227,9 @@ class Sidebar(QFrame):
     def _arrange(self) -> None:
         self.rail.setGeometry(0, 0, self._rail_width(), self.height())
         if self.is_over_page:
-            assert self._veil is not None
+            assert self._overlay is not None
             window = self.window()
-            self._veil.setGeometry(window.rect())
+            self._overlay.setGeometry(window.rect())
             top = self.mapTo(window, self.rect().topLeft()).y()
             self.panel.setGeometry(QRect(self.panel.x(), top, theme.px(PANEL_PX), self.height()))
         else:
@@ -237,9 +237,9 @@ class Sidebar(QFrame):
 
     def _open_over_page(self) -> None:
         window = self.window()
-        self._veil = _Veil(window)
-        self._veil.pressed.connect(self._close_over_page)
-        self._veil.show()
+        self._overlay = _Overlay(window)
+        self._overlay.pressed.connect(self._close_over_page)
+        self._overlay.show()
         self.panel.setParent(window)
         self.panel.installEventFilter(self)
         self.panel.show()
@@ -253,12 +253,12 @@ class Sidebar(QFrame):
         self._slide.start()
 
     def _close_over_page(self) -> None:
-        if self._veil is None:
+        if self._overlay is None:
             return
         self._slide.stop()
-        self._veil.hide()
-        self._veil.deleteLater()
-        self._veil = None
+        self._overlay.hide()
+        self._overlay.deleteLater()
+        self._overlay = None
         self.panel.removeEventFilter(self)
         self.panel.setParent(self)
         self.panel.setVisible(not self.is_rail)

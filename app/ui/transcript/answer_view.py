@@ -20,9 +20,9 @@ from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.transcript.answer_figures import AnswerFigures
 from app.ui.transcript.code_block import CodeBlockView
+from app.ui.transcript.further_rows import FurtherRows
 from app.ui.transcript.message_view import PART_GAP, MessageView
 from app.ui.transcript.more_row import MoreRow
-from app.ui.transcript.more_rows import MoreRows
 from app.ui.transcript.prose import Prose, Table
 from app.ui.transcript.selection.selectable import SelectableText
 from app.ui.transcript.stat_line import StatLine
@@ -54,13 +54,13 @@ class AnswerView(MessageView):
         self._unread = False  # whether the parser has more to read now
         self._next = 0  # index of the first block that may not be shown yet
         self._before: list[Block] | None = None  # the shown blocks while everything is parsed again
-        self._stale: list[Part | MoreRows] = []  # parts still to be laid out for a new width
+        self._stale: list[Part | FurtherRows] = []  # parts still to be laid out for a new width
         self._more: MoreRow | None = None
         self._splitter = ReplySplitter()
         self._said: list[str] = []  # raw text, including thought and its marks
         self._thought: ThoughtView | None = None
         self._parts: list[Part] = []
-        self._rests: dict[Part, MoreRows] = {}  # below tables of which only the first rows are shown
+        self._rests: dict[Part, FurtherRows] = {}  # below tables of which only the first rows are shown
         self._starts: list[int] = []  # for each part, the index of its first block
         self._width = theme.px(720)
         self._status = EngineStatus(Phase.THINKING)
@@ -436,7 +436,7 @@ class AnswerView(MessageView):
             self._words.addLayout(row)
         elif isinstance(block, TableBlock) and block.rest:
             assert isinstance(part, Table)
-            rows = self._rests[part] = MoreRows(part)
+            rows = self._rests[part] = FurtherRows(part)
             rows.link_activated.connect(self._follow)
             rows.grown.connect(self.grown)
             column = QVBoxLayout()

@@ -30,7 +30,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QSizePolicy, QTextEdi
 from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.text.selected_text import FAR
 from app.ui.look import theme
-from app.ui.look.direction import runs_leftwards
+from app.ui.look.direction import is_right_to_left
 from app.ui.look.painting import block
 from app.ui.transcript import formulas
 from app.ui.transcript.selection.copied_text import running_text, table_in, table_text
@@ -219,7 +219,7 @@ def directed(html: str) -> str:
         return html
 
     def turned(found: re.Match[str]) -> str:
-        if not runs_leftwards(_TAG.sub("", html[found.start() : found.start() + 500])):
+        if not is_right_to_left(_TAG.sub("", html[found.start() : found.start() + 500])):
             return found[0]
         return f'{found[0]} dir="rtl"' if "quote" in found[0] else '<table class="leftwards" dir="rtl"'
 

@@ -36,7 +36,7 @@ def state_line(status: EngineStatus, memory: str = "") -> str:
     return status.word
 
 
-def card_of(sample: MachineSample, name: str) -> GpuSample | None:
+def gpu_of(sample: MachineSample, name: str) -> GpuSample | None:
     """Return the GPU with that name; of several, the one where Hearth uses most memory. None for an empty name."""
     named = [gpu for gpu in sample.gpus if gpu.name == name] or list(sample.gpus)
     return max(named, key=lambda gpu: gpu.vram_process_bytes or 0, default=None) if name else None
@@ -89,7 +89,7 @@ class EngineCard(QPushButton):
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's status."""
         self._status = status
-        gpu = card_of(self._sample, status.gpu) if self._sample is not None else None
+        gpu = gpu_of(self._sample, status.gpu) if self._sample is not None else None
         known = gpu is not None and gpu.vram_used_bytes is not None and gpu.vram_total_bytes is not None
         self.dot.set_state(dot_token(status), status.working)
         self.name.setText(status.model or tr("Engine"))

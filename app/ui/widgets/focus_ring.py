@@ -24,7 +24,7 @@ _MOVES = {QEvent.Type.Move, QEvent.Type.Resize, QEvent.Type.Show, QEvent.Type.Hi
 
 
 @runtime_checkable
-class _Parted(Protocol):
+class _PartFocus(Protocol):
     focus_rect_changed: SignalInstance
 
     def focus_rect(self) -> QRect: ...
@@ -96,7 +96,7 @@ class FocusRing(QWidget):
             if isValid(watched):
                 watched.removeEventFilter(self)
         self._watched = []
-        if isinstance(self._target, _Parted) and isValid(self._target):
+        if isinstance(self._target, _PartFocus) and isValid(self._target):
             self._target.focus_rect_changed.disconnect(self.place)
         if target is not None and target.property("focusRing") is False:
             target = None
@@ -104,7 +104,7 @@ class FocusRing(QWidget):
         if target is None:
             self.hide()
             return
-        if isinstance(target, _Parted):
+        if isinstance(target, _PartFocus):
             target.focus_rect_changed.connect(self.place)
         # Scrolling moves an ancestor, so watch every ancestor.
         widget = target.parentWidget()
@@ -132,7 +132,7 @@ class FocusRing(QWidget):
             self.hide()
             return
         reach = GAP + LINE
-        part = target.focus_rect() if isinstance(target, _Parted) else target.rect()
+        part = target.focus_rect() if isinstance(target, _PartFocus) else target.rect()
         ring = part.translated(target.mapTo(window, QPoint(0, 0))).adjusted(-reach, -reach, reach, reach)
         self._clip = self._visible_part(target, window, reach)
         self.setGeometry(ring)

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPointF, QRect, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QTextCharFormat, QTextLayout, QTextOption
 
 from app.ui.look import theme
-from app.ui.look.direction import runs_leftwards
+from app.ui.look.direction import is_right_to_left
 from app.ui.look.painting import block
 
 Mark = tuple[int, int]
@@ -47,7 +47,7 @@ def paint_line(
     layout = QTextLayout(shown, font)
     option = QTextOption(Qt.AlignmentFlag.AlignLeft)
     option.setWrapMode(QTextOption.WrapMode.NoWrap)
-    leftwards = runs_leftwards(shown)
+    leftwards = is_right_to_left(shown)
     option.setTextDirection(Qt.LayoutDirection.RightToLeft if leftwards else Qt.LayoutDirection.LeftToRight)
     # Always left, whatever the direction of the text: x below accounts for the leading edge.
     option.setAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignAbsolute)

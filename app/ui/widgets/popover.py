@@ -18,7 +18,7 @@ from app.ui.widgets.floating import PAD, paint_floating
 EDGE_PX, AWAY_PX = 8, 6  # least distance from the window's edge, and from the anchor
 
 
-class _Veil(QWidget):
+class _Overlay(QWidget):
     """Covers the window while the popover is open; a click on it closes the popover."""
 
     pressed = Signal()
@@ -51,7 +51,7 @@ class Popover(QFrame):
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.hide()
         self._inset = inset
-        self._veil: _Veil | None = None
+        self._overlay: _Overlay | None = None
         self._anchor: QWidget | None = None
         self._before: QWidget | None = None  # had the focus before
         self._around = QVBoxLayout(self)
@@ -73,7 +73,7 @@ class Popover(QFrame):
 
     @property
     def is_open(self) -> bool:
-        return self._veil is not None
+        return self._overlay is not None
 
     def width_px(self) -> int:
         """Return the card's width at zoom 1."""
@@ -89,10 +89,10 @@ class Popover(QFrame):
         if self.is_open:
             return
         self._anchor, self._before = anchor, QApplication.focusWidget()
-        self._veil = _Veil(window)
-        self._veil.setGeometry(window.rect())
-        self._veil.pressed.connect(self.dismiss)
-        self._veil.show()
+        self._overlay = _Overlay(window)
+        self._overlay.setGeometry(window.rect())
+        self._overlay.pressed.connect(self.dismiss)
+        self._overlay.show()
         window.installEventFilter(self)
         self.place()
         self.raise_()
@@ -102,12 +102,12 @@ class Popover(QFrame):
 
     def dismiss(self) -> None:
         """Close, and return the focus to where it was."""
-        veil, self._veil = self._veil, None
-        if veil is None:
+        overlay, self._overlay = self._overlay, None
+        if overlay is None:
             return
         self.window().removeEventFilter(self)
-        veil.hide()
-        veil.deleteLater()
+        overlay.hide()
+        overlay.deleteLater()
         within = self.isAncestorOf(QApplication.focusWidget() or self)
         before, self._before = self._before, None
         self.hide()
@@ -122,8 +122,8 @@ class Popover(QFrame):
         anchor, window = self._anchor, self.window()
         if not self.is_open or anchor is None or not isValid(anchor):
             return
-        if self._veil is not None:
-            self._veil.setGeometry(window.rect())
+        if self._overlay is not None:
+            self._overlay.setGeometry(window.rect())
         width = min(theme.px(self.width_px()), window.width() - 2 * theme.px(EDGE_PX))
         within = width - 2 * theme.px(self._inset)
         self.body.activate()

@@ -22,9 +22,9 @@ from engine.errors import DeviceMemoryError, DiskSpaceError
 @pytest.fixture
 def german(qapp: QApplication) -> Iterator[None]:
     before = QLocale()
-    language.speak("de")
+    language.use_language("de")
     yield
-    language.speak("en")
+    language.use_language("en")
     QLocale.setDefault(before)
 
 
@@ -51,7 +51,7 @@ def test_english_is_what_the_source_says() -> None:
     ],
 )
 def test_the_language_is_the_chosen_one_else_the_desktops(choice: str, desktop: list[str], expected: str) -> None:
-    assert language.spoken(choice, desktop) == expected
+    assert language.language_for(choice, desktop) == expected
 
 
 def test_the_setting_offers_what_there_is() -> None:
@@ -94,12 +94,12 @@ class TestGerman:
         assert [preset.name for preset in Presets().things] == ["Präzise", "Ausgewogen", "Kreativ"]
 
     def test_english_comes_back(self) -> None:
-        language.speak("en")
+        language.use_language("en")
         assert (tr("New chat"), figure(1.5, ".1f")) == ("New chat", "1.5")
 
 
 @pytest.mark.expects_log("there are no words in de")
 def test_without_its_file_the_window_speaks_english(monkeypatch: pytest.MonkeyPatch, qapp: QApplication) -> None:
     monkeypatch.setattr(language, "FILE", "nothing_{language}.qm")
-    language.speak("de")
+    language.use_language("de")
     assert translation.tr("New chat") == "New chat"

@@ -50,9 +50,9 @@ def test_primary_button_selection_and_code_are_readable(tokens: theme.Tokens) ->
 
 @BOTH
 @pytest.mark.parametrize("veil", ["hover", "selected", "pressed"])
-def test_words_in_a_marked_row_stay_readable(tokens: theme.Tokens, veil: str) -> None:
+def test_words_in_a_marked_row_stay_readable(tokens: theme.Tokens, overlay: str) -> None:
     for ground in ("page", "side", "card"):
-        marked = theme.mix(getattr(tokens, ground), tokens.wash, getattr(tokens, veil))
+        marked = theme.mix(getattr(tokens, ground), tokens.wash, getattr(tokens, overlay))
         assert theme.contrast(tokens.ink, marked) >= 4.5
         assert theme.contrast(tokens.ink2, marked) >= 4.5
 

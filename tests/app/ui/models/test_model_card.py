@@ -17,7 +17,7 @@ from pytestqt.qtbot import QtBot
 from app.clients.engine_status import EngineStatus, Phase
 from app.models.model_rows import ModelRow, Preparing, rows_of
 from app.ui.look import theme
-from app.ui.models.model_card import ModelCard, going_on, main_actions
+from app.ui.models.model_card import ModelCard, activity_of, main_actions
 from app.ui.widgets.card_frame import CardGrid
 from engine.library.records import Download
 
@@ -171,8 +171,8 @@ def test_loading_shows_how_far_the_engine_is(make: Make) -> None:
     card = make(row(model=MINE, loading="SparseLLM/p"))
     card.set_status(EngineStatus(phase=Phase.LOADING, done=42, total=100))
     assert "Loading, 42%" in card.accessibleName()
-    assert card.going is not None
-    assert card.going.done == pytest.approx(0.42)
+    assert card.activity is not None
+    assert card.activity.done == pytest.approx(0.42)
 
 
 def test_what_failed_is_never_told_by_colour_alone() -> None:
@@ -190,7 +190,7 @@ class _Bare:
 def test_a_shipped_model_cannot_be_deleted_or_repaired() -> None:
     (shipped,) = rows_of([], [PIP], [], None)
     assert main_actions(shipped) == ("chat",)
-    assert going_on(shipped) is None
+    assert activity_of(shipped) is None
 
 
 def test_long_names_are_whole_in_the_tooltip(make: Make) -> None:

@@ -136,8 +136,8 @@ def test_cards_stand_still_while_figures_change(enter: Enter) -> None:
     room.library.tick()
     QTest.qWait(80)
     card = room.card("turbosparse-mistral-7b")
-    assert card.going is not None
-    assert "38" in card.going.left
+    assert card.activity is not None
+    assert "38" in card.activity.left
     assert room.window.sidebar.panel.models.figure == "5%"
 
 
@@ -195,8 +195,8 @@ def test_preparing_shows_what_it_brings_before_it_starts(enter: Enter) -> None:
         room.library.tick()
     QTest.qWait(80)
     card = room.card("prosparse-13b")
-    assert card.going is not None
-    assert card.going.stage == "profile"
+    assert card.activity is not None
+    assert card.activity.stage == "profile"
     room.press("prosparse-13b", "cancel-prepare")
     assert room.library.cancelled
 
@@ -392,9 +392,9 @@ def _drop(room: ModelsRoom, path: str) -> None:
     data.setUrls([QUrl.fromLocalFile(path)])
     at, buttons, keys = QPoint(300, 300), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     room.page.dragEnterEvent(QDragEnterEvent(at, Qt.DropAction.CopyAction, data, buttons, keys))
-    assert room.page.veil.isVisible()
+    assert room.page.overlay.isVisible()
     room.page.dropEvent(QDropEvent(QPointF(at), Qt.DropAction.CopyAction, data, buttons, keys))
-    assert not room.page.veil.isVisible()
+    assert not room.page.overlay.isVisible()
 
 
 @pytest.mark.parametrize("copy", [False, True])

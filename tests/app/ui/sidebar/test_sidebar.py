@@ -455,7 +455,7 @@ def test_the_panel_over_the_page_goes_away(sidebar: Sidebar, way: str) -> None:
     if way == "escape":
         QTest.keyClick(sidebar.panel.new_chat, Qt.Key.Key_Escape)
     elif way == "outside":
-        QTest.mouseClick(sidebar._veil, Qt.MouseButton.LeftButton, pos=QPoint(700, 300))
+        QTest.mouseClick(sidebar._overlay, Qt.MouseButton.LeftButton, pos=QPoint(700, 300))
     elif way == "widen":
         window.resize(1300, 600)
         assert sidebar.panel.isVisible()

@@ -25,7 +25,7 @@ from app.ui.look import theme
 from app.ui.transcript import prose
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.code_block import CodeBlockView, coloured_spans
-from app.ui.transcript.more_rows import MoreRows
+from app.ui.transcript.further_rows import FurtherRows
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.prose import Prose, Table, TextView
 from app.ui.transcript.stat_line import StatLine
@@ -746,7 +746,7 @@ def test_more_rows_of_a_table_stand_in_the_columns_of_the_first(transcript: Tran
     rows = "".join(f"| {i} | {'word ' * (i % 7)} |\n" for i in range(900))
     transcript.show_messages([answer(f"| n | words |\n|---|---|\n{rows}")])
     complete(transcript.views[-1])
-    (more,) = transcript.findChildren(MoreRows)
+    (more,) = transcript.findChildren(FurtherRows)
     more._row.button.click()
     while is_working():
         QApplication.processEvents()

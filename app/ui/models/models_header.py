@@ -30,7 +30,7 @@ class ModelSearch(SearchField):
         self.left.connect(self.clear)
 
 
-class DropVeil(QWidget):
+class DropOverlay(QWidget):
     """Covers the page while a file is dragged over it."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -48,7 +48,7 @@ class DropVeil(QWidget):
             painter.drawText(self.rect().translated(0, theme.px(lift)), Qt.AlignmentFlag.AlignCenter, words)
 
 
-class PageHead(QFrame):
+class ModelsHeader(QFrame):
     """Text at the left, search and buttons at the right; below the text on a narrow page."""
 
     def __init__(self, parent: QWidget | None = None) -> None:

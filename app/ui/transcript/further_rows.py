@@ -17,7 +17,7 @@ PAGE, PAGE_ROWS = 60_000, 1000  # characters and rows per click
 SLICE, SLICE_ROWS = 4000, 60  # per slice
 
 
-class MoreRows(QWidget):
+class FurtherRows(QWidget):
     """The rows shown so far, in columns as wide as the table's, and a button for more."""
 
     link_activated = Signal(str)
