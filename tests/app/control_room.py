@@ -150,8 +150,8 @@ class Room(Person):
     def act(self, row_id: str, act: str) -> QDialog:
         """What opens when that is asked of a model."""
         self.models()
-        assert self.window._acts is not None
-        self.window._acts.act(row_id, act)
+        assert self.window._model_actions is not None
+        self.window._model_actions.act(row_id, act)
         return self.on_top(QDialog)
 
     def on_top(self, kind: type[T]) -> T:

@@ -57,7 +57,7 @@ _GROUNDS = {
 _MOUSE = ("mousePressEvent", "mouseReleaseEvent", "mouseDoubleClickEvent")
 # What answers to the mouse without having the focus, and what a keyboard does instead.
 WITHOUT_A_MOUSE = {
-    "_Veil": "Esc closes what lies above it",
+    "_Overlay": "Esc closes what lies above it",
     "StatLine": "the figures of an answer are in its menu too",
     "Composer": "a click beside the text goes into the text, where Tab goes too",
 }
@@ -162,7 +162,7 @@ def _silent_rows(view: QAbstractItemView) -> list[str]:
 
 
 # Painted by hand and only decoration, or said by the words beside it.
-DECORATION = {"Rule", "Glyph", "_Veil", "FocusRing", "DropVeil", "Dot"}
+DECORATION = {"Rule", "Glyph", "_Overlay", "FocusRing", "DropOverlay", "Dot"}
 
 
 def _is_painted_sign(widget: QWidget) -> bool:

@@ -77,9 +77,9 @@ class ModelsRoom:
         self.page = page
 
     @property
-    def acts(self) -> ModelActions:
-        assert self.window._acts is not None
-        return self.window._acts
+    def actions(self) -> ModelActions:
+        assert self.window._model_actions is not None
+        return self.window._model_actions
 
     def wait(self, condition: Callable[[], object]) -> None:
         self.qtbot.waitUntil(lambda: bool(condition()))

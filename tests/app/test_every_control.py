@@ -177,12 +177,12 @@ def _after_a_crash(room: Room) -> QWidget:
 
 def _of_models(room: Room, act: str) -> QWidget:
     room.models()
-    return room.opened(getattr(room.window._acts, act), QMenu if act.endswith("menu") else QDialog)
+    return room.opened(getattr(room.window._model_actions, act), QMenu if act.endswith("menu") else QDialog)
 
 
 def _row_menu(room: Room) -> QWidget:
     room.models()
-    acts = room.window._acts
+    acts = room.window._model_actions
     assert acts is not None
     row = acts.controller.row("PowerInfer/b")
     assert row is not None
@@ -241,7 +241,7 @@ def _popover(room: Room, kind: type[Popover], act: Callable[[], object]) -> QWid
 
 def _repair(room: Room) -> QWidget:
     room.models()
-    acts = room.window._acts
+    acts = room.window._model_actions
     assert acts is not None
     return room.opened(lambda: acts._show_verified("PowerInfer/b", ["model-00001-of-00002.gguf"]))
 
@@ -252,8 +252,8 @@ def _asked(room: Room, act: str) -> QWidget:
     assert menus is not None
     kinds = {"presets": PresetMenu, "personas": PersonaMenu, "sampling": SamplingPopup}
     if act in kinds:
-        return _popover(room, kinds[act], menus.acts[act])
-    return room.opened(menus.acts[act])
+        return _popover(room, kinds[act], menus.commands[act])
+    return room.opened(menus.commands[act])
 
 
 def _elsewhere(room: Room) -> QWidget:
@@ -313,7 +313,10 @@ PLACES: dict[str, Open] = {
     "a model is repaired": lambda room: _repair(room),
     "what would fit": lambda room: room.act("relullama-70b", "fits"),
     "a model is deleted": lambda room: room.act("PowerInfer/b", "delete"),
-    "a model is added": lambda room: (room.models(), room.opened(lambda: room.window._acts.ask_import("/m/a.gguf")))[1],  # type: ignore[union-attr]
+    "a model is added": lambda room: (
+        room.models(),
+        room.opened(lambda: room.window._model_actions.ask_import("/m/a.gguf")),  # type: ignore[union-attr]
+    )[1],
     "an access token": lambda room: _of_models(room, "ask_token"),
     "a link is opened": lambda room: room.opened(lambda: room.page._ask_to_open("https://example.com/a/page")),
     "menu: models for this chat": _model_menu,

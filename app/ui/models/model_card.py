@@ -179,7 +179,7 @@ class ModelCard(CardFrame):
         row = self.row
         rate, span = self.rate()
         where = model_labels.place(row.estimate) if row.estimate is not None else ""
-        activity = f"{self.going.left} {self.going.right}".strip() if self.activity is not None else ""
+        activity = f"{self.activity.left} {self.activity.right}".strip() if self.activity is not None else ""
         parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), activity)
         return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
 

@@ -49,7 +49,7 @@ def test_primary_button_selection_and_code_are_readable(tokens: theme.Tokens) ->
 
 
 @BOTH
-@pytest.mark.parametrize("veil", ["hover", "selected", "pressed"])
+@pytest.mark.parametrize("overlay", ["hover", "selected", "pressed"])
 def test_words_in_a_marked_row_stay_readable(tokens: theme.Tokens, overlay: str) -> None:
     for ground in ("page", "side", "card"):
         marked = theme.mix(getattr(tokens, ground), tokens.wash, getattr(tokens, overlay))

@@ -75,7 +75,7 @@ STATES: list[tuple[str, ModelRow, tuple[str, ...], str]] = [
     ("broken", row(model=replace(MINE, state="broken", reason="A file is missing.", repo="o/r")), ("more", "repair"),
      "A file is missing"),
 ]  # fmt: skip
-each = pytest.mark.parametrize(("name", "shown", "acts", "words"), STATES, ids=[state[0] for state in STATES])
+each = pytest.mark.parametrize(("name", "shown", "actions", "words"), STATES, ids=[state[0] for state in STATES])
 
 
 @each
