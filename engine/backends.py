@@ -112,6 +112,8 @@ class Backend:
             matrices += [one for layer in predictor.layers for one in layer.matrices]
         codecs = {matrix.codec for matrix in (weights.head, weights.embedding, *matrices)}
         wanted = [*OWN_KERNELS, *kernels.kernels(codecs), *kernels.attention_kernels(layout)]
+        if config.n_experts:
+            wanted += kernels.expert_kernels()
         return wanted + kernels.vector_kernels(config.kernel_activation, rotates=config.positions == "rope")
 
     def prepare(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -87,6 +88,39 @@ class PackedMatrix:
     @property
     def n_bytes(self) -> int:
         return int(self.data.nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertHidden:
+    """What went into down for a batch of tokens, valid until the next one.
+
+    values [R, F]: R = T K rows, of one expert's tokens after another's. experts i64 [G], ascending: those that any
+    token needs; first i64 [G]: the first row of each. opened, fired: how many values passed the activation, and how
+    many of them up's ReLU left.
+    """
+
+    values: F32
+    experts: I64
+    first: I64
+    opened: int
+    fired: int
+
+
+class ExpertBatch(Protocol):
+    """Computes the experts of a model for many tokens at once, layer by layer."""
+
+    def takes(self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]] | None) -> bool:
+        """Keep a layer's matrices: gate where there is one, up, and down or down_t, one of each expert.
+
+        False where it cannot compute with them, or they are None.
+        """
+
+    def most_tokens(self, layer: int, n_used: int) -> int:
+        """How many tokens, each with so many experts, are best given to one run."""
+
+    def run(self, layer: int, x: F32, ids: I64, weights: F32) -> tuple[F32, ExpertHidden]:
+        """Take x [T, D], each token through its experts ids [T, K], all different, and add up their outputs times
+        weights [T, K] -> [T, D]."""
 
 
 class Operators(Protocol):
@@ -183,3 +217,9 @@ class Operators(Protocol):
 
     def softcap(self, x: F32, cap: float) -> F32:
         """cap tanh(x / cap), elementwise."""
+
+    def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
+        """Return what computes experts with this activation for many tokens at once; None where nothing does.
+
+        relu_on_up: up goes through ReLU as well.
+        """

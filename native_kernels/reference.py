@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix, RopeOrder
+from native_kernels.backend import F32, I32, I64, U8, Activation, ExpertBatch, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.codecs.plain import unpack_f16
 from native_kernels.copies import rounded_to_bytes
@@ -180,6 +180,9 @@ class ReferenceOperators:
     def softcap(self, x: F32, cap: float) -> F32:
         capped: F32 = np.tanh(x / np.float32(cap)) * np.float32(cap)
         return capped
+
+    def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
+        return None
 
 
 def _erf(x: F32) -> NDArray[np.float64]:

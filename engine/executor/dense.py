@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.config import ModelConfig
-from engine.executor.experts import through_blocks
+from engine.executor.experts import ExpertExecutor, through_blocks
 from engine.executor.feed_forward import down_of_all, everything
 from engine.model.counters import FfnCounters
 from engine.model.router import Routing
@@ -21,6 +21,7 @@ class DenseExecutor:
         self._config = config
         self._layers = weights.layers
         self._operators = operators
+        self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
@@ -30,4 +31,6 @@ class DenseExecutor:
             self.counters.add_batch(layer, h.size, opened, fired, first)
             return down_of_all(w, h, self._operators)
 
+        if routing is not None and self._experts is not None:
+            return self._experts.ffn(layer, x, routing, block, skips=False)
         return through_blocks(self._layers[layer].ffns, x, routing, block)

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.config import ModelConfig
 from engine.errors import InvalidRequestError
-from engine.executor.experts import through_blocks
+from engine.executor.experts import ExpertExecutor, through_blocks
 from engine.executor.feed_forward import down_of_all, down_of_some, everything, first_values, times_up
 from engine.model.counters import FfnCounters
 from engine.model.router import Routing
@@ -42,6 +42,7 @@ class ExactExecutor:
         self._config = config
         self._layers = weights.layers
         self._operators = operators
+        self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
         """x [T, D], normed -> what the block adds to the residual, [T, D]."""
@@ -51,6 +52,8 @@ class ExactExecutor:
                 return np.stack([self._one_token(layer, w, first, token) for token in x])
             return self._batch(layer, w, first, x)
 
+        if routing is not None and self._experts is not None and len(x) > PER_TOKEN_LIMIT:
+            return self._experts.ffn(layer, x, routing, block, skips=True)
         return through_blocks(self._layers[layer].ffns, x, routing, block)
 
     def _one_token(self, layer: int, w: FfnWeights, first_neuron: int, x: F32) -> F32:

@@ -1,4 +1,4 @@
-"""Takes each position through its experts and adds up what they say. What one block computes is its caller's."""
+"""Takes each position through its experts and adds up their outputs. What one block computes is its caller's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from engine.config import ModelConfig
+from engine.model.counters import FfnCounters
 from engine.model.router import Routing
-from engine.model.weights import FfnWeights
-from native_kernels.backend import F32
+from engine.model.weights import FfnWeights, ModelWeights
+from native_kernels.backend import F32, I64, ExpertBatch, Operators, PackedMatrix
 
 Block = Callable[[FfnWeights, int, F32], F32]
 
@@ -27,3 +29,69 @@ def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None
         said = block(w, expert * blocks[0].up.n_rows, np.ascontiguousarray(x[positions]))
         out[positions] += routing.weights[positions, places, None] * said
     return out
+
+
+class ExpertExecutor:
+    """A model's experts for many positions at once, where the operators compute them as one program.
+
+    Same results as `through_blocks`, which is its specification; the shared expert stays with it.
+    """
+
+    def __init__(self, config: ModelConfig, weights: ModelWeights, batch: ExpertBatch, counters: FfnCounters) -> None:
+        self._config = config
+        self._layers = weights.layers
+        self._batch = batch
+        self._counters = counters
+
+    @classmethod
+    def make(
+        cls, config: ModelConfig, weights: ModelWeights, operators: Operators, counters: FfnCounters
+    ) -> ExpertExecutor | None:
+        """None for a model without experts, and where the operators compute them one by one."""
+        if not config.n_experts:
+            return None
+        batch = operators.expert_batch(
+            config.kernel_activation, config.activation_threshold, config.activation == "drelu-glu"
+        )
+        blocks = [layer.experts[: config.n_experts] for layer in weights.layers]
+        if batch is None or not all(batch.takes(layer, _matrices(of)) for layer, of in enumerate(blocks)):
+            return None
+        return cls(config, weights, batch, counters)
+
+    def ffn(self, layer: int, x: F32, routing: Routing, block: Block, skips: bool) -> F32:
+        """x [T, D], normed -> the weighted outputs of the experts [T, D]. block: for the shared expert, as above.
+
+        skips: only neurons that passed the activation count as computed.
+        """
+        config, n_used = self._config, self._config.n_experts_used
+        ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
+        step = self._batch.most_tokens(layer, n_used)
+        chunks = [slice(start, start + step) for start in range(0, len(x), step)]
+        out = np.concatenate([self._some(layer, x[rows], ids[rows], weights[rows], skips) for rows in chunks])
+        if config.shared_d_ff:
+            shared = block(self._layers[layer].experts[config.n_experts], config.n_experts * config.d_ff, x)
+            out += routing.weights[:, n_used:] * shared
+        return out
+
+    def _some(self, layer: int, x: F32, ids: I64, weights: F32, skips: bool) -> F32:
+        counters, width = self._counters, self._config.d_ff
+        out, hidden = self._batch.run(layer, x, ids, weights)
+        computed = hidden.opened if skips else hidden.values.size
+        counters.add_counted(layer, len(hidden.values), computed, hidden.opened, hidden.fired)
+        if counters.per_neuron is not None:
+            fired = np.add.reduceat(hidden.values != 0, hidden.first, axis=0, dtype=np.int64)
+            neurons = counters.per_neuron[layer, : self._config.n_experts * width]
+            neurons.reshape(-1, width)[hidden.experts] += fired
+        return out
+
+
+def _matrices(blocks: Sequence[FfnWeights]) -> dict[str, list[PackedMatrix]] | None:
+    """The matrices of a layer's experts by their names; None where they have anything else, such as biases."""
+    found: dict[str, list[PackedMatrix]] = {}
+    for block in blocks:
+        for name, value in vars(block).items():
+            if isinstance(value, PackedMatrix):
+                found.setdefault(name, []).append(value)
+            elif value is not None:
+                return None
+    return found

@@ -18,7 +18,7 @@ from engine.config import Device
 from engine.errors import DeviceMemoryError, DeviceUnavailableError
 from engine.model.weights import ModelWeights
 from engine.training.layer_walk import ModelParts
-from native_kernels.backend import F32, Operators, PackedMatrix
+from native_kernels.backend import F32, Activation, ExpertBatch, Operators, PackedMatrix
 
 SHARE_OF_FREE_VRAM = 0.6  # for weights; the rest is for what goes in and comes out
 FEWEST_POSITIONS = 8  # fewer are multiplied faster than they are handed over
@@ -82,6 +82,10 @@ class DeviceProducts:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._base, name)
+
+    def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
+        """None: the products of experts run on the device one by one."""
+        return None
 
     def matmul(self, x: F32, w: PackedMatrix) -> F32:
         """x [T, D] times the rows of w [N, D] -> [T, N]."""

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, Activation, PackedMatrix, RopeOrder
+from native_kernels.backend import F32, I32, I64, U8, Activation, ExpertBatch, PackedMatrix, RopeOrder
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.attention.norms import Norm, norm_calls
 from native_kernels.cpu.attention.rope import rope_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, softcap_calls
+from native_kernels.cpu.ffn.expert_batch import CpuExpertBatch, batch_kernels
 from native_kernels.cpu.gemm.gemm import Firing, Panels, Scratch, form_of, matmul_calls, matmul_t_calls, pack_calls
 from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernel
@@ -93,6 +94,10 @@ class CpuOperators:
         if rotates:
             calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
         return [call.kernel for call in calls]
+
+    def expert_kernels(self) -> list[Kernel]:
+        """What a prompt through experts needs beside their products."""
+        return batch_kernels()
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
         return self._reference.rows(w, ids)
@@ -217,6 +222,9 @@ class CpuOperators:
         if x.size:
             self._run(softcap_calls(x, out, cap))
         return out
+
+    def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
+        return CpuExpertBatch(self.pool, self._scratch, activation, threshold, relu_on_up)
 
     def _activate(self, activation: Activation, x: F32, threshold: float = 0.0) -> F32:
         x = np.ascontiguousarray(x, np.float32)

@@ -47,6 +47,11 @@ def form_of(codec: str, max_tokens: int) -> Form:
     return "tiles" if gemm_amx.token_parts(codec) == 1 else "split tiles"
 
 
+def tile_tokens(form: Form) -> int:
+    """Tokens that lie side by side in one tile of panels."""
+    return {"bytes": BYTE_TOKENS, "floats": PANEL}.get(form, gemm_amx.PANEL)
+
+
 @dataclass(frozen=True, eq=False)
 class Panels:
     """Tokens as the kernels read them, in one of the forms; written by the calls of `pack_calls`.
@@ -65,18 +70,15 @@ class Panels:
     @classmethod
     def make(cls, max_tokens: int, n_cols: int, form: Form) -> Panels:
         """Cost: 4 bytes a number as floats and as split tiles, 1.75 as bytes, 2 as tiles; T rounded up to panels."""
-        meta = aligned_empty(0, np.int32)
+        meta, wide = aligned_empty(0, np.int32), tile_tokens(form)
+        tiles, groups = -(-max_tokens // wide), -(-n_cols // 32)
         if form == "bytes":
-            groups = -(-n_cols // 32)
-            tiles = -(-max_tokens // BYTE_TOKENS)
-            values = aligned_empty((tiles, groups, 8, BYTE_TOKENS, 4), np.int8)
-            meta = aligned_empty((tiles, groups, META_ROWS, BYTE_TOKENS), np.int32)
+            values = aligned_empty((tiles, groups, 8, wide, 4), np.int8)
+            meta = aligned_empty((tiles, groups, META_ROWS, wide), np.int32)
         elif form == "floats":
-            values = aligned_empty((-(-max_tokens // PANEL), -(-n_cols // LANES) * LANES, PANEL))
+            values = aligned_empty((tiles, -(-n_cols // LANES) * LANES, wide))
         else:
-            panels, pairs = -(-max_tokens // gemm_amx.PANEL), -(-n_cols // 32) * 16
-            parts = 1 if form == "tiles" else 2
-            values = aligned_empty((panels, parts, pairs, gemm_amx.PANEL, 2), np.uint16)
+            values = aligned_empty((tiles, 1 if form == "tiles" else 2, groups * 16, wide, 2), np.uint16)
         return cls(max_tokens, n_cols, form, values, meta)
 
 
@@ -149,10 +151,11 @@ class Firing:
     def make(cls, max_tokens: int, n_neurons: int, codec: str) -> Firing:
         """For rows in this codec. Cost: 4.3 bytes a value, or about 2 as tiles, and 5 a neuron."""
         form = _form_of_values(codec, max_tokens)
-        shape = (-(-max_tokens // TILE_ROWS), -(-n_neurons // PIECE), 1, TILE_ROWS, ROW_BYTES)
+        wide = gemm_amx.PANEL if form != "floats" else TILE_ROWS
+        shape = (-(-max_tokens // wide), -(-n_neurons // PIECE), 1, wide, ROW_BYTES)
         if form != "floats":
-            panels, pieces = -(-max_tokens // gemm_amx.PANEL), -(-n_neurons // gemm_amx.NEURONS)
-            shape = (panels, pieces, 1 if form == "tiles" else 2, gemm_amx.PANEL, gemm_amx.ROW_BYTES)
+            parts = 1 if form == "tiles" else 2
+            shape = (-(-max_tokens // wide), -(-n_neurons // gemm_amx.NEURONS), parts, wide, gemm_amx.ROW_BYTES)
         return cls(
             max_tokens, n_neurons, form, aligned_empty(n_neurons, np.uint8), aligned_empty(n_neurons, np.int32),
             aligned_empty(1, np.int64), aligned_empty(shape, np.uint8),
