@@ -16,6 +16,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
+from app.chat.chat_search import ChatSearch
 from app.chat.conversation import (
     BinnedChat,
     Conversation,
@@ -37,8 +38,6 @@ from app.chat.store.store import RescueReport, Store, StoreError
 log = logging.getLogger(__name__)
 
 SAVE_EVERY_MS = 500  # of a growing message: a kill loses at most this much
-INDEX_AFTER_MS = 4000  # idle time before the search index is updated
-INDEX_STEP_MS = 100  # pause between its steps
 BIN_DAYS = 30  # a deleted chat can be restored for so long
 
 OpenStore = Callable[[], tuple[Store, RescueReport | None]]
@@ -76,8 +75,7 @@ class ChatMemory(QObject):
         self._ending = False
         self._timer = QTimer(self, singleShot=True, interval=SAVE_EVERY_MS)
         self._timer.timeout.connect(self._save_growing)
-        self._index_timer = QTimer(self, singleShot=True)
-        self._index_timer.timeout.connect(self._grow_index)
+        self._search = ChatSearch(reads, lambda: None if self._ending else self._store, self.trouble.emit)
         saves.stalled.connect(self._stalled)
         saves.resumed.connect(self._resumed)
 
@@ -107,7 +105,7 @@ class ChatMemory(QObject):
         self._take(report)
         bin_begins = self._started_at - BIN_DAYS * 24 * 3600
         self._keep("empty the bin", lambda: self._stored.purge_deleted(self._started_at, bin_begins))
-        self._index_timer.start(INDEX_AFTER_MS)
+        self._search.grow_soon()
         self.changed.emit()
         self.opened.emit()
 
@@ -279,7 +277,7 @@ class ChatMemory(QObject):
                 self._erased.difference_update(c.id for c in added)
                 if added:
                     self.changed.emit()
-                    self._index_timer.start(INDEX_AFTER_MS)
+                    self._search.grow_soon()
                 then(added, len(chats) - len(added))
 
             if not self._ending:
@@ -290,19 +288,8 @@ class ChatMemory(QObject):
     # -------------------------------------------------------------- search
 
     def search(self, text: str, then: Callable[[list[SearchHit]], None]) -> None:
-        if self._store is not None and not self._ending:  # typing may ask for it while the window closes
-            self._reads.run("search the chats", lambda: self._stored.search(text), then, self.trouble.emit)
-
-    def _grow_index(self) -> None:
-        def next_step(there_is_more: bool) -> None:
-            if there_is_more and not self._index_timer.isActive() and not self._ending:
-                self._index_timer.start(INDEX_STEP_MS)
-
-        def leave_it(error: BaseException) -> None:  # search is only slower without it; the next answer tries again
-            log.info("the search's index does not grow: %s", error)
-
-        if not self._ending:
-            self._reads.run("take in words to search for", lambda: self._stored.grow_index(), next_step, leave_it)
+        """Search all chats in the background. Nothing happens before the store is open or while the window closes."""
+        self._search.search(text, then)
 
     # -------------------------------------------------------------- messages
 
@@ -344,7 +331,7 @@ class ChatMemory(QObject):
         else:
             self._growing.pop(message.id, None)
             self._keep("save the answer", lambda: self._stored.update_message(message))
-            self._index_timer.start(INDEX_AFTER_MS)
+            self._search.grow_soon()
 
     def remove(self, conversation_id: str, message_id: str) -> None:
         """Remove a message until `put_back`; its followers attach to the message before it. The next start deletes it
@@ -438,7 +425,7 @@ class ChatMemory(QObject):
     def end(self) -> None:
         """Hand over everything unsaved and start nothing new: the queues are about to be closed."""
         self._save_drafts()
-        self._index_timer.stop()
+        self._search.stop()
         self._ending = True
 
     def close(self) -> None:

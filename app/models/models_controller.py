@@ -21,14 +21,14 @@ from app.models.hub_questions import HubQuestions
 from app.models.idle_time import IdleTime
 from app.models.known_models import Chat, KnownModels
 from app.models.model_choices import ModelChoices
-from app.models.model_rows import STARTER, ModelRow, Preparing, listed_id
+from app.models.model_rows import STARTER, ModelRow, listed_id
+from app.models.preparation import Preparation
 from app.translation import tr
 from app.user_messages import UserMessage, describe, describe_library_death
 from engine.library.records import (
     Download,
     InstalledModel,
     MachineLine,
-    PreparePlan,
     from_json,
 )
 from engine.service import protocol
@@ -83,11 +83,15 @@ class ModelsController(QObject):
         self.known.loading_changed.connect(self.loading_changed)
         self.known.offer_changed.connect(self.offer_changed)
         self.known.problem.connect(self.problem)
-        self._prepare_id = ""  # of the request
         self._works: dict[tuple[str, str], str] = {}  # requests by job and subject
         self._hub = HubQuestions(library)
         self._hub.searched.connect(self.searched)
         self._hub.looked.connect(self.looked)
+        self._preparation = Preparation(library, self.known)
+        self._preparation.planned.connect(self.planned)
+        self._preparation.said.connect(lambda words: self.toast.emit(words, None))
+        self._preparation.prepared.connect(self._prepared)
+        self._preparation.failed.connect(self._not_prepared)
         self._preview = BudgetPreview(library, self.known)
         self._preview.previewed.connect(self.previewed)
         self._again: Callable[[], object] | None = None  # repeats what failed last
@@ -270,31 +274,28 @@ class ModelsController(QObject):
         """Request what preparing a model would do and gain."""
         row = self.row(row_id)
         if row is not None and row.installed is not None:
-            self._library.ask("prepare_plan", {"model": row.installed.id}, partial(self._planned, row_id),
-                              partial(self._not_planned, row_id, row.name))  # fmt: skip
+            self._preparation.plan(row_id, row.installed, row.name)
 
     @Slot(str, str)
     def prepare(self, row_id: str, predictors: str = "train") -> None:
         """Prepare a model for this PC, one at a time. predictors: "train"; or "sign" now and training later."""
         row = self.row(row_id)
-        if row is None or row.installed is None:
-            return
-        if self._prepare_id:
-            self.toast.emit(tr("Another model is being prepared: stop that first, or wait"), None)
-            return
-        model = row.installed
-        self._choose(model.id, predictors=predictors)
-        self._prepare_id = self._library.ask(
-            "prepare", {"model": model.id, "predictors": predictors}, partial(self._prepared, model),
-            partial(self._not_prepared, model, predictors), partial(self._prepares, model),
-        )  # fmt: skip
-        self.known.set_preparing(Preparing(model.id))
+        if row is not None and row.installed is not None and self._preparation.start(row.installed, predictors):
+            self._choose(row.installed.id, predictors=predictors)
 
     @Slot()
     def cancel_prepare(self) -> None:
         """Stop preparing. Finished steps are kept for the next try."""
-        if self._prepare_id:
-            self._library.cancel(self._prepare_id)
+        self._preparation.cancel()
+
+    def _prepared(self, model: InstalledModel, values: Values) -> None:
+        self._restored(values)
+        if self._uses(model.id):
+            self._chat.load_model()  # with its new predictors
+
+    def _not_prepared(self, message: UserMessage, again: Callable[[], object]) -> None:
+        self._again = again
+        self.problem.emit(message)
 
     # -------------------------------------------------------------- the hub
 
@@ -438,31 +439,6 @@ class ModelsController(QObject):
         if row is not None and row.installed is not None:
             self._damaged[row.installed.id] = list(values["damaged"])
         self.verified.emit(row_id, list(values["damaged"]))
-
-    def _planned(self, row_id: str, values: Values) -> None:
-        self.planned.emit(row_id, from_json(PreparePlan, values, "plan"))
-
-    def _not_planned(self, row_id: str, name: str, failed: protocol.Failed) -> None:
-        self.planned.emit(row_id, describe(failed, during="prepare_plan", model=name))
-
-    def _prepares(self, model: InstalledModel, event: protocol.Progress) -> None:
-        self.known.set_preparing(Preparing(model.id, event.stage, event.done, event.total, event.eta_s))
-
-    def _prepared(self, model: InstalledModel, values: Values) -> None:
-        self._prepare_id = ""
-        self.known.set_preparing(None)
-        if values.get("cancelled"):
-            return
-        self._restored(values)
-        self.toast.emit(tr("{name} is prepared for this PC", name=model.name), None)
-        if self._uses(model.id):
-            self._chat.load_model()  # with its new predictors
-
-    def _not_prepared(self, model: InstalledModel, predictors: str, failed: protocol.Failed) -> None:
-        self._prepare_id = ""
-        self.known.set_preparing(None)
-        self._again = partial(self.prepare, model.id, predictors)
-        self.problem.emit(describe(failed, during="prepare", model=model.name))
 
     @Slot(object)
     def _died(self, died: EngineDied) -> None:

@@ -12,9 +12,9 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QWidget
 from app.shortcuts import keys
 from app.translation import figure, tr, tr_n
 from app.ui.look import theme
-from app.ui.sidebar.side_panel import SearchField
 from app.ui.transcript.text_find import TextFind
 from app.ui.widgets.controls import IconButton, Label
+from app.ui.widgets.search_field import SearchField
 
 FIELD_PX, LEAST_FIELD_PX, WORDS_PX = 240, 96, 92
 MOST_SELECTED = 200  # a longer selection is not used as the search text

@@ -10,8 +10,8 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.look.painting import antialiased
 from app.ui.models.model_filters import OUTSET_PX
-from app.ui.sidebar.side_panel import SearchField
 from app.ui.widgets.controls import Button, IconButton, Label
+from app.ui.widgets.search_field import SearchField
 
 SEARCH_PX = 300
 ONE_ROW_PX = 860  # a narrower page has the search below the title

@@ -1,31 +1,27 @@
-"""The two forms of the sidebar: the panel with search and list, and the rail of icons.
-
-Sidebar decides which one is shown, and where.
-"""
+"""The open sidebar: New chat, search, pages, the list of chats, and the engine's state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QPoint, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFontMetrics, QKeyEvent, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLineEdit, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtCore import QPoint, QRectF, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QPaintEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from app.chat.conversation import Conversation, SearchHit
 from app.shortcuts import keys, tooltip
 from app.translation import tr
-from app.ui.look import icons, theme
+from app.ui.look import theme
 from app.ui.look.icons import Glyph
-from app.ui.look.painting import antialiased, block
+from app.ui.look.painting import antialiased
 from app.ui.sidebar.chat_list import ChatList
 from app.ui.sidebar.chat_rows import SCROLL_BAR
-from app.ui.widgets.controls import Button, Dot, IconButton, Label
+from app.ui.widgets.controls import Button, IconButton, Label
 from app.ui.widgets.engine_card import EngineCard
 from app.ui.widgets.indicators import paint_dot
+from app.ui.widgets.search_field import SearchField
 
 SEARCH_DELAY_MS = 120
-RAIL_PX, NAMED_PX = 56, 44  # width of the rail without names; height of a button with a name
-NAMES_FROM_PX = 720  # least width of a window whose rail has names
 
 
 class BrandButton(Button):
@@ -100,99 +96,6 @@ class NavButton(Button):
         painter.drawText(words, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignAbsolute, self.figure)
         if self.working:
             paint_dot(painter, icon_rect, theme.colour("hot_fill"), True)
-
-
-class RailButton(IconButton):
-    """An icon of the rail that opens a page.
-
-    It has its name below it if the window is large enough, and a dot while work on its page is running.
-    """
-
-    def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
-        self.selected, self.working, self.labelled = False, False, False
-        self.label = tooltip
-        super().__init__(glyph, tooltip, shortcut, parent)
-
-    def label_width(self) -> int:
-        """Return the width of the name, px."""
-        return QFontMetrics(theme.font("axis")).horizontalAdvance(self.label)
-
-    def set_selected(self, selected: bool) -> None:
-        """Set whether its page is shown."""
-        self.selected = selected
-        self.update()
-
-    def set_working(self, working: bool) -> None:
-        """Set whether work on its page is running."""
-        self.working = working
-        self.update()
-
-    def colours(self) -> tuple[QColor, QColor, QColor]:
-        ground, border, ink = super().colours()
-        if self.selected and not self.isDown():
-            return theme.wash("selected"), border, theme.colour("ink")
-        return ground, border, ink
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        if self.labelled:
-            painter, (ground, _, ink), side = antialiased(self), self.colours(), theme.px(self.glyph_px)
-            block(painter, QRectF(self.rect()), ground, theme.px(self.radius_px))
-            icons.paint(painter, self.glyph, QRectF((self.width() - side) / 2, theme.px(5), side, side), ink)
-            painter.setFont(theme.font("axis"))
-            painter.setPen(ink)
-            below = QRectF(0, theme.px(5) + side, self.width(), self.height() - theme.px(8) - side)
-            painter.drawText(below, Qt.AlignmentFlag.AlignCenter, self.label)
-        else:
-            super().paintEvent(event)
-        if self.working:
-            side = theme.px(12)
-            icon_rect = QRectF(self.width() - side - theme.px(3), theme.px(3), side, side)
-            paint_dot(antialiased(self), icon_rect, theme.colour("hot_fill"), False)
-
-
-class SearchField(QLineEdit):
-    """The search field that replaces the Search row. left: Esc or the cross. stepped: 1 for Down, -1 for Up. entered:
-    Return."""
-
-    left = Signal()
-    stepped = Signal(int)
-    entered = Signal()
-    focus_changed = Signal()
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "field")
-        self.setProperty("glyph", "true")
-        self.setPlaceholderText(tr("Search chats"))
-        self.setAccessibleName(tr("Search chats"))
-        self._icon = self.addAction(icons.icon("search", "ink3", 16), QLineEdit.ActionPosition.LeadingPosition)
-        self._clear = self.addAction(icons.icon("close", "ink2", 16), QLineEdit.ActionPosition.TrailingPosition)
-        self._clear.setToolTip(tr("Close the search  (Esc)"))
-        self._clear.triggered.connect(lambda _=False: self.left.emit())
-        theme.current().changed.connect(self._restyle)
-
-    def _restyle(self) -> None:
-        self._icon.setIcon(icons.icon("search", "ink3", 16))
-        self._clear.setIcon(icons.icon("close", "ink2", 16))
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        key = event.key()
-        if key == Qt.Key.Key_Escape:
-            self.left.emit()
-        elif key in {Qt.Key.Key_Up, Qt.Key.Key_Down}:
-            self.stepped.emit(1 if key == Qt.Key.Key_Down else -1)
-        elif key in {Qt.Key.Key_Return, Qt.Key.Key_Enter}:
-            self.entered.emit()
-        else:
-            super().keyPressEvent(event)
-
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.focus_changed.emit()
 
 
 class EmptyList(QFrame):
@@ -387,71 +290,3 @@ class SidePanel(QFrame):
         else:
             self.empty.say("", tr("Your chats will appear here."))
         self._body_stack.setCurrentWidget(self.empty)
-
-
-class Rail(QFrame):
-    """The closed sidebar: icons with names, or 56 px wide without names in a small window."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.setProperty("kind", "side")
-        self._column = QVBoxLayout(self)
-        self.brand = IconButton("mark", tr("About Hearth"))
-        self.brand.glyph_px = 26
-        self.open_button = IconButton("panel", tr("Open the sidebar"), keys("sidebar"))
-        self.new_chat = RailButton("plus", tr("New chat"), keys("new_chat"))
-        self.search = RailButton("search", tr("Search"), keys("search_chats"))
-        self.chat = RailButton("chat", tr("Chat"))
-        self.models = RailButton("models", tr("Models"), keys("models"))
-        self.live = RailButton("live", tr("Live"), keys("live"))
-        self.dot = Dot("hot_fill", True)
-        self.settings = RailButton("settings", tr("Settings"), keys("settings"))
-        self._named = (self.new_chat, self.search, self.chat, self.models, self.live, self.settings)
-        self._has_names = False
-        centre = Qt.AlignmentFlag.AlignHCenter
-        self._column.addWidget(self.brand, 0, centre)
-        self._column.addSpacing(4)
-        for widget in (self.open_button, self.new_chat, self.search, self.chat, self.models, self.live):
-            widget.glyph_px = 19
-            self._column.addWidget(widget, 0, centre)
-        self._column.addStretch(1)
-        self._column.addWidget(self.dot, 0, centre)
-        self._column.addSpacing(6)
-        self.settings.glyph_px = 19
-        self._column.addWidget(self.settings, 0, centre)
-        theme.current().changed.connect(self._restyle)
-        self._restyle()
-
-    def width_in(self, window: QSize) -> int:
-        """Return the width in a window of that size, px."""
-        if not self._has_room(window):
-            return theme.px(RAIL_PX)
-        return max(theme.px(RAIL_PX), self._name_width() + 2 * theme.px(4) + 1)
-
-    def _name_width(self) -> int:
-        return max(button.label_width() for button in self._named) + 2 * theme.px(3)
-
-    @staticmethod
-    def _has_room(window: QSize) -> bool:
-        """Return whether the names fit into the height and leave the page enough width."""
-        high = theme.px(8 + 2 * 36 + 6 * NAMED_PX + 8 * 4 + 4 + 16 + 6 + 10)
-        return window.height() >= high and window.width() >= theme.px(NAMES_FROM_PX)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if self._has_room(self.window().size()) != self._has_names:
-            self._restyle()
-
-    def _restyle(self) -> None:
-        px = theme.px
-        self._has_names = self._has_room(self.window().size())
-        side = px(4 if self._has_names else 9)
-        self._column.setContentsMargins(side, px(8), side + 1, px(10))
-        self._column.setSpacing(px(4))
-        for button in (self.brand, self.open_button):
-            button.height_px = 36
-            button.setFixedSize(px(38), px(36))
-        for named in self._named:
-            named.labelled = self._has_names
-            named.height_px = NAMED_PX if self._has_names else 36
-            named.setFixedSize(max(px(38), self._name_width()) if self._has_names else px(38), px(named.height_px))

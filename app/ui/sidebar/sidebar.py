@@ -15,7 +15,8 @@ from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus
 from app.translation import tr
 from app.ui.look import theme
-from app.ui.sidebar.side_panel import Rail, SidePanel
+from app.ui.sidebar.rail import Rail
+from app.ui.sidebar.side_panel import SidePanel
 from app.ui.widgets.engine_card import dot_token, state_line
 from app.ui.widgets.floating import Scrim
 from engine.machine.monitor import MachineSample

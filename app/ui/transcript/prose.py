@@ -1,23 +1,19 @@
-"""Text of messages as widgets as high as their text. They pass the wheel on and load nothing.
+"""Formatted text of an answer: paragraphs, headings, lists and quotes, and tables.
 
-They show HTML from app.text.markdown_blocks, or plain text.
+The HTML comes from app.text.markdown_blocks. Formulas appear once formulas.py has laid them out.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, QUrl, Signal
+from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import (
-    QKeyEvent,
     QPainter,
     QPaintEvent,
     QPen,
-    QResizeEvent,
     QTextBlockFormat,
     QTextCursor,
     QTextLength,
@@ -25,206 +21,23 @@ from PySide6.QtGui import (
     QTextOption,
     QWheelEvent,
 )
-from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QSizePolicy, QTextEdit, QWidget
+from PySide6.QtWidgets import QWidget
 
-from app.text.markdown_blocks import MAX_DEPTH, displayable, web_address
 from app.text.selected_text import FAR
 from app.ui.look import theme
-from app.ui.look.direction import is_right_to_left
 from app.ui.look.painting import block
 from app.ui.transcript import formulas
+from app.ui.transcript.document_style import LIST_INDENT, directed, style_sheet, table_sheet
 from app.ui.transcript.selection.copied_text import running_text, table_in, table_text
-from app.ui.transcript.selection.selectable import SelectableText
+from app.ui.transcript.text_view import TextView, scroll_sideways
 from app.ui.widgets.slices import soon
 
-LIST_INDENT = 28
 # Qt paints its own bullets larger, in ink and close to the text, with no way to change that.
 BULLET, BULLET_GAP = 5, 10
 TASK_BOX = 14
 _BULLETED = {
     QTextListFormat.Style.ListDisc, QTextListFormat.Style.ListCircle, QTextListFormat.Style.ListSquare
 }  # fmt: skip
-
-
-class TextView(SelectableText):
-    """Read-only text as high as its document. link_activated: the address of a link that was followed."""
-
-    link_activated = Signal(str)
-
-    def __init__(self, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self._caret = False
-        self._has_width = False  # whether set_width was called
-        self.setAccessibleName(name)
-        self.setProperty("kind", "prose")
-        self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.setOpenLinks(False)
-        self.setUndoRedoEnabled(False)
-        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
-        self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        self.document().setDocumentMargin(0)
-        self.document().documentLayout().documentSizeChanged.connect(self._fit)
-        self.anchorClicked.connect(self._follow)
-        theme.current().changed.connect(self._restyle)
-
-    def set_width(self, width: int) -> None:
-        """Lay the text out for a width now, so that the height is right before the next event."""
-        self._has_width = True
-        # Otherwise Qt would first lay the text out for the width it has when it is shown.
-        self.resize(width, self.height())
-        self.viewport().resize(width, self.viewport().height())
-        if width != self.document().textWidth():  # Qt would lay it out again
-            self.document().setTextWidth(width)
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() in {QEvent.Type.FontChange, QEvent.Type.ApplicationFontChange}:
-            # QTextEdit would lay it out again; its font comes from the theme
-            QAbstractScrollArea.changeEvent(self, event)
-        else:
-            super().changeEvent(event)
-
-    def setHtml(self, text: str) -> None:
-        self.document().setHtml(text)  # QTextEdit's own lays it out before it is styled
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        if self._has_width:  # Qt would lay it out for every intermediate width
-            event = QResizeEvent(event.size(), event.size())
-        super().resizeEvent(event)
-
-    def set_caret(self, shown: bool) -> None:
-        """Show or hide the ember caret after the last character."""
-        if shown != self._caret:
-            self._caret = shown
-            self.viewport().update()
-
-    def _restyle(self) -> None:
-        """Apply fonts and colours; subclasses render again."""
-
-    def _fit(self) -> None:
-        height = math.ceil(self.document().size().height())
-        if height != self.height() or self.minimumHeight() != height:
-            self.setFixedHeight(height)
-
-    def _follow(self, url: QUrl) -> None:
-        words = url.toString()
-        address = words if words.startswith("#") else web_address(words)
-        if address:
-            self.link_activated.emit(address)
-
-    def place_of(self, anchor: str) -> int | None:
-        """Return the offset of an anchor from the top, px; None if the document has none of that name."""
-        line = self.document().begin()
-        while line.isValid():
-            pieces = line.begin()
-            while not pieces.atEnd():
-                if anchor in pieces.fragment().charFormat().anchorNames():
-                    return round(self.document().documentLayout().blockBoundingRect(line).y())
-                pieces += 1
-            line = line.next()
-        return None
-
-    def loadResource(self, kind: int, name: QUrl | str) -> Any:
-        """Load nothing: an answer must not read files or addresses."""
-        return None
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        event.ignore()  # the page scrolls, not the text
-
-    def keyPressEvent(self, event: QKeyEvent) -> None:
-        moves_among_links = event.key() in {Qt.Key.Key_Tab, Qt.Key.Key_Backtab, Qt.Key.Key_Return, Qt.Key.Key_Enter}
-        if moves_among_links:
-            super().keyPressEvent(event)
-        else:
-            event.ignore()
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        super().paintEvent(event)
-        if not self._caret:
-            return
-        end = QTextCursor(self.document())
-        end.movePosition(QTextCursor.MoveOperation.End)
-        place = self.cursorRect(end)
-        height = min(theme.px(18), place.height())
-        # A line's extra height is above its text, so align the caret with the bottom.
-        corner = QPointF(min(place.x() + 2, self.viewport().width() - 2), place.bottom() + 1 - height)
-        painter = QPainter(self.viewport())
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        block(painter, QRectF(corner, corner + QPointF(2, height)), theme.colour("hot_fill"), 1)
-
-
-def style_sheet() -> str:
-    """Return the style sheet of an answer's document, for the current theme."""
-    t, px = theme.current().tokens, theme.px
-    mono = ", ".join(f"'{family}'" for family in theme.families(mono=True))
-
-    def lines(role: str) -> str:
-        kind = theme.ROLES[role]
-        return (
-            f"font-size: {px(kind.px)}px; font-weight: {kind.weight}; -qt-line-height-type: minimum; "
-            f"line-height: {theme.line_height(role)}px; color: {getattr(t, kind.token)};"
-        )
-
-    step = px(LIST_INDENT)
-    indents = "".join(f".in{depth} {{ margin-left: {depth * step}px; }}" for depth in range(1, MAX_DEPTH + 1))
-    return f"""
-    p, li {{ {lines("body")} margin: 0 0 {px(10)}px 0; }}
-    li {{ margin-bottom: {px(4)}px; }}
-    ul, ol {{ margin: 0 0 {px(6)}px 0; }}
-    .h1 {{ {lines("h1")} margin: {px(20)}px 0 {px(10)}px 0; }}
-    .h2 {{ {lines("h2")} margin: {px(18)}px 0 {px(8)}px 0; }}
-    .h3 {{ {lines("h3")} margin: {px(14)}px 0 {px(6)}px 0; }}
-    hr {{ background-color: {t.edge}; margin: {px(10)}px 0 {px(16)}px 0; }}
-    code, pre {{ font-family: {mono}; font-size: {px(13)}px; }}
-    code {{ background-color: {t.bubble}; }}
-    strong, b {{ font-weight: 600; }}
-    .pad {{ font-size: {px(6)}px; }}
-    .note {{ {lines("small")} margin: 0 0 {px(4)}px 0; }}
-    .note a, .note em, .note strong, .note s {{ font-size: {px(theme.ROLES["small"].px)}px; }}
-    pre {{ margin: 0 0 {px(10)}px 0; }}
-    .math {{ margin: {px(8)}px 0 {px(10)}px {step}px; }}
-    a {{ color: {t.cold}; text-decoration: underline; }}
-    table.quote {{ margin: {px(10)}px 0 {px(12)}px 0; }}
-    td.quote {{ border-left: 2px solid {t.edge}; padding: 0 0 0 {px(14)}px; }}
-    td.leftwards {{ border-right: 2px solid {t.edge}; padding: 0 {px(14)}px 0 0; }}
-    td.quote p, td.quote li, td.leftwards p, td.leftwards li {{ color: {t.ink2}; }}
-    {indents}
-    """
-
-
-def table_sheet() -> str:
-    """Return the style sheet of a table's document."""
-    t, px = theme.current().tokens, theme.px
-    head, cell = theme.ROLES["smallstrong"], theme.ROLES["cell"]
-    pad = f"padding: {px(7)}px {px(16)}px {px(7)}px 0;"
-    return f"""{style_sheet()}
-    table {{ border-collapse: collapse; margin: 0; }}
-    th {{ font-size: {px(head.px)}px; font-weight: {head.weight}; color: {t.ink2}; text-align: left; {pad}
-          border-bottom: 1px solid {t.edge}; }}
-    td {{ font-size: {px(cell.px)}px; color: {t.ink}; {pad} border-bottom: 1px solid {t.line}; }}
-    table.leftwards th, table.leftwards td {{ padding: {px(7)}px 0 {px(7)}px {px(16)}px; }}
-    """
-
-
-_TABLE = re.compile(r'<table(?: class="quote")?')
-_TURNED_QUOTE = re.compile(r'(<table class="quote" dir="rtl"[^>]*><tr><td class=")quote')
-_TAG = re.compile(r"<[^>]*>")
-
-
-def directed(html: str) -> str:
-    """Set the direction of tables and quotes by their first words; Qt does it for paragraphs."""
-    if "<table" not in html:
-        return html
-
-    def turned(found: re.Match[str]) -> str:
-        if not is_right_to_left(_TAG.sub("", html[found.start() : found.start() + 500])):
-            return found[0]
-        return f'{found[0]} dir="rtl"' if "quote" in found[0] else '<table class="leftwards" dir="rtl"'
-
-    html = _TABLE.sub(turned, html)
-    return _TURNED_QUOTE.sub(r"\1leftwards", html)
 
 
 class Prose(TextView):
@@ -486,48 +299,3 @@ class Table(Prose):
             return [cells(one, first.column(), one, last.column())]
         middle = [cells(one + 1, 0, other - 1, width)] if other - one > 1 else []
         return [cells(one, first.column(), one, width), *middle, cells(other, 0, other, last.column())]
-
-
-class PlainText(TextView):
-    """Text as typed: no Markdown, line breaks kept."""
-
-    def __init__(self, text: str, name: str, parent: QWidget | None = None) -> None:
-        super().__init__(name, parent)
-        self._text = displayable(text)
-        self._restyle()
-
-    def natural_width(self, most: int) -> int:
-        """Return the preferred width, at most `most`."""
-        if len(self._text) > 2000:  # certainly wider, and measuring would lay it out again
-            return most
-        self.document().setTextWidth(-1)
-        return min(most, math.ceil(self.document().idealWidth()) + 1)
-
-    def _restyle(self) -> None:
-        self.document().clear()  # so that it is laid out once
-        self.document().setDefaultFont(theme.font("body"))
-        set_line_height(self, "body")
-        QTextCursor(self.document()).insertText(self._text)
-
-
-def set_line_height(view: QTextEdit, role: str) -> None:
-    """Give every line of a plain document at least the role's line height."""
-    cursor = QTextCursor(view.document())
-    cursor.select(QTextCursor.SelectionType.Document)
-    shape = cursor.blockFormat()
-    shape.setLineHeight(theme.line_height(role), 3)  # QTextBlockFormat.LineHeightTypes.MinimumHeight
-    cursor.setBlockFormat(shape)
-
-
-def scroll_sideways(view: TextView, event: QWheelEvent) -> None:
-    """Scroll a wide part sideways with a sideways wheel (or Shift); everything else goes to the page."""
-    angle = event.angleDelta()
-    sideways = angle.x() if abs(angle.x()) > abs(angle.y()) else 0
-    if not sideways and event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-        sideways = angle.y()
-    bar = view.horizontalScrollBar()
-    if not sideways or bar.value() == (bar.minimum() if sideways > 0 else bar.maximum()):
-        event.ignore()
-        return
-    bar.setValue(bar.value() - sideways // 2)
-    event.accept()

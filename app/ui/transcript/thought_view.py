@@ -16,7 +16,7 @@ from app.translation import figure, tr
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
 from app.ui.transcript.more_row import MoreRow
-from app.ui.transcript.prose import TextView, set_line_height
+from app.ui.transcript.text_view import TextView, set_line_height
 from app.ui.widgets.controls import Button, Dot, Label
 
 INDENT, LINE = 14, 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.chat import chat_memory
+from app.chat import chat_search
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
 from app.chat.store import store_search
@@ -241,8 +241,8 @@ def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: An
 
 
 def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_memory, "INDEX_AFTER_MS", 20)
-    monkeypatch.setattr(chat_memory, "INDEX_STEP_MS", 1)
+    monkeypatch.setattr(chat_search, "INDEX_AFTER_MS", 20)
+    monkeypatch.setattr(chat_search, "INDEX_STEP_MS", 1)
     monkeypatch.setattr(store_search, "STEP_CHARACTERS", 200)
     desk = Desk(tmp_path / "chats.db")
     chat = Conversation()

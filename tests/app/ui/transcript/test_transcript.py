@@ -27,8 +27,9 @@ from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.code_block import CodeBlockView, coloured_spans
 from app.ui.transcript.further_rows import FurtherRows
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.prose import Prose, Table, TextView
+from app.ui.transcript.prose import Prose, Table
 from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.text_view import TextView
 from app.ui.transcript.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
 from app.ui.widgets.slices import is_working
 
