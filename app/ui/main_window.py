@@ -424,7 +424,7 @@ class MainWindow(QMainWindow):
 
         self.sidebar.set_models_work(work_figure(rows), is_working(rows))
 
-    # # -------------------------------------------------------------- showing state
+    # -------------------------------------------------------------- showing state
 
     def _show_conversation(self, conversation: Conversation | None, messages: list[Message]) -> None:
         self._conversation = conversation
@@ -477,7 +477,7 @@ class MainWindow(QMainWindow):
         self._automatic = {**info.sampling, "threads": info.threads, "context": info.context}
         self.set_note("device", where_it_runs(info))
 
-    # # -------------------------------------------------------------- user actions
+    # -------------------------------------------------------------- user actions
 
     def _title_menu(self, action: str) -> None:
         if self._conversation is not None and self._chat_actions is not None:
@@ -553,7 +553,7 @@ class MainWindow(QMainWindow):
             apply_look(settings)
         self.settings_changed.emit(settings)
 
-    # # -------------------------------------------------------------- geometry and closing
+    # -------------------------------------------------------------- geometry and closing
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         answering = self._status.answering or self.page.status.answering

@@ -87,7 +87,7 @@ class AnswerMenus(QObject):
         self.setup.changed.connect(lambda: live.set_offer(self.setup.offer))
         live.set_offer(self.setup.offer)
 
-    # # -------------------------------------------------------------- opening
+    # -------------------------------------------------------------- opening
 
     def open_presets(self) -> None:
         """Open or close the menu of presets and modes."""

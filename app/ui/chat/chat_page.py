@@ -138,7 +138,7 @@ class ChatPage(QFrame):
         self._place_composer(empty=True)
         self._lay_out()
 
-    # # ------------------------------------------------------------------ slots
+    # ------------------------------------------------------------------ slots
 
     @property
     def status(self) -> EngineStatus:
@@ -280,7 +280,7 @@ class ChatPage(QFrame):
         self.composer.give_back(unsent, goes)
         self.focus_composer()
 
-    # # ------------------------------------------------------------------ user actions
+    # ------------------------------------------------------------------ user actions
 
     def copy_last_answer(self) -> None:
         """Copy the last answer as Markdown."""

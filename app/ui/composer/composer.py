@@ -215,7 +215,7 @@ class Composer(QFrame):
     def _history(self) -> list[str]:
         return [text for text in self._said_here() if text.strip()] or self._recent
 
-    # # -------------------------------------------------------------- attachments
+    # -------------------------------------------------------------- attachments
 
     def attach(self, paths: Sequence[str | Path]) -> None:
         """Attach files."""

@@ -44,7 +44,7 @@ class FoldedText(QPyTextObject):
         self._texts: dict[int, str] = {}
         self._document.documentLayout().registerHandler(_KIND, self)
 
-    # # ------------------------------------------------------------------ setting and reading text
+    # ------------------------------------------------------------------ setting and reading text
 
     def show(self, text: str) -> None:
         """Replace the whole text; clears the undo history. Cost: bounded for any length."""

@@ -121,7 +121,7 @@ class LivePage(QFrame):
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(self.area)
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def set_status(self) -> None:
         """Update after a change of phase; LiveFigures has the status already."""
@@ -224,7 +224,7 @@ class LivePage(QFrame):
             self.note.setText(words)
             self.note.setVisible(bool(words))
 
-    # # -------------------------------------------------------------- visibility
+    # -------------------------------------------------------------- visibility
 
     def set_seen(self, seen: bool) -> None:
         """Set whether the window is visible."""

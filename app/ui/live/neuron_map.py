@@ -61,7 +61,7 @@ class NeuronMap(LiveCard):
         self._fade.timeout.connect(self._fade_on)
         self._tell()
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def set_places(self, on_gpu: list[float], has_gpu: bool, line: str, why: str) -> None:
         """Set the placement.
@@ -269,7 +269,7 @@ class NeuronMap(LiveCard):
             box = QRectF(middle - room / 2, field.bottom() + theme.px(4), room, theme.line_height("axis"))
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
 
-    # # -------------------------------------------------------------- mouse, keyboard, accessibility
+    # -------------------------------------------------------------- mouse, keyboard, accessibility
 
     def told_at(self, place: QPointF) -> str:
         field = self._field()

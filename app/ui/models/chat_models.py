@@ -135,7 +135,7 @@ class ChatModels(QObject):
                 self._chat.toast.emit(tr("From the next message on, {model} answers this chat", model=name), None)
             self._models.use(row_id)
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def _take_status(self, status: EngineStatus) -> None:
         self._status = status

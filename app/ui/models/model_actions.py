@@ -192,7 +192,7 @@ class ModelActions(QObject):
         else:
             dialog.show_plan(plan)  # type: ignore[arg-type]
 
-    # # -------------------------------------------------------------- import, folder, token
+    # -------------------------------------------------------------- import, folder, token
 
     def _import_menu(self) -> None:
         menu_at(self.page.head.import_button, tr("Add a model"), [

@@ -125,7 +125,7 @@ class ModelCard(CardFrame):
         self._take(None)
         self.restyle()
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def set_row(self, row: ModelRow) -> None:
         """Show the model's current state."""

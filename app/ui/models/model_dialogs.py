@@ -177,7 +177,7 @@ class FitDialog(Dialog):
         self.chosen.emit(row_id)
 
 
-# # ------------------------------------------------------------------ import and removal
+# ------------------------------------------------------------------ import and removal
 
 
 class ImportDialog(Dialog):

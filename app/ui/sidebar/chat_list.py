@@ -107,7 +107,7 @@ class ChatList(QListView):
             return self.rect()
         return self.row_box(self.visualRect(index)).translated(self.viewport().pos())
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         """Show these chats; during a rename, wait until it ends."""
@@ -181,7 +181,7 @@ class ChatList(QListView):
         if waiting is not None:
             self.set_conversations(waiting)
 
-    # # -------------------------------------------------------------- actions
+    # -------------------------------------------------------------- actions
 
     def rename(self, conversation_id: str) -> None:
         """Edit a chat's title in its row, expanding its folder if necessary."""

@@ -89,7 +89,7 @@ class Sidebar(QFrame):
         panel.list.rename_requested.connect(self.rename_requested)
         panel.list.delete_requested.connect(self.delete_requested)
 
-    # # -------------------------------------------------------------- updates
+    # -------------------------------------------------------------- updates
 
     def set_conversations(self, conversations: Sequence[Conversation]) -> None:
         """Set all chats, in any order."""
@@ -300,7 +300,7 @@ class Sidebar(QFrame):
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._arrange()
 
-    # # -------------------------------------------------------------- actions
+    # -------------------------------------------------------------- actions
 
     def _ask_new(self) -> None:
         self._close_over_page()

@@ -223,7 +223,7 @@ class AnswerView(MessageView):
         self._show_thought()
         self._show_result()
 
-    # # ------------------------------------------------------------------ building, in slices
+    # ------------------------------------------------------------------ building, in slices
 
     @property
     def is_complete(self) -> bool:

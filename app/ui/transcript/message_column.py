@@ -72,7 +72,7 @@ class MessageColumn(QWidget):
         """The height of the space for messages after the built ones, px."""
         return self._below.sizeHint().height()
 
-    # # ------------------------------------------------------------------ messages
+    # ------------------------------------------------------------------ messages
 
     def index(self, message_id: str) -> int:
         """Return the index of a message; -1 if there is none."""
@@ -130,7 +130,7 @@ class MessageColumn(QWidget):
             ):
                 view.set_model(self.new_model(index))
 
-    # # ------------------------------------------------------------------ building
+    # ------------------------------------------------------------------ building
 
     def start_at(self, index: int) -> None:
         """Remove all views; the next one built is that of message `index`."""

@@ -252,7 +252,7 @@ class OwnMessage(MessageView):
         if text != self.message.text.strip():
             self.do("edit", text=text)
 
-    # # ------------------------------------------------------------------ menu, style, mouse
+    # ------------------------------------------------------------------ menu, style, mouse
 
     def make_menu(self) -> Menu:
         """Return the menu of the message."""

@@ -108,7 +108,7 @@ class Transcript(QScrollArea):
         timer.timeout.connect(then)
         return timer
 
-    # # ------------------------------------------------------------------ messages
+    # ------------------------------------------------------------------ messages
 
     @property
     def messages(self) -> list[Message]:
@@ -292,7 +292,7 @@ class Transcript(QScrollArea):
         tail = view.tail_length if isinstance(view, AnswerView) else 0
         return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
 
-    # # ------------------------------------------------------------------ building
+    # ------------------------------------------------------------------ building
 
     def _wire(self, view: MessageView) -> None:
         view.link_activated.connect(self.link_activated)

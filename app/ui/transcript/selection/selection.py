@@ -87,7 +87,7 @@ class TextSelection(QObject):
         message, chat = whole_message(min(here, count - 1)), Selection(Place(0, 0, 0), Place(count - 1, FAR, FAR))
         self.select(chat if self._selection in (message, chat) else message)
 
-    # # ------------------------------------------------------------------ copying
+    # ------------------------------------------------------------------ copying
 
     def plain_text(self) -> str:
         """Return the selection as plain text. Cost: messages that are not built are parsed again."""
@@ -133,7 +133,7 @@ class TextSelection(QObject):
             if passage.plain or passage.markdown:
                 yield passage
 
-    # # ------------------------------------------------------------------ highlighting
+    # ------------------------------------------------------------------ highlighting
 
     def show_in(self, view: MessageView) -> None:
         """Highlight the selection in a message that was just built or whose texts have changed."""
@@ -211,7 +211,7 @@ class TextSelection(QObject):
         address = words if words.startswith("#") else web_address(words)
         return (found[2], address) if address else None
 
-    # # ------------------------------------------------------------------ mouse
+    # ------------------------------------------------------------------ mouse
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         kind = event.type()
@@ -313,7 +313,7 @@ class TextSelection(QObject):
         if self._dragging and not self.is_empty:
             self._extend(self._column.mapFromGlobal(QCursor.pos()))
 
-    # # ------------------------------------------------------------------ menu
+    # ------------------------------------------------------------------ menu
 
     def make_menu(self, point: QPoint) -> Menu:
         """Return the menu for a point of the column."""
