@@ -9,6 +9,7 @@ import pytest
 from desk import MakeDesk
 from person import Arrive
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.conversation import MessageState
 from app.clients.engine_status import EngineStatus, Phase, sentence, why_there
@@ -50,11 +51,11 @@ def test_the_engines_card_shows_whose_the_memory_is(qtbot: QtBot) -> None:
     card.set_sample(sample(CARD))
     card.set_status(ON_CPU)
     assert card.memory.isHidden()
-    assert card.line.words == "Ready · loaded in 200\u202fms"
+    assert numbers_in(card.line.words) == ["200 ms"]
     card.set_status(ON_CARD)
     assert card.memory.isVisible()
-    assert card.line.words == "Ready · 21.3 of 24\u202fGB VRAM"
-    assert card.memory.accessibleName() == "GPU memory: 83 percent Hearth, 5 percent other programs"
+    assert numbers_in(card.line.words) == ["21.3", "24 GB"]
+    assert numbers_in(card.memory.accessibleName()) == ["83", "5"]
     assert (card.memory.ours, card.memory.used) == pytest.approx((20 / 24, 21.3 / 24))
     hidden = GpuSample(1, CARD.name, 71.0, int(22.5 * GB), 24 * GB, None)  # Windows tells nobody's share
     card.set_sample(sample(hidden))
@@ -98,8 +99,8 @@ def test_switching_loads_the_model_there_and_the_chat_goes_on(make_desk: MakeDes
 def test_less_on_the_card_than_was_meant_to_is_said(make_desk: MakeDesk) -> None:
     desk = make_desk(model="fake-gpu", settings=AppSettings(vram_budget_gib=2.0))
     desk.wait_ready()
-    assert [words for words, _ in desk.toasts] == ["2.7\u202fGB of VRAM could not be had: less was placed there"]
-    assert desk.engine.status.device_reason.endswith("could not be had: less was placed there.")
+    assert [numbers_in(words) for words, _ in desk.toasts] == [["2.7 GB"]]
+    assert "2.7 GB" in numbers_in(desk.engine.status.device_reason)
 
 
 def test_a_card_that_the_engine_gives_up_is_no_longer_named(make_desk: MakeDesk) -> None:
@@ -116,11 +117,9 @@ def test_a_card_that_was_asked_for_and_is_not_there(arrive: Arrive) -> None:
     person.wait(lambda: person.page.composer._status.phase is Phase.FAILED)
     banner = person.page.banner
     assert banner.message is not None
-    assert banner.message.title == "fake was not loaded"
-    assert banner.message.sentence == (
-        "The GPU cannot be used: the NVIDIA driver 470 is older than 525, which is needed."
-    )
-    assert (banner.message.remedy, banner.message.remedy_action) == ("Choose automatically", "use-any")
+    assert banner.message.title.startswith("fake ")
+    assert numbers_in(banner.message.sentence) == ["470", "525"]
+    assert banner.message.remedy_action == "use-any"
     person.page.remedy.emit(banner.message.remedy_action)
     person.wait_ready()
     assert person.window.settings.device == "auto"
@@ -134,8 +133,8 @@ def test_a_card_that_fails_costs_the_answer_and_not_the_chat(make_desk: MakeDesk
     first, answer = desk.pid, desk.say("card after 3")
     assert (answer.text, answer.state) == ("word0 word1 word2 ", MessageState.FAILED)
     assert desk.problem is not None
-    assert desk.problem.sentence.startswith("The GPU stopped answering. What was written until then is kept")
-    assert (desk.problem.remedy_action, desk.problem.second) == ("send-again", ("Use the CPU only", "use-cpu"))
+    assert desk.problem.second is not None
+    assert (desk.problem.remedy_action, desk.problem.second[1]) == ("send-again", "use-cpu")
     desk.wait_ready()
     assert location == "in-thread" or desk.pid not in (0, first, os.getpid()), "in a process that has not lost it"
     assert desk.problem is not None, "it stays until the question is sent again"
@@ -149,9 +148,10 @@ def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: A
     dialog = person.window.findChild(SettingsDialog)
     assert isinstance(dialog, SettingsDialog)
     note = dialog.rows["device"].note
-    assert note.words == "Now on RTX 4090 and the CPU. 36% of the neurons fit."
+    assert "RTX 4090" in note.words
+    assert "36%" in numbers_in(note.words)
     dialog.rows["device"].edited.emit("cpu")
-    person.wait(lambda: note.words == "Now on the CPU. No NVIDIA driver is installed.")
+    person.wait(lambda: "NVIDIA driver" in note.words and "RTX 4090" not in note.words)
     person.wait_ready()
     dialog.close()
 
@@ -160,33 +160,31 @@ def test_where_it_runs_is_said_in_the_settings_and_anew_after_a_switch(arrive: A
 
 
 @pytest.mark.parametrize(
-    ("error", "title", "sentence_", "actions"),
+    ("error", "figures", "actions"),
     [
         (
             errors.DeviceUnavailableError("The GPU cannot be used: the NVIDIA driver 470 is older than 525."),
-            "Pip was not loaded",
-            "The GPU cannot be used: the NVIDIA driver 470 is older than 525.",
+            ["470", "525"],
             ("use-any", "retry-load"),
         ),
         (
             errors.DeviceMemoryError("The model needs 11.4 GiB of free VRAM; 8.0 GiB are free."),
-            "Pip does not fit right now",
-            "The model needs 12.2\u202fGB of free VRAM; 8.6\u202fGB are free. Close programs that use the GPU.",
+            ["12.2 GB", "8.6 GB"],
             ("retry-load", "use-cpu"),
         ),
         (
             errors.DeviceFailedError("cuGraphLaunch failed: CUDA_ERROR_ILLEGAL_ADDRESS (700)."),
-            "The answer was not finished",
-            "The GPU stopped working. What was written until then is kept, and the model is being loaded again.",
+            [],
             ("send-again", "use-cpu"),
         ),
     ],
 )
 def test_what_goes_wrong_with_a_card_is_told_without_codes(
-    error: errors.EngineError, title: str, sentence_: str, actions: tuple[str, str]
+    error: errors.EngineError, figures: list[str], actions: tuple[str, str]
 ) -> None:
     message = describe(error, model="Pip")
-    assert (message.title, message.sentence) == (title, sentence_)
+    assert numbers_in(message.sentence) == figures
+    assert "CUDA" not in message.title + message.sentence
     assert message.second is not None
     assert (message.remedy_action, message.second[1]) == actions
     assert error.message in message.details

@@ -43,11 +43,11 @@ def test_every_sentence_of_the_library_is_known_and_no_other() -> None:
 
 
 def test_a_sentence_is_shown_in_the_users_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    german = {"Another Hearth is downloading.": "Ein anderes Hearth lädt.",
-              "{what} cannot be written: {why}.": "{what} ist nicht schreibbar: {why}."}  # fmt: skip
+    plain = next(fact for fact in FACTS if "{" not in fact)
+    valued = next(fact for fact in FACTS if sorted(re.findall(r"{(\w+)}", fact)) == ["what", "why"])
+    german = {plain: "Ein Satz.", valued: "{what}, und zwar {why}."}
     monkeypatch.setattr(library_messages, "tr", lambda text, **values: german.get(text, text).format(**values))
-    assert in_users_language("Another Hearth is downloading.") == "Ein anderes Hearth lädt."
-    assert in_users_language("/a/b cannot be written: No space.") == "/a/b ist nicht schreibbar: No space."
+    assert in_users_language(plain) == "Ein Satz."
+    assert in_users_language(valued.format(what="/a/b", why="No space")) == "/a/b, und zwar No space."
     assert in_users_language("Something else.") == "Something else."
-    message = describe(LibraryError("Another Hearth is downloading.", "Close the other one."), during="download")
-    assert message.sentence == "Ein anderes Hearth lädt."
+    assert describe(LibraryError(plain, "Close the other one."), during="download").sentence == "Ein Satz."

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.shown_text import numbers_in
 
 from app import settings as module
 from app.settings import (
@@ -81,8 +82,9 @@ def test_two_bad_values_are_both_named(file: Path) -> None:
     write(file, {"schema_version": 1, "text_px": 9, "threads": 0})
     _, problem = load_settings(file)
     assert problem is not None
-    assert "text_px is 9; it must lie between 10 and 24." in problem
-    assert "threads is 0" in problem
+    assert "text_px" in problem
+    assert "threads" in problem
+    assert {"9", "10", "24", "0"} <= set(numbers_in(problem))
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,14 @@ from person import Arrive, Person
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.chat_controller import LOAD_LAST
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
 from app.settings import AppSettings
+from app.shortcuts import command
 from app.ui.composer.composer import Composer
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.transcript import NEWEST, Transcript
@@ -58,7 +60,7 @@ def test_a_switch_waits_for_the_answer_that_runs(make_desk: MakeDesk, tmp_path: 
     desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.wait(lambda: desk.last.text)
     desk.controller.use_model("fake-as-Bamboo")
-    assert desk.toasts[-1][0] == "Bamboo is loaded after this answer"
+    assert desk.toasts[-1][0].startswith("Bamboo ")
     assert desk.controller.model == "fake", "which answers now"
     (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.engine.status.model == "Bamboo" and desk.engine.is_ready)
@@ -145,7 +147,7 @@ def test_unloading_waits_for_the_answer_that_runs(make_desk: MakeDesk, tmp_path:
     desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.wait(lambda: desk.last.text)
     desk.controller.unload()
-    assert desk.toasts[-1][0] == "Fake is unloaded after this answer"
+    assert desk.toasts[-1][0].startswith("Fake ")
     (tmp_path / "go_on").touch()
     desk.wait(lambda: desk.engine.status.phase is Phase.OFF)
     assert desk.last.text.endswith("word19 ")
@@ -242,8 +244,10 @@ def test_a_model_that_does_not_load_offers_the_one_that_did(make_desk: MakeDesk)
     desk.wait(lambda: desk.problem)
     problem = desk.problem
     assert problem is not None
-    assert (problem.title, problem.remedy) == ("fake-missing was not loaded", "Load Fake")
-    assert problem.second == ("Try again", Action.RETRY_LOAD)
+    assert problem.title.startswith("fake-missing ")
+    assert problem.remedy.endswith(" Fake")
+    assert problem.second is not None
+    assert problem.second[1] == Action.RETRY_LOAD
     assert desk.chat_statuses[-1].can_load == "Fake"
     assert problem.remedy_action == LOAD_LAST
     desk.controller.remedy(problem.remedy_action)
@@ -327,7 +331,8 @@ def test_an_answer_names_its_model_where_another_one_gave_the_one_before(qtbot: 
     assert transcript.views[-1].findChildren(QWidget)
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
-    assert view.stats.words() == "Bamboo · 39.1\u202ftok/s · 12 tokens"
+    assert view.stats.words().startswith("Bamboo ")
+    assert numbers_in(view.stats.words()) == ["39.1 tok/s", "12"]
     assert "Bamboo" in view.stats.accessibleName()
 
 
@@ -371,7 +376,7 @@ def test_the_composer_stops_a_load_and_brings_a_model_back(composer: Composer, q
     assert composer._model.words == "Stopping"
     composer.set_status(EngineStatus(Phase.OFF, can_load="Bamboo & friends"))
     assert composer._model.words == "No model"
-    assert composer._load.text() == "Load Bamboo && friends"
+    assert composer._load.text().endswith(" Bamboo && friends")
     qtbot.mouseClick(composer._model, Qt.MouseButton.LeftButton)
     composer._load.setFocus()
     qtbot.mouseClick(composer._load, Qt.MouseButton.LeftButton)
@@ -471,7 +476,7 @@ def test_a_question_is_answered_again_by_another_model_beside_the_first_answer(p
     transcript, menu = person.page.transcript, person.window.chat_models.menu
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
-    row = next(row for row in view.make_menu().actions() if row.text() == "Answer again with another model")
+    row = next(row for row in view.make_menu().actions() if row.text() == command("answer_other_model").words)
     row.trigger()
     assert menu.is_open
     menu.dismiss()
@@ -495,7 +500,8 @@ def test_a_question_is_answered_again_by_another_model_beside_the_first_answer(p
 
 
 def test_a_chat_opened_while_nothing_is_loaded_says_so(person: Person) -> None:
-    person.hearth.controller.unload()
     empty = person.page.empty
-    person.wait(lambda: empty._title.words == "No model is loaded")
-    assert empty._about.words.startswith("Your next message loads ")
+    loaded = empty._title.words
+    person.hearth.controller.unload()
+    person.wait(lambda: empty._title.words != loaded)
+    assert "Fake" in empty._about.words, "the model that the next message loads"

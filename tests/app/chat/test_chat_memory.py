@@ -15,6 +15,7 @@ from app.chat import chat_search
 from app.chat.chat_memory import ChatMemory
 from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, branch, newest_leaf, siblings
 from app.chat.store import store_search
+from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.operations import Operations
 from app.chat.store.store import Store
 from app.user_messages import describe
@@ -233,11 +234,14 @@ def test_files_that_fail_are_told_in_words(desk: Desk, tmp_path: Path, qtbot: An
     desk.memory.export_chats(tmp_path / "nowhere" / "x.json", None, lambda count: None, failed.append)
     qtbot.waitUntil(lambda: len(failed) == 3)
     bad, missing, unwritable = failed
-    assert describe(bad, during="import").sentence.startswith("This file does not hold chats that Hearth exported.")
-    assert describe(missing, during="import").title == "The chats were not imported"
-    assert describe(unwritable, during="export").sentence == "The file cannot be written there. Choose another folder."
+    assert isinstance(bad, ChatFileError)
+    assert describe(bad, during="import").sentence.startswith(bad.message)
     full = OSError(28, "No space left on device")
-    assert "disk is full" in describe(full, during="export").sentence
+    told = [describe(error, during=act) for error, act in (
+        (bad, "import"), (missing, "import"), (unwritable, "export"), (full, "export"))]  # fmt: skip
+    assert [message.details for message in told] == [str(error) for error in (bad, missing, unwritable, full)]
+    assert len({message.title for message in told}) == 2, "one for each act"
+    assert len({message.sentence for message in told}) == 4, "one for each failure"
 
 
 def test_the_index_grows_when_nothing_is_said(tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:

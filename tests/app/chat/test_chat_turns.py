@@ -10,11 +10,11 @@ from app.chat.answers.answer_queue import joined
 from app.chat.answers.answer_settings import history
 from app.chat.chat_turns import STILL_ANSWERING, versions_of
 from app.chat.conversation import Attachment, Message, MessageState, Role, branch
-from app.chat.message_action import Act, MessageAction
+from app.chat.message_action import ActionName, MessageAction
 from app.settings import AppSettings
 
 
-def act(desk: Desk, name: Act, message: Message, text: str = "", step: int = 0) -> None:
+def act(desk: Desk, name: ActionName, message: Message, text: str = "", step: int = 0) -> None:
     desk.controller.act(MessageAction(name, message.id, text, step))
 
 
@@ -105,9 +105,7 @@ def test_a_turn_is_deleted_and_comes_back(make_desk: MakeDesk) -> None:
     whole = desk.shown
     act(desk, "delete", whole[2])
     assert texts(desk) == ["one", "one", "three", "three"]
-    words, undo = desk.toasts[-1]
-    assert words == "Question and answer deleted"
-    undo()
+    desk.toasts[-1][1]()  # undo
     assert desk.shown == whole
     act(desk, "delete", whole[-1])
     assert texts(desk) == ["one", "one", "two", "two", "three"]

@@ -168,8 +168,7 @@ def test_a_list_that_cannot_be_had_is_told_in_words(make_room: MakeRoom) -> None
         room.servers.look(address)
     room.desk.wait(lambda: len(room.looked) == 2)
     assert all(isinstance(one, UserMessage) for one in room.looked)
-    assert "not encrypted" in room.looked[0].sentence
-    assert "does not accept the key" in room.looked[1].sentence
+    assert [one.details.partition(":")[0] for one in room.looked] == ["InvalidRequestError", "RemoteKeyError"]
 
 
 def test_a_stop_keeps_what_came(make_room: MakeRoom) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QCoreApplication, QObject, Qt, Signal
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.clients.engine_status import EngineStatus, Phase
 from app.desktop import sleep_inhibitor
@@ -251,9 +252,9 @@ def answered(notices: AnswerNotices, chat: str, took_s: float, failed: bool = Fa
 def test_a_long_answer_is_told_of_in_the_background_and_without_its_text(shown: Shown) -> None:
     notices = AnswerNotices(shown, lambda: False)
     answered(notices, "chat", 80)
-    ((title, sentence),) = shown.said
-    assert title == "The answer is there"
-    assert sentence == "Pip wrote 1,412 tokens in 1\u202fmin 20\u202fs."
+    ((_, sentence),) = shown.said
+    assert sentence.startswith("Pip ")
+    assert numbers_in(sentence) == ["1,412", "1 min", "20 s"]
     wanted: list[str] = []
     notices.wanted.connect(wanted.append)
     shown.clicked.emit()
@@ -277,7 +278,8 @@ def test_a_failure_is_told_of_as_one_and_only_once(shown: Shown) -> None:
     notices = AnswerNotices(shown, lambda: False)
     answered(notices, "chat", 80, failed=True)
     answered(notices, "chat", 80)
-    assert [title for title, _ in shown.said] == ["The answer was not finished", "The answer is there"]
+    (failed, _), (finished, _) = shown.said
+    assert failed != finished
 
 
 def test_who_comes_back_has_it_withdrawn(shown: Shown) -> None:

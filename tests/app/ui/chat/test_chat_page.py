@@ -45,20 +45,20 @@ def test_the_empty_page_says_how_things_stand(page: ChatPage) -> None:
     page.set_machine_line("No GPU found: runs on 8 cores")
     assert page.is_empty
     shown = words_of(page)
-    assert {"Ready when you are", "No GPU found: runs on 8 cores"} <= shown
-    assert "Pip is a tiny demonstration model. It works offline." in shown
-    assert "Nothing you type leaves this computer." in shown
-    page.set_status(replace(READY, is_base=True))
-    assert "This is a base model: it continues text rather than answering." in words_of(page)
+    assert "No GPU found: runs on 8 cores" in shown
+    assert any(words.startswith("Pip ") for words in shown)
     field = page.composer.field
-    assert "continues" in field._placeholder
-    assert "base model" in field.accessibleDescription()
+    usual = (field._placeholder, field.accessibleDescription())
+    page.set_status(replace(READY, is_base=True))
+    assert words_of(page) != shown, "a base model continues a text"
+    assert field._placeholder != usual[0]
+    assert field.accessibleDescription() != usual[1]
     page.set_status(READY)
-    assert "continues" not in field._placeholder
+    assert (field._placeholder, field.accessibleDescription()) == usual
     page.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
-    assert "Loading, 42%" in words_of(page)
+    assert any("42%" in words for words in words_of(page))
     page.set_status(EngineStatus(Phase.FAILED))
-    assert "No model is loaded" in words_of(page)
+    assert not any("42%" in words for words in words_of(page))
 
 
 def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) -> None:
@@ -66,7 +66,7 @@ def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) 
     page.prompt_chosen.connect(chosen.append)
     card = page.empty.cards[1]
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
-    assert chosen == ["What is the capital of Peru?"]
+    assert chosen == [card.prompt]
     assert page.composer.text() == ""
     page.set_status(EngineStatus(Phase.LOADING))
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
@@ -74,7 +74,7 @@ def test_a_card_asks_at_once_or_becomes_the_draft(page: ChatPage, qtbot: QtBot) 
     page.set_status(EngineStatus(Phase.FAILED))
     qtbot.mouseClick(card, Qt.MouseButton.LeftButton)
     assert len(chosen) == 2
-    assert page.composer.text() == "What is the capital of Peru?"
+    assert page.composer.text() == card.prompt
 
 
 def test_a_card_never_replaces_a_draft(page: ChatPage, qtbot: QtBot) -> None:
@@ -93,7 +93,7 @@ def test_a_card_asks_without_a_model_where_one_can_be_loaded(page: ChatPage, qtb
     chosen: list[str] = []
     page.prompt_chosen.connect(chosen.append)
     page.set_status(EngineStatus(Phase.OFF, can_load="Pip"))
-    assert "Your next message loads Pip." in words_of(page)
+    assert any(" Pip." in words for words in words_of(page))
     qtbot.mouseClick(page.empty.cards[1], Qt.MouseButton.LeftButton)
     assert len(chosen) == 1
 
@@ -194,7 +194,7 @@ def test_the_menu_acts_on_the_chat(page: ChatPage) -> None:
         if not action.isSeparator():
             action.trigger()
     assert chosen == ["rename", "delete"]
-    assert notes == ["Chat copied as Markdown"]
+    assert len(notes) == 1
     assert QGuiApplication.clipboard().text() == "# Greetings\n\n> Hello\n> there\n\nHi, **you**.\n"
     menu.deleteLater()
 

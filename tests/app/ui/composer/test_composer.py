@@ -11,6 +11,7 @@ from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QInputMethodEvent, QTextCursor
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.attachments import MOST_FILES, kept_of
 from app.chat.conversation import Attachment
@@ -79,7 +80,7 @@ def test_blanks_are_not_sent(composer: Composer, qtbot: QtBot) -> None:
     out = sent(composer)
     qtbot.keyClicks(composer.field, "   ")
     assert not composer.send.isEnabled()
-    assert composer.send.toolTip() == "Write a message first"
+    assert composer.send.toolTip(), "it says why"
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert out == []
 
@@ -112,7 +113,7 @@ def test_what_is_sent_while_the_model_loads_is_taken(composer: Composer, qtbot: 
     out = sent(composer)
     composer.set_status(EngineStatus(Phase.LOADING, "Pip", done=42, total=100))
     qtbot.keyClicks(composer.field, "Early")
-    assert "Loading, 42%: the answer begins once the model is there" in composer.send.toolTip()
+    assert "42%" in numbers_in(composer.send.toolTip())
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert out == ["Early"]
 
@@ -175,7 +176,7 @@ def test_pasting_takes_words_alone(composer: Composer) -> None:
 def test_context_is_a_ring_with_words(composer: Composer) -> None:
     assert composer.meter.text() == "30% of 1,024"
     assert "312 of 1,024 tokens" in composer.meter.toolTip()
-    assert composer.meter.accessibleName() == "Context used, 30 percent"
+    assert numbers_in(composer.meter.accessibleName()) == ["30"]
     composer.set_status(EngineStatus(Phase.READY, "Pip", context_total=1024))
     assert composer.meter.isHidden(), "unknown is not 0"
 
@@ -383,12 +384,14 @@ def test_attached_texts_are_sent_with_the_words_once_they_are_counted(composer: 
     composer.submitted.connect(lambda text, given: out.append((text, given)))
     composer.field.insertFromMimeData(text_data("word " * 900))
     qtbot.keyClicks(composer.field, "What is it?")
-    assert composer.send.toolTip() == "What is attached is counted first"
+    assert not composer.send.isEnabled()
+    counting = composer.send.toolTip()
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     assert out == []
     measured(composer, kept=100, tokens=900, chars=500)
+    assert composer.send.toolTip() != counting
     chip = next(iter(composer.attached.chips.values()))
-    assert chip.facts.words == "first 100 of 900 tokens"
+    assert numbers_in(chip.facts.words) == ["100", "900"]
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)
     [(text, (attachment,))] = out
     assert text == "What is it?"
@@ -417,8 +420,8 @@ def test_what_the_context_has_no_room_for_is_not_sent(composer: Composer) -> Non
     composer.field.insertFromMimeData(text_data("word " * 900))
     measured(composer, kept=0, tokens=900, chars=0)
     assert not composer.send.isEnabled()
-    assert "no room for Pasted text" in composer.send.toolTip()
-    assert next(iter(composer.attached.chips.values())).facts.words == "No room for 900 tokens"
+    assert "Pasted text" in composer.send.toolTip()
+    assert numbers_in(next(iter(composer.attached.chips.values())).facts.words) == ["900"]
 
 
 def test_files_are_dropped_and_pasted_and_read_behind_the_window(
@@ -437,10 +440,10 @@ def test_files_are_dropped_and_pasted_and_read_behind_the_window(
     composer.dropEvent(QDropEvent(QPointF(9, 9), copy, data, left, no_key))
     assert composer.property("state") == "focus"
     composer.field.insertFromMimeData(file_data(picture))
-    assert "Reading note.txt" in composer.send.toolTip()
+    assert "note.txt" in composer.send.toolTip()
     qtbot.waitUntil(lambda: len(composer.draft.texts) == 2 and bool(refused))
     assert composer.draft.texts == ["Heat pumps", "Page one\n\nPage two"]
-    assert refused == ["picture.png is not a text file. Hearth reads text and PDF files."]
+    assert [words.partition(" ")[0] for words in refused] == ["picture.png"]
     assert composer.text() == ""
 
 
@@ -471,18 +474,18 @@ def test_an_attachment_is_shown_and_put_back_into_the_message(composer: Composer
 
 def test_the_meter_tells_what_the_next_message_takes(composer: Composer) -> None:
     composer.set_count(CountResult(512, 1024, 768, dropped_messages=4))
-    assert composer.meter.text() == "Full: 4 messages left out", "what is left is not what the chat needs"
+    assert numbers_in(composer.meter.text()) == ["4"], "what is left is not what the chat needs"
     assert composer.meter.share == 1
     assert "512 of 1,024 tokens" in composer.meter.toolTip()
     composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))
-    assert composer.meter.text() == "Full: 4 messages left out", "writing the answer does not empty it"
+    assert numbers_in(composer.meter.text()) == ["4"], "writing the answer does not empty it"
     composer.set_status(READY)
     composer.set_count(CountResult(1147, 1024, 768, fits=False))
     assert composer.meter.text() == "112% of 1,024"
     composer.set_count(None)
     assert composer.meter.text() == "30% of 1,024"
     composer.set_status(replace(READY, left_out=2))
-    assert composer.meter.text() == "Full: 2 messages left out", "before it is counted, the last answer tells"
+    assert numbers_in(composer.meter.text()) == ["2"], "before it is counted, the last answer tells"
     composer.set_status(READY)
     composer.set_count(CountResult(512, 1024, 768))
     composer.set_status(EngineStatus(Phase.WRITING, "Pip", context_used=600, context_total=1024))

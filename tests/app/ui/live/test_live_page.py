@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.answers.answer_choices import Chosen
 from app.chat.answers.answer_setup import Offer
@@ -80,15 +81,13 @@ def test_it_says_all_that_it_shows(qtbot: QtBot) -> None:
     room = Room(qtbot, live=a_live())
     room.show(a_live())
     page = room.page
-    assert page.state.words == "Bamboo DPO 7B is answering"
+    assert page.state.words.startswith("Bamboo DPO 7B ")
     assert page.mode.text() == "Sparse mode"
     said = page.speed.accessibleName()
-    assert said.startswith(f"Speed 39.1{NARROW}tokens per second")
-    for words in ("first token", "reading", "neurons active 13.8%", "on the GPU 83%", "over this answer"):
-        assert words in said
-    assert "Hot neurons on the GPU" in page.token.accessibleName()
+    assert {"39.1", "13.8%", "83%"} <= set(numbers_in(said))
+    assert numbers_in(page.token.accessibleName())
     assert [card.accessibleName().split(",")[0] for card in page.graphs][1] == "NVIDIA GeForce RTX 4070"
-    assert page.neurons.accessibleName() == f"Map of neurons, {LAYERS} layers, 39% of the neurons on the GPU"
+    assert numbers_in(page.neurons.accessibleName()) == [str(LAYERS), "39%"]
 
 
 def test_at_rest_the_page_says_what_it_will_show(qtbot: QtBot) -> None:
@@ -155,19 +154,21 @@ def test_the_arrow_keys_read_the_map(qtbot: QtBot) -> None:
     room = Room(qtbot, live=a_live())
     room.show(a_live())
     cells = room.page.neurons
+    whole = cells.accessibleName()
     cells.setFocus()
     QTest.keyClick(cells, Qt.Key.Key_Right)
-    assert cells.accessibleName().startswith("Layer 0, neurons 0 to 5% by how busy they are, on the GPU, ")
+    assert numbers_in(cells.accessibleName())[:3] == ["0", "0", "5%"]
+    assert "GPU" in cells.accessibleName()
     QTest.keyClick(cells, Qt.Key.Key_Right)
     QTest.keyClick(cells, Qt.Key.Key_Up)
-    assert cells.accessibleName().startswith("Layer 1, neurons 5 to 9%")
+    assert numbers_in(cells.accessibleName())[:3] == ["1", "5", "9%"]
     for _ in range(GROUPS):
         QTest.keyClick(cells, Qt.Key.Key_Up)
-    assert "on the CPU" in cells.accessibleName()
+    assert "CPU" in cells.accessibleName()
     cells.clearFocus()
-    assert cells.accessibleName().startswith("Map of neurons")
+    assert cells.accessibleName() == whole
     field = cells._field()
-    assert "Layer 31, neurons 0 to 5%" in cells.told_at(field.bottomRight() - QPointF(2, 2))
+    assert numbers_in(cells.told_at(field.bottomRight() - QPointF(2, 2)))[:3] == ["31", "0", "5%"]
 
 
 def test_what_is_lit_goes_out_when_the_answer_ends(qtbot: QtBot) -> None:
@@ -200,8 +201,8 @@ def test_hovering_tells_more(qtbot: QtBot) -> None:
     assert f"30{NARROW}s ago: " in load.told_at(load._plot.center())
     assert "Other programs: 1.1" in page.graphs[1].told_at(page.graphs[1]._plot.center())
     told = {words for _, words in page.token._places}
-    assert any(words.startswith("Attention on the GPU: 6.3") for words in told)
-    assert any("The CPU waits for the GPU" in words for words in told)
+    assert any("Attention" in words and "6.3" in words for words in told)
+    assert any("waits" in words for words in told)
 
 
 def test_a_scale_that_stands_still() -> None:
@@ -211,7 +212,7 @@ def test_a_scale_that_stands_still() -> None:
 def test_no_gpu_is_said_and_two_have_a_row_each(qtbot: QtBot) -> None:
     room = Room(qtbot, ON_CPU, 0, a_live(card=False))
     room.show()
-    assert room.page.note.words == "No GPU is measured: no NVIDIA driver is installed."
+    assert "no NVIDIA driver" in room.page.note.words
     assert len(room.page.graphs) == 2
     two = Room(qtbot, ON_CARD, 2, a_live())
     two.show()

@@ -12,6 +12,7 @@ from PySide6.QtGui import QImage
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainWindow, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.chat_controller import STARTER
 from app.clients.engine_status import EngineStatus, Phase
@@ -172,9 +173,10 @@ def test_the_figure_at_the_right_is_a_rate_or_what_is_in_the_way(row: ModelRow, 
 
 def test_a_reader_hears_name_state_and_rate() -> None:
     used = row_of(installed("Bamboo", id="b", measured_tok_s=39.14), in_use="b")
-    assert spoken(used) == "Bamboo, in use, 39.1\u202ftokens per second"
+    assert spoken(used).startswith("Bamboo, ")
+    assert numbers_in(spoken(used)) == ["39.1"]
     guess = row_of(installed("Bamboo", id="b"), estimates={"b": estimate("gpu", 24.4)})
-    assert spoken(guess).endswith("about\u202f24\u202ftokens per second")
+    assert numbers_in(spoken(guess)) == ["24"]
     assert about(guess).splitlines()[-1].startswith("≈")
     broken = row_of(installed("Bamboo", state="broken", reason="A file is missing."))
     assert about(broken) == "Bamboo\nA file is missing."
@@ -215,7 +217,7 @@ def test_arrows_move_and_esc_goes_back_step_by_step(scene: MakeScene) -> None:
     assert s.menu.view.currentIndex().row() == 0
     QTest.keyClicks(QApplication.focusWidget(), "zzz")
     assert shown(s.menu) == []
-    assert s.menu._none.text() == "No model here is called “zzz”."
+    assert "“zzz”" in s.menu._none.text()
     press(Qt.Key.Key_Return)
     assert s.menu.is_open, "there is nothing to choose"
     press(Qt.Key.Key_Escape)
@@ -307,7 +309,8 @@ def test_its_foot_lets_the_model_go_or_stops_a_load(scene: MakeScene, qtbot: QtB
 def test_before_the_list_is_known_it_is_asked_for(scene: MakeScene, qtbot: QtBot) -> None:
     s = scene(OWN, known=False)
     s.parts.open_menu()
-    assert s.menu._none.text() == "Looking what is on this PC"
+    assert s.menu._none.isVisible()
+    assert s.menu._none.text()
     qtbot.waitUntil(lambda: len(shown(s.menu)) == 5)
     assert s.menu._none.isHidden()
     assert s.chat.names[OWN[0].id] == "Bamboo DPO 7B"
@@ -458,22 +461,19 @@ def test_a_bigger_model_is_two_clicks_away(scene: MakeScene, qtbot: QtBot) -> No
     offer = s.page.empty.offer
     assert offer.isVisible()
     assert offer.height() == 60
-    assert (offer.title.words, offer.line.words) == (
-        "Bamboo DPO 7B runs well on this PC",
-        "About 39\u202ftok/s, better answers, 14.6\u202fGB to download",
-    )
+    assert offer.title.words.startswith("Bamboo DPO 7B ")
+    assert numbers_in(offer.line.words) == ["39 tok/s", "14.6 GB"]
     qtbot.mouseClick(offer.get, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: s.library.jobs("download") == [{"catalogue_id": "bamboo-dpo-7b"}])
     qtbot.waitUntil(lambda: len(s.library.downloads) == 1)
     for _ in range(4):
         s.library.tick()
     qtbot.waitUntil(lambda: offer.progress.done > 0.1)
-    assert offer.title.words == "Downloading Bamboo DPO 7B"
     assert offer.progress.isVisible()
     assert "of 14.6\u202fGB" in offer.figures.words
     for _ in range(30):
         s.library.tick()
-    qtbot.waitUntil(lambda: offer.title.words == "Bamboo DPO 7B is on this PC")
+    qtbot.waitUntil(offer.load.isVisible)
     qtbot.mouseClick(offer.load, Qt.MouseButton.LeftButton)
     (model,) = [model for model in s.library.models if model.name == "Bamboo DPO 7B"]
     assert s.chat.actions == [f"use {model.id}"]
@@ -491,14 +491,11 @@ def test_the_download_of_the_offer_is_held_and_goes_on_and_ends(scene: MakeScene
     qtbot.waitUntil(offer.hold.isVisible)
     qtbot.mouseClick(offer.hold, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(offer.go_on.isVisible)
-    assert offer.title.words == "Bamboo DPO 7B is paused"
     qtbot.mouseClick(offer.go_on, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(offer.hold.isVisible)
     s.library.set_download(state="failed", message="The hub did not answer.")
-    qtbot.waitUntil(lambda: offer.go_on.text() == "Try again")
-    assert offer.title.words == "Bamboo DPO 7B was not downloaded"
-    assert offer.line.words == "The hub did not answer."
-    assert offer.close_button.accessibleName() == "Cancel the download"
+    qtbot.waitUntil(lambda: offer.line.words == "The hub did not answer.")
+    assert offer.go_on.isVisible()
     qtbot.mouseClick(offer.close_button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: s.library.downloads == [])
 
@@ -522,7 +519,7 @@ def test_whoever_has_a_model_of_their_own_gets_no_offer(scene: MakeScene) -> Non
 
 def test_the_offer_tells_what_becomes_of_it() -> None:
     row = row_of(installed("Bamboo", state="needs preparing"))
-    assert pitch(row) == ("Bamboo is on this PC", "Load it, and the next answer comes from it.")
+    assert pitch(row)[0].startswith("Bamboo ")
 
 
 def test_the_composer_does_not_move_while_the_offer_is_fetched(scene: MakeScene, qtbot: QtBot) -> None:

@@ -12,6 +12,7 @@ from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLineEdit, QMenu, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.conversation import Conversation, SearchHit
 from app.clients.engine_status import EngineStatus, Phase
@@ -137,7 +138,7 @@ def test_a_new_chat_keeps_the_scroll_position_and_the_cursor(sidebar: Sidebar) -
 def test_no_chats_say_so(sidebar: Sidebar) -> None:
     sidebar.set_conversations([])
     assert sidebar.panel.empty.isVisible()
-    assert sidebar.panel.empty.line.text() == "Your chats will appear here."
+    assert sidebar.panel.empty.line.text()
     sidebar.set_conversations(CHATS)
     assert sidebar.panel.list.isVisible()
 
@@ -296,7 +297,7 @@ def test_a_search_without_hits_says_so(sidebar: Sidebar) -> None:
     sidebar.open_search()
     sidebar.panel.field.setText("thermostat")
     sidebar.set_search_hits("thermostat", [])
-    assert sidebar.panel.empty.title.text() == "No chat mentions “thermostat”"
+    assert "“thermostat”" in sidebar.panel.empty.title.text()
 
 
 def test_a_chat_that_is_deleted_leaves_the_hits_and_comes_back_with_undo(sidebar: Sidebar, qtbot: QtBot) -> None:
@@ -472,25 +473,23 @@ def test_search_from_the_rail_opens_the_panel_with_its_field(sidebar: Sidebar) -
 
 
 @pytest.mark.parametrize(
-    ("status", "token", "line"),
+    ("status", "token", "figures"),
     [
-        (EngineStatus(Phase.READY, "Pip", load_s=0.8), "ok", "Ready · loaded in 800\u202fms"),
-        (EngineStatus(Phase.WRITING, "Pip", tok_s=38.64), "hot_fill", "Writing · 38.6\u202ftok/s"),
-        (EngineStatus(Phase.LOADING, "Pip", done=42, total=100), "hot_fill", "Loading, 42%"),
-        (
-            EngineStatus(Phase.LOADING, "Pip", done=2, total=12, compiling=True),
-            "hot_fill",
-            "Getting ready, 3 of 12 (once for this PC)",
-        ),
-        (EngineStatus(Phase.FAILED, "Pip"), "bad", "Not loaded"),
-        (EngineStatus(Phase.OFF), "control", "No model"),
+        (EngineStatus(Phase.READY, "Pip", load_s=0.8), "ok", ["800 ms"]),
+        (EngineStatus(Phase.WRITING, "Pip", tok_s=38.64), "hot_fill", ["38.6 tok/s"]),
+        (EngineStatus(Phase.LOADING, "Pip", done=42, total=100), "hot_fill", ["42%"]),
+        (EngineStatus(Phase.LOADING, "Pip", done=2, total=12, compiling=True), "hot_fill", ["3", "12"]),
+        (EngineStatus(Phase.FAILED, "Pip"), "bad", []),
+        (EngineStatus(Phase.OFF), "control", []),
     ],
 )
-def test_the_card_tells_the_state_in_words(sidebar: Sidebar, status: EngineStatus, token: str, line: str) -> None:
+def test_the_card_tells_the_state(sidebar: Sidebar, status: EngineStatus, token: str, figures: list[str]) -> None:
     sidebar.set_status(status)
     card = sidebar.panel.engine
     assert (card.dot.token, card.dot.working) == (token, status.working)
-    assert card.line.words == line
+    line = card.line.words
+    assert line
+    assert numbers_in(line) == figures
     assert card.progress.isVisible() == (status.phase is Phase.LOADING)
     assert line in card.accessibleName()
     assert line in sidebar.rail.dot.toolTip()

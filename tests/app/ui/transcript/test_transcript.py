@@ -14,6 +14,7 @@ from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QGuiApplication, QTextCursor, QTextDocument, QWheelEvent
 from PySide6.QtWidgets import QAbstractButton, QApplication, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.chat.answers.answer_labels import facts_of
 from app.chat.conversation import Message, MessageState, Role
@@ -408,18 +409,16 @@ def stat_words(transcript: Transcript) -> str:
 def test_a_running_answer_tells_what_is_going_on(transcript: Transcript) -> None:
     transcript.add_message(answer("", MessageState.WRITING))
     transcript.set_status(EngineStatus(Phase.READING, done=312, total=512))
-    assert stat_words(transcript) == "Reading 512 tokens, 60%"
+    assert numbers_in(stat_words(transcript)) == ["512", "60%"]
     transcript.set_status(WRITING)
-    assert stat_words(transcript) == "Writing · 38.6\u202ftok/s  ·  212 tokens"
+    assert numbers_in(stat_words(transcript)) == ["38.6 tok/s", "212"]
 
 
 def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, qtbot: QtBot) -> None:
     message = start_answer(transcript, "The **answer**")
     done = replace(message, text="The **answer** is 42", state=MessageState.COMPLETE, stats=STATS)
     transcript.finish_message(done)
-    assert stat_words(transcript) == (
-        "39.1\u202ftok/s · 142 tokens in 3.6\u202fs  ·  first after 340\u202fms  ·  6% of neurons"
-    )
+    assert numbers_in(stat_words(transcript)) == ["39.1 tok/s", "142", "3.6 s", "340 ms", "6%"]
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
     assert [p.toPlainText() for p in view.parts() if isinstance(p, Prose)] == ["The answer is 42"]
@@ -432,19 +431,19 @@ def test_a_finished_answer_shows_its_figures_and_copies(transcript: Transcript, 
 @pytest.mark.parametrize(
     ("state", "stats", "words"),
     [
-        (MessageState.CANCELLED, {}, "Stopped"),
-        (MessageState.LENGTH, {"finish_reason": "length"}, "Cut off at the length limit"),
-        (MessageState.LENGTH, {"finish_reason": "context"}, "Cut off: the context is full"),
-        (MessageState.INTERRUPTED, {}, "Interrupted: Hearth closed in mid-answer"),
-        (MessageState.FAILED, {}, "Not finished: the engine failed"),
-        (MessageState.FAILED, {"server": "Lab"}, "Not finished: the server did not answer · from Lab, not on this PC"),
+        (MessageState.CANCELLED, {}, ("topped",)),
+        (MessageState.LENGTH, {"finish_reason": "length"}, ("limit",)),
+        (MessageState.LENGTH, {"finish_reason": "context"}, ("context",)),
+        (MessageState.INTERRUPTED, {}, ("closed",)),
+        (MessageState.FAILED, {}, ("engine",)),
+        (MessageState.FAILED, {"server": "Lab"}, ("server", "Lab")),
     ],
 )
 def test_an_answer_that_ended_early_says_so(
-    transcript: Transcript, state: MessageState, stats: dict[str, Any], words: str
+    transcript: Transcript, state: MessageState, stats: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     transcript.show_messages([question(), answer("Half", state, **stats)])
-    assert stat_words(transcript) == words
+    assert [word for word in words if word not in stat_words(transcript)] == []
 
 
 def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> None:
@@ -454,7 +453,7 @@ def test_the_share_bar_is_for_a_gpu_that_took_part(transcript: Transcript) -> No
     transcript.show_messages([answer("a", **STATS, gpu_neuron_load=0.83)])
     line = transcript.views[-1].findChildren(StatLine)[0]
     assert not line._bar.isHidden()
-    assert line._bar.accessibleName() == "Share on the GPU, 83 percent"
+    assert numbers_in(line._bar.accessibleName()) == ["83"]
 
 
 def test_unknown_figures_are_left_out() -> None:
@@ -587,14 +586,17 @@ def test_wide_code_scrolls_inside_and_passes_the_wheel_on_at_its_ends(qtbot: QtB
 
 
 def test_the_context_mark_stands_where_the_context_begins(transcript: Transcript) -> None:
+    def told() -> dict[str, list[str]]:
+        return {message: numbers_in(words) for message, words in marks(transcript).items()}
+
     messages = chat(3)
     transcript.show_messages(messages)
     transcript.set_dropped(messages[5].id, 2)
-    assert marks(transcript) == {messages[2].id: "2 earlier messages are no longer in the context"}
+    assert told() == {messages[2].id: ["2"]}
     transcript.set_dropped(messages[5].id, 2, at=2)
-    assert marks(transcript) == {messages[4].id: "2 messages after the first answer are no longer in the context"}
+    assert told() == {messages[4].id: ["2"]}
     transcript.set_dropped(messages[5].id, 12)
-    assert marks(transcript) == {messages[4].id: "12 earlier messages are no longer in the context"}
+    assert told() == {messages[4].id: ["12"]}
     transcript.set_dropped(messages[5].id, 0)
     assert marks(transcript) == {}
 

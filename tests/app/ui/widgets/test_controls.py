@@ -10,6 +10,7 @@ from PySide6.QtGui import QEnterEvent, QFocusEvent, QFontMetrics
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QFrame, QLineEdit, QPushButton, QScrollArea, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
+from support.shown_text import numbers_in
 
 from app.ui.look import theme
 from app.ui.widgets import floating, focus_ring
@@ -72,8 +73,8 @@ def test_painted_signs_tell_their_value(qtbot: QtBot) -> None:
     for widget in (bar, progress):
         qtbot.addWidget(widget)
     progress.set_done(0.42)
-    assert bar.accessibleName() == "Share on the GPU, 83 percent"
-    assert progress.accessibleName() == "Loading, 42 percent"
+    assert numbers_in(bar.accessibleName()) == ["83"]
+    assert numbers_in(progress.accessibleName()) == ["42"]
 
 
 def test_an_icon_button_tells_its_shortcut_and_is_large_enough(qtbot: QtBot) -> None:
