@@ -12,10 +12,12 @@ from engine.errors import InvalidRequestError, ModelFormatError
 from native_kernels.backend import Activation as KernelActivation
 
 # "-glu": the activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x where it exceeds a threshold.
-# gelu is the exact one by the error function, gelu-tanh its common approximation.
+# gelu is the exact one by the error function, gelu-tanh its common approximation. clamped-silu: gpt-oss's, see
+# native_kernels.backend.Activation; of experts only.
 Activation = Literal[
-    "relu", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu", "gelu-tanh-glu"
-]
+    "relu", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu", "gelu-tanh-glu",
+    "clamped-silu-glu",
+]  # fmt: skip
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
 KvCodec = Literal["f32", "f16", "q8_0"]  # of keys and values in the cache; as native_kernels/kv_blocks.py has them
@@ -25,10 +27,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICES: tuple[Device, ...] = get_args(Device)
 BACKENDS: tuple[BackendName, ...] = get_args(BackendName)
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
-ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
+ACTIVATIONS: tuple[Activation, ...] = tuple(name for name in get_args(Activation) if name != "clamped-silu-glu")
 
 
-_BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm"}
+_BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 _MAX_EXPERTS = 1024  # of a layer
@@ -119,11 +121,11 @@ class ModelConfig:
     tied_embeddings: bool
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
-    activation_threshold: float = 0.0  # what a neuron must exceed to fire; above 0 for FATReLU alone
+    activation_threshold: float = 0.0  # fatrelu: what a neuron must exceed to fire. clamped-silu: its limit
     norm: Literal["rms", "layer"] = "rms"
     norms: Literal["pre", "post", "both"] = "pre"  # where norms stand: before, after, or before and after a block
     final_norm: bool = True
-    biases: tuple[str, ...] = ()  # of q, k, v, o, gate, up, down, norm: those that have one
+    biases: tuple[str, ...] = ()  # of q, k, v, o, gate, up, down, norm, router: those that have one
     qk_norm: bool = False  # RMS norm over each head of q and k
     parallel: bool = False  # the FFN reads the layer's input, beside attention, not its output
     shared_norm: bool = False  # parallel: one norm for both
@@ -137,6 +139,7 @@ class ModelConfig:
     windows: tuple[int, ...] = ()  # per layer: positions that a query sees, itself included; 0: all. Empty: all 0
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
+    attention_sinks: bool = False  # each head has a score of its own beside those of the positions
     logit_softcap: float | None = None
     embedding_scale: float = 1.0
     embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
@@ -171,7 +174,8 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < 1e12:
                 raise ModelFormatError(f"The model's {name} is {value!r}; a positive number is needed.")
-        if not 0 <= self.activation_threshold < 1e3 or (self.activation_threshold and "fatrelu" not in self.activation):
+        with_threshold = self.activation in ("fatrelu-glu", "clamped-silu-glu")
+        if not 0 <= self.activation_threshold < 1e3 or (self.activation_threshold and not with_threshold):
             raise ModelFormatError(f"{self.activation} with the threshold {self.activation_threshold!r} is senseless.")
         if self.embedding_dim is not None and not 1 <= self.embedding_dim <= 1 << 17:
             raise ModelFormatError(f"The model's embedding_dim is {self.embedding_dim!r}.")
@@ -198,8 +202,11 @@ class ModelConfig:
             raise ModelFormatError(
                 f"A shared expert of {shared!r} neurons beside {self.n_experts} others is senseless."
             )
-        if used and (self.parallel or self.norms == "post" or {"gate", "up", "down"} & set(self.biases)):
-            raise ModelFormatError("A model with experts has parallel blocks, norms behind them or biases in its FFN.")
+        if used and (self.parallel or self.norms == "post"):
+            raise ModelFormatError("A model with experts has parallel blocks or norms behind them.")
+        of_experts = self.activation == "clamped-silu-glu" or "router" in self.biases
+        if (of_experts and not used) or (shared and {"gate", "up", "down"} & set(self.biases)):
+            raise ModelFormatError(f"{self.activation} and biases of {self.biases} do not fit the model's experts.")
 
     def _check_rope_scaling(self) -> None:
         scaling = self.rope_scaling

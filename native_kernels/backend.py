@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,9 @@ I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
 # Of a feed-forward block's first matrix. drelu: ReLU, and ReLU on up as well. fatrelu: x where it exceeds a threshold.
-# gelu is the exact one by the error function, gelu-tanh its common approximation.
-Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh"]
+# gelu is the exact one by the error function, gelu-tanh its common approximation. clamped-silu (gpt-oss): x times the
+# logistic function of 1.702 x, of x up to a limit; up is brought within the limit, and 1 is added to it.
+Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh", "clamped-silu"]
 
 # Which of a head's R rotated values turn together: (i, i + R / 2), or (2i, 2i + 1).
 RopeOrder = Literal["halves", "interleaved"]
@@ -123,6 +124,23 @@ class ExpertBatch(Protocol):
         weights [T, K] -> [T, D]."""
 
 
+class Scoring(NamedTuple):
+    """How attention makes weights of the products of queries and keys.
+
+    scale: of the products; None: 1 / sqrt(head_dim). softcap: c tanh(x / c) of them; None: none. window: how many
+    positions a query sees, itself included; None: all before it. sinks [H]: a score of each head that takes its share
+    of the weights and has no value; None: none.
+    """
+
+    scale: float | None = None
+    softcap: float | None = None
+    window: int | None = None
+    sinks: F32 | None = None
+
+
+PLAIN_SCORING = Scoring()
+
+
 class Operators(Protocol):
     """What the engine needs of a backend. Every array is float32 unless said otherwise; inputs are never changed.
 
@@ -175,15 +193,12 @@ class Operators(Protocol):
         q: F32,
         k: F32,
         v: F32,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
         """Causal attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
 
-        Head h reads key-value head h // (H / H_kv); query t sees the positions up to p = N - T + t, of them the last
-        `window` where one is given. Scores are q k scale (None: 1 / sqrt(head_dim)), with a softcap c become
-        c tanh(score / c). -> [T, H, head_dim]
+        Head h reads key-value head h // (H / H_kv); query t sees the positions up to p = N - T + t, or of them those in
+        the window. -> [T, H, head_dim]
         """
 
     def cached_attention(
@@ -194,9 +209,7 @@ class Operators(Protocol):
         blocks: U8,
         layout: KvLayout,
         position: int,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
         """Stores k and v [T, H_kv, head_dim] of new positions, and attends to all up to them; else as `attention`.
 
@@ -214,6 +227,9 @@ class Operators(Protocol):
 
     def gelu_tanh(self, x: F32) -> F32:
         """The common approximation of gelu by tanh, elementwise."""
+
+    def clamped_silu(self, x: F32, limit: float) -> F32:
+        """min(x, limit) times the logistic function of 1.702 min(x, limit), elementwise."""
 
     def softcap(self, x: F32, cap: float) -> F32:
         """cap tanh(x / cap), elementwise."""

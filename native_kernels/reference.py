@@ -13,7 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
-from native_kernels.backend import F32, I32, I64, U8, Activation, ExpertBatch, PackedMatrix, RopeOrder
+from native_kernels.backend import (
+    F32,
+    I32,
+    I64,
+    PLAIN_SCORING,
+    U8,
+    Activation,
+    ExpertBatch,
+    PackedMatrix,
+    RopeOrder,
+    Scoring,
+)
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.codecs.plain import unpack_f16
 from native_kernels.copies import rounded_to_bytes
@@ -106,10 +117,9 @@ class ReferenceOperators:
         q: F32,
         k: F32,
         v: F32,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
+        scale, softcap, window, sinks = scoring
         n_tokens, n_heads, head_dim = q.shape
         n_positions, n_kv_heads, _ = k.shape
         group, past = n_heads // n_kv_heads, n_positions - n_tokens
@@ -135,9 +145,16 @@ class ReferenceOperators:
                 if window is not None:
                     hidden |= other <= place - window
                 scores[:, :, hidden] = -np.inf
-            scores -= scores.max(axis=-1, keepdims=True)
+            highest = scores.max(axis=-1, keepdims=True)
+            if sinks is not None:
+                own = sinks.reshape(n_kv_heads, group, 1, 1)
+                highest = np.maximum(highest, own)
+            scores -= highest
             np.exp(scores, out=scores)
-            scores /= scores.sum(axis=-1, keepdims=True)
+            total = scores.sum(axis=-1, keepdims=True)
+            if sinks is not None:
+                total += np.exp(own - highest)
+            scores /= total
             mixed = scores.reshape(n_kv_heads, group * t, seen) @ values[:, first:stop]
             by_token = mixed.reshape(n_kv_heads, group, t, head_dim).transpose(2, 0, 1, 3)
             out[start : start + t] = by_token.reshape(t, n_heads, head_dim)
@@ -151,13 +168,11 @@ class ReferenceOperators:
         blocks: U8,
         layout: KvLayout,
         position: int,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
         kv_blocks.write(blocks, layout, position, k, v)
         keys, values = kv_blocks.read(blocks, layout, position + len(k))
-        return self.attention(q, keys, values, scale, softcap, window)
+        return self.attention(q, keys, values, scoring)
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
         if threshold == 0.0:
@@ -175,6 +190,11 @@ class ReferenceOperators:
     def gelu_tanh(self, x: F32) -> F32:
         inner: F32 = np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x))
         gated: F32 = np.float32(0.5) * x * (np.float32(1) + inner)
+        return gated
+
+    def clamped_silu(self, x: F32, limit: float) -> F32:
+        x = np.minimum(x, np.float32(limit))
+        gated: F32 = x * (np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5 * 1.702) * x))
         return gated
 
     def softcap(self, x: F32, cap: float) -> F32:

@@ -17,7 +17,7 @@ from engine.decode.ffn_calls import COUNT_WORDS
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.weights import ModelWeights
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
 from native_kernels.cpu.attention.norms import norm_calls
@@ -184,9 +184,8 @@ class DecodeCalls:
         in_pairs = spec.rope_order == "interleaved"
         self._calls += rotate_and_store_calls(self._qkv, angles, self._place, row, spec.n_heads, in_pairs)
         mixed = self._mixed.values.reshape(1, spec.n_heads, spec.head_dim)
-        self._calls += attention_calls(
-            q[None], mixed, self._place, row, self._buffers, spec.scale, spec.softcap, spec.window
-        )
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, w.sinks)
+        self._calls += attention_calls(q[None], mixed, self._place, row, self._buffers, scoring)
         self._mixed.renew()
         self._calls += self._products.calls(w.o, self._mixed, self._attended, "attention", bias=w.o_bias)
         self._add(self._attended, layer, step.after)

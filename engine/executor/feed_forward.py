@@ -43,6 +43,8 @@ def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
             return operators.silu(values)
         case "gelu":
             return operators.gelu(values)
+        case "clamped-silu":
+            return operators.clamped_silu(values, config.activation_threshold)
         case _:
             return operators.gelu_tanh(values)
 
@@ -81,6 +83,9 @@ def behind_first(
     if config.activation == "drelu-glu":
         up = operators.relu(up)
         fired &= np.not_equal(up, 0)
+    elif config.activation == "clamped-silu-glu":
+        limit = np.float32(config.activation_threshold)
+        up = np.clip(up, -limit, limit) + np.float32(1)
     h *= up
     return h, fired, opened
 

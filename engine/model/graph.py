@@ -49,6 +49,7 @@ class AttentionSpec:
     scale: float  # of the products of queries and keys
     softcap: float | None  # None: those products are not capped
     window: int | None  # how many positions a query sees, itself included; None: all before it
+    sinks: bool  # each head has a score of its own (the layer's `sinks`) that takes a share of the weights
     rotated: int  # how many values of each head are rotated; 0: none
     rope_order: RopeOrder
     angles: int  # which of Graph.angles it rotates by
@@ -176,6 +177,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
         scale=config.head_dim**-0.5 if config.attention_scale is None else config.attention_scale,
         softcap=config.attention_softcap,
         window=window,
+        sinks=config.attention_sinks,
         rotated=config.rotated if rotates else 0,
         rope_order=config.rope_order,
         angles=1 if window is not None and rotates and config.rope_theta_local is not None else 0,

@@ -15,7 +15,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.rope import RotaryPositions, Rotation
 from engine.model.router import Routing, route
 from engine.model.weights import LayerWeights, ModelWeights
-from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix
+from native_kernels.backend import F32, I64, U8, Operators, PackedMatrix, Scoring
 from native_kernels.kv_blocks import KvLayout
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ class Transformer:
         Keys and values are kept in the blocks, behind the `position` positions that they hold.
         """
         spec = self.graph.attention(layer)
-        return self.operators.cached_attention(q, k, v, blocks, layout, position, spec.scale, spec.softcap, spec.window)
+        scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks)
+        return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def last_norm(self, x: F32) -> F32:
         """The residual stream behind the last layer [T, D] -> what the head reads, [T, D]."""

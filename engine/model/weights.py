@@ -73,6 +73,7 @@ class LayerWeights:
     down_t: PackedMatrix | None = None  # [F, D]: neuron-major
     down: PackedMatrix | None = None  # [D, F]: instead of down_t
     router: PackedMatrix | None = None  # [E, D]
+    router_bias: F32 | None = None  # [E]
     shared_gate: F32 | None = None  # [D]
     experts: tuple[FfnWeights, ...] = ()  # [E], and the shared one behind them
     attention_norm_bias: F32 | None = None  # [D]
@@ -81,6 +82,7 @@ class LayerWeights:
     post_ffn_norm: F32 | None = None  # [D]
     q_norm: F32 | None = None  # [head_dim]
     k_norm: F32 | None = None  # [head_dim]
+    sinks: F32 | None = None  # [H]: a score of each head beside those of the positions
     q_bias: F32 | None = None  # [H_q]
     k_bias: F32 | None = None  # [H_kv]
     v_bias: F32 | None = None  # [H_kv]

@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, Activation, ExpertBatch, PackedMatrix, RopeOrder
+from native_kernels.backend import (
+    F32,
+    I32,
+    I64,
+    PLAIN_SCORING,
+    U8,
+    Activation,
+    ExpertBatch,
+    PackedMatrix,
+    RopeOrder,
+    Scoring,
+)
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
@@ -173,11 +184,9 @@ class CpuOperators:
         q: F32,
         k: F32,
         v: F32,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        return self._reference.attention(q, k, v, scale, softcap, window)
+        return self._reference.attention(q, k, v, scoring)
 
     def cached_attention(
         self,
@@ -187,9 +196,7 @@ class CpuOperators:
         blocks: U8,
         layout: KvLayout,
         position: int,
-        scale: float | None = None,
-        softcap: float | None = None,
-        window: int | None = None,
+        scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
         q, k, v = (np.ascontiguousarray(x, np.float32) for x in (q, k, v))
         out = np.empty_like(q)
@@ -201,7 +208,7 @@ class CpuOperators:
             buffers = attention_buffers(q.shape[1], place.n_kv_heads, layout, len(q), self.pool.n_threads)
             self._attention = (shape, buffers)
         calls = store_calls(k, v, place, 0)
-        self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scale, softcap, window))
+        self._run(calls + attention_calls(q, out, place, 0, self._attention[1], scoring))
         return out
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
@@ -215,6 +222,9 @@ class CpuOperators:
 
     def gelu_tanh(self, x: F32) -> F32:
         return self._activate("gelu-tanh", x)
+
+    def clamped_silu(self, x: F32, limit: float) -> F32:
+        return self._activate("clamped-silu", x, limit)
 
     def softcap(self, x: F32, cap: float) -> F32:
         x = np.ascontiguousarray(x, np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 from fakes.gpu import FakeGpu
 from fakes.prefill import REFERENCE, NumpyPrefillOps, at, rows_at
 
+from native_kernels.backend import Scoring
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.prefill_ops import Rows
@@ -64,7 +65,7 @@ class FakeBatchOps(NumpyPrefillOps):
                 own = slice(slot * t, slot * t + length + 1)
                 query = rows_at(Rows(q.address + 4 * t * q.step, q.step), 1, n_heads * dim).reshape(1, n_heads, dim)
                 keys, values = (numbers[:, own].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv))
-                found = REFERENCE.attention(query, keys, values, scale, softcap, window)
+                found = REFERENCE.attention(query, keys, values, Scoring(scale, softcap, window))
                 rows_at(Rows(out.address + 4 * t * out.step, out.step), 1, n_heads * dim)[:] = found.reshape(1, -1)
 
         self._fake.do("attend_each", step)

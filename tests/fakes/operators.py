@@ -11,7 +11,7 @@ from fakes.rows import from_planes, to_planes
 from numpy.typing import NDArray
 
 from native_kernels import reference
-from native_kernels.backend import Activation, RopeOrder
+from native_kernels.backend import Activation, RopeOrder, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
 from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm, GpuVector
@@ -196,7 +196,7 @@ class FakeOperators(ABC):
             n, d = int(self.array(state, 1, np.int32)[0]) + 1, kv.head_dim
             keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
-            self._put(to, _OPS.attention(queries, keys, values, scale, softcap, window).reshape(-1))
+            self._put(to, _OPS.attention(queries, keys, values, Scoring(scale, softcap, window)).reshape(-1))
 
         self.do("attend", step)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from native_kernels.backend import Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.layouts import plane_row_bytes
@@ -245,5 +246,5 @@ class NumpyPrefillOps(GpuPrefillOps):
         keys, values = (
             numbers[:, : start + n_tokens].astype(np.float32).swapaxes(0, 1) for numbers, _ in self._kept(kv)
         )
-        found = REFERENCE.attention(queries, keys, values, scale, softcap, window)
+        found = REFERENCE.attention(queries, keys, values, Scoring(scale, softcap, window))
         rows_at(out, n_tokens, n_heads * dim)[:] = found.reshape(n_tokens, -1)

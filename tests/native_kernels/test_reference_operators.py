@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from native_kernels.backend import Codec, PackedMatrix
+from native_kernels.backend import Codec, PackedMatrix, Scoring
 from native_kernels.reference import ReferenceOperators
 
 OPS = ReferenceOperators()
@@ -177,8 +178,9 @@ def test_it_runs_everywhere() -> None:
 @pytest.mark.parametrize("window", [1, 2, 5, 40])
 @pytest.mark.parametrize("softcap", [None, 1.5])
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_attention_with_a_window_and_a_cap(
-    monkeypatch: pytest.MonkeyPatch, window: int, softcap: float | None, pieces: int
+@pytest.mark.parametrize("sinks", [None, np.array([0.5, -2.0, 3.0, 0.0], np.float32)])
+def test_attention_with_a_window_a_cap_and_sinks(
+    monkeypatch: pytest.MonkeyPatch, window: int, softcap: float | None, pieces: int, sinks: Any
 ) -> None:
     q, k, v = random(11, 4, 6), random(20, 2, 6, seed=4), random(20, 2, 6, seed=5)
     if pieces > 1:
@@ -189,9 +191,10 @@ def test_attention_with_a_window_and_a_cap(
             seen = range(max(0, 9 + i + 1 - window), 9 + i + 1)  # position 9 + i and the window - 1 before it
             scores = np.array([math.fsum(q[i, h].astype(float) * k[j, h // 2]) * 0.7 for j in seen])
             scores = scores if softcap is None else softcap * np.tanh(scores / softcap)
-            weights = np.exp(scores - scores.max())
-            by_hand[i, h] = (weights / weights.sum()) @ v[list(seen), h // 2]
-    close(OPS.attention(q, k, v, 0.7, softcap, window), by_hand)
+            weights = np.exp(scores)
+            total = weights.sum() + (0 if sinks is None else np.exp(sinks[h]))
+            by_hand[i, h] = (weights / total) @ v[list(seen), h // 2]
+    close(OPS.attention(q, k, v, Scoring(0.7, softcap, window, sinks)), by_hand)
 
 
 def test_rope_on_a_part_of_a_head_with_slowed_waves() -> None:

@@ -149,7 +149,7 @@ def check_attention(trial: GpuTrial) -> str:
         kept[0].append(_half(_OPS.rope(rows[:, heads : heads + kv_heads], cosines, sines)))
         kept[1].append(_half(rows[:, heads + kv_heads :]))
         keys, values = (np.ascontiguousarray(np.concatenate(part)) for part in kept)
-        wanted = _OPS.attention(q, keys, values, size**-0.5, None, None).reshape(-1)
+        wanted = _OPS.attention(q, keys, values).reshape(-1)
         if _differs(found, wanted, np.full(len(wanted), 4.0), _SOFT):
             return f"attention over {position + 1} positions is wrong"
     return ""

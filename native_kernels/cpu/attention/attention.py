@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from native_kernels.backend import F32, I64
+from native_kernels.backend import F32, I64, PLAIN_SCORING, Scoring
 from native_kernels.cpu.attention.attention_tiles import TILE, converted_of, mix_of, row_of, scores_of
 from native_kernels.cpu.attention.kv_store import CachePlace
 from native_kernels.cpu.products.vector_math import exp, put_some_floats, some_floats, tanh
@@ -81,13 +81,14 @@ def _kernel(codec: KvCodec) -> Kernel:
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
         """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens,
         17 scale, 18 softcap, 19 window, 20 tokens of an item, 21 parts, 22 scratch, 23 its bytes for a worker,
-        24 partial sums, 25 counts of finished parts. 0: no cap, no window."""
+        24 partial sums, 25 counts of finished parts, 26 sinks. 0: no cap, no window, no sinks."""
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
         block_bytes, values_at, scales_at = get_int(args + 88), get_int(args + 104), get_int(args + 112)
         n_heads, n_tokens = get_int(args + 120), get_int(args + 128)
         scale, cap = spread(get_float(args + 136)), get_float(args + 144)
         window, tile, parts = get_int(args + 152), get_int(args + 160), get_int(args + 168)
+        sinks = get_int(args + 208)
         group = n_heads // n_kv_heads
         head_bytes = layer_bytes // n_kv_heads
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
@@ -134,6 +135,9 @@ def _kernel(codec: KvCodec) -> Kernel:
                     put_floats(sums + 4 * (padded_dim * row + d), zero())
                 put_floats(normals + 4 * LANES * row, zero())
                 put_float(peaks + 4 * row, LOWEST)
+                if sinks != 0 and part == 0:  # the first score, whose value is 0
+                    put_float(peaks + 4 * row, get_float(sinks + 4 * (head * group + row % group)))
+                    put_float(normals + 4 * LANES * row, np.float32(1.0))
             while number < last:
                 # A tile at once, for softmax's sake; a single row is bound by memory and reads straight on, which is
                 # 0.75 of a stream in place of 0.5 (8 bits, 32 heads of 128).
@@ -251,9 +255,7 @@ def attention_calls(
     place: CachePlace,
     layer: int,
     buffers: AttentionBuffers,
-    scale: float | None = None,
-    softcap: float | None = None,
-    window: int | None = None,
+    scoring: Scoring = PLAIN_SCORING,
     stage: str = "attention",
 ) -> list[Call]:
     """out = attention of q over what the cache holds up to and with the tokens of q, whose keys and values are stored.
@@ -261,6 +263,7 @@ def attention_calls(
     Shapes: q, out [T, H, head_dim], heads side by side.
     """
     n_tokens, n_heads, head_dim = q.shape
+    scale, softcap, window, sinks = scoring
     layout, n_kv_heads = place.layout, place.n_kv_heads
     assert head_dim == layout.head_dim
     assert q.strides[1:] == out.strides[1:] == (4 * head_dim, 4)
@@ -269,10 +272,10 @@ def attention_calls(
     args = arguments(
         q, q.strides[0], out, out.strides[0], *place.words(layer), n_heads, n_tokens,
         float(head_dim**-0.5 if scale is None else scale), float(softcap or 0.0), window or 0, tile, parts,
-        buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts,
+        buffers.scratch, buffers.scratch.strides[0], buffers.partial, buffers.counts, 0 if sinks is None else sinks,
     )  # fmt: skip
     items = n_kv_heads * parts * -(-n_tokens // tile)
-    return [Call(_kernel(layout.codec), args, items, 1, stage, (q, out, place, buffers))]
+    return [Call(_kernel(layout.codec), args, items, 1, stage, (q, out, place, buffers, sinks))]
 
 
 def _parts(n_kv_heads: int, n_tokens: int) -> int:

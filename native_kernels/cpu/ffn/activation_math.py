@@ -10,7 +10,7 @@ from typing import Any
 from native_kernels.backend import Activation
 from native_kernels.cpu.products.vector_math import erf, logistic, put_some_floats, some_floats
 from native_kernels.cpu.runtime.jit import inline
-from native_kernels.cpu.runtime.simd import LANES, add, fma, mul, spread, zero, zero_up_to
+from native_kernels.cpu.runtime.simd import LANES, add, fma, mul, smaller, spread, zero, zero_up_to
 
 # Of `activate`.
 NUMBERS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
@@ -41,6 +41,12 @@ def gelu_tanh(x: Any, threshold: Any) -> Any:
     # 1 + tanh(u) = 2 / (1 + e^(-2 u))
     inner = mul(x, fma(mul(x, x), spread(0.044715), spread(1.0)))
     return mul(x, logistic(mul(inner, spread(1.59576912))))
+
+
+@inline
+def clamped_silu(x: Any, limit: Any) -> Any:
+    x = smaller(limit, x)  # in this order what is no number stays none
+    return mul(x, logistic(mul(x, spread(1.702))))
 
 
 @inline

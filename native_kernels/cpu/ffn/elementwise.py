@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from native_kernels.backend import F32, I64, Activation
-from native_kernels.cpu.ffn.activation_math import fatrelu, gelu, gelu_tanh, relu, silu
+from native_kernels.cpu.ffn.activation_math import clamped_silu, fatrelu, gelu, gelu_tanh, relu, silu
 from native_kernels.cpu.products.vector_math import (
     count_other_than_zero,
     first_lanes,
@@ -25,11 +25,14 @@ from native_kernels.cpu.runtime.simd import (
     add,
     get_float,
     get_int,
+    larger,
     mul,
     put_int,
+    smaller,
     spread,
     sub,
     where_above_zero,
+    zero,
 )
 
 GRAIN = 256
@@ -38,6 +41,7 @@ COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
 
 _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
     "relu": relu, "fatrelu": fatrelu, "silu": silu, "gelu": gelu, "gelu-tanh": gelu_tanh,
+    "clamped-silu": clamped_silu,
 }  # fmt: skip
 
 
@@ -46,6 +50,7 @@ def _activation_kernel(activation: Activation) -> Kernel:
     if activation == "drelu":  # its gate is a ReLU's
         return _activation_kernel("relu")
     function = _FUNCTIONS[activation]
+    shifts_up = activation == "clamped-silu"
 
     def activate(args: int, lo: int, hi: int, worker: int) -> None:
         """out = f(x + bias), times up + its bias where there is one, itself through ReLU where that is asked for.
@@ -74,6 +79,8 @@ def _activation_kernel(activation: Activation) -> Kernel:
                 other = some_floats(up + 4 * at, size)
                 if up_bias != 0:
                     other = add(other, some_floats(up_bias + 4 * column, size))
+                if shifts_up:
+                    other = add(larger(sub(zero(), threshold), smaller(threshold, other)), spread(1.0))
                 if on_both != 0:
                     other = relu(other, threshold)
                     # other - other: 0, or what is no number and counts

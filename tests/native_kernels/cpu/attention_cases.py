@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels import kv_blocks
+from native_kernels.backend import Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
 from native_kernels.cpu.runtime import call
@@ -37,6 +38,13 @@ class Case:
     scale: float | None = None
     codec: KvCodec = "f16"
     seed: int = 0
+    sinks: bool = False
+
+    @property
+    def scoring(self) -> Scoring:
+        rng = np.random.default_rng(self.seed + 1)
+        sinks = rng.standard_normal(self.heads).astype(np.float32) * 3 if self.sinks else None
+        return Scoring(self.scale, self.softcap, self.window, sinks)
 
     def inputs(self) -> tuple[F32, F32, F32]:
         """q of the tokens; k and v of all positions."""
@@ -60,6 +68,8 @@ CASES = (
     *(Case(6, 2, 64, past, tokens) for past, tokens in ((0, 2), (0, 31), (0, 100), (17, 33), (300, 7))),
     *(Case(4, 1, 80, past, tokens, window=40) for past, tokens in ((0, 130), (100, 50))),
     Case(71, 1, 64, 3, 9, softcap=2.0),
+    *(Case(8, 2, 64, past, tokens, sinks=True) for past, tokens in ((0, 1), (40, 1), (3000, 1), (0, 70), (300, 7))),
+    Case(4, 1, 80, 300, 50, window=40, sinks=True),
 )
 
 
@@ -81,7 +91,7 @@ def calls(case: Case, place: CachePlace, out: F32, workers: int) -> list[call.Ca
     q, k, v = case.inputs()
     buffers = attention_buffers(case.heads, case.kv_heads, place.layout, case.tokens, workers)
     stored = store_calls(k[case.past :], v[case.past :], place, 1)
-    return stored + attention_calls(q, out, place, 1, buffers, case.scale, case.softcap, case.window)
+    return stored + attention_calls(q, out, place, 1, buffers, case.scoring)
 
 
 def found(case: Case, workers: int = 1) -> tuple[F32, NDArray[np.uint8]]:
@@ -96,7 +106,7 @@ def wanted(case: Case, blocks: NDArray[np.uint8]) -> F32:
     """The reference over what the cache holds."""
     q, _, _ = case.inputs()
     k, v = kv_blocks.read(blocks, KvLayout(case.head_dim, case.codec), case.past + case.tokens)
-    return ReferenceOperators().attention(q, k, v, case.scale, case.softcap, case.window)
+    return ReferenceOperators().attention(q, k, v, case.scoring)
 
 
 def stored_by_reference(case: Case) -> NDArray[np.uint8]:

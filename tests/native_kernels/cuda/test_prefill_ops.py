@@ -14,7 +14,7 @@ from samples.random_blocks import weights
 from support.arrays_on_gpu import GpuArrays, entered_device
 
 from native_kernels import kv_blocks
-from native_kernels.backend import PackedMatrix
+from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
@@ -303,7 +303,7 @@ def test_attention_over_the_cache(
         gpu.ops.attend(at, n_tokens, n_heads, kv, start, out, scale, softcap, window)
         found = gpu.arrays.get(out.address, np.float32, n_tokens, n_heads, dim)
         q, k, v = np.split(qkv, [n_heads, n_heads + n_kv_heads], axis=1)
-        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, scale, softcap, window)
+        wanted = REFERENCE.cached_attention(q, k, v, blocks, layout, start, Scoring(scale, softcap, window))
         of_halves = codec != "f32" and dim <= 128
         assert np.abs(found - wanted).max() < (2e-2 if of_halves else 1e-4)
         assert np.abs(found - wanted).mean() < (1e-3 if of_halves else 1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from native_kernels import kv_blocks
+from native_kernels.backend import Scoring
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuKv, GpuVector
 from native_kernels.cuda.runtime.driver import Device
@@ -255,7 +256,7 @@ def test_attention_sees_what_it_may(
             on_gpu.gpu.attend(at, n_heads, kv, state, to, float(scale), cap, window)
             found.append(on_gpu.get(to.values, to.n))
         wanted = reference.attention(
-            q[None], keys[: position + 1], values[: position + 1], float(scale), cap, window
+            q[None], keys[: position + 1], values[: position + 1], Scoring(float(scale), cap, window)
         ).ravel()
         np.testing.assert_allclose(found[0], wanted, rtol=2e-5, atol=2e-5)
         assert np.array_equal(*found)
@@ -286,7 +287,7 @@ def test_attention_of_several_sequences_at_once(
     assert np.array_equal(*found)
     for t, position in enumerate(positions):
         own = slice(slot * t, slot * t + position + 1)
-        wanted = reference.attention(q[t][None], keys[own], values[own], float(scale), cap, window).ravel()
+        wanted = reference.attention(q[t][None], keys[own], values[own], Scoring(float(scale), cap, window)).ravel()
         np.testing.assert_allclose(found[0][t], wanted, rtol=2e-5, atol=2e-5)
     # What lies between the rows is nobody's.
     assert np.isnan(on_gpu.get(to, (len(positions), step))[:, n:]).all()
@@ -317,7 +318,7 @@ def test_great_scores_do_not_overflow(on_gpu: OnGpu) -> None:
     kv, keys, values = filled_kv(on_gpu, "f32", 1, 64, 500)
     q, to = 100 * normal(2, 64), on_gpu.vector(128, in_bytes=False)
     on_gpu.gpu.attend(on_gpu.put(q), 2, kv, on_gpu.put(np.array([499], np.int32)), to, 1.0, None, None)
-    wanted = reference.attention(q[None], keys, values, 1.0).ravel()
+    wanted = reference.attention(q[None], keys, values, Scoring(1.0)).ravel()
     np.testing.assert_allclose(on_gpu.get(to.values, 128), wanted, rtol=1e-3, atol=1e-3)
 
 
@@ -330,6 +331,6 @@ def test_captured_work_reads_the_position_when_it_runs(on_gpu: OnGpu) -> None:
         now = np.array([position], np.int32)
         on_gpu.gpu.upload(state, now.ctypes.data, 4)
         on_gpu.gpu.launch(work)
-        wanted = reference.attention(q[None], keys[: position + 1], values[: position + 1], 0.125).ravel()
+        wanted = reference.attention(q[None], keys[: position + 1], values[: position + 1], Scoring(0.125)).ravel()
         np.testing.assert_allclose(on_gpu.get(to.values, 256), wanted, rtol=2e-5, atol=2e-5)
     work.close()

@@ -12,6 +12,7 @@ from attention_cases import TOLERANCE, Case, cached, calls, found, wanted
 from lower_sets import KINDS_OF_SETS, OTHER_KINDS, THOROUGH, dealt, run_limited
 
 from native_kernels import kv_blocks
+from native_kernels.backend import Scoring
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KV_CODECS, KvCodec, KvLayout
@@ -80,7 +81,7 @@ def test_token_by_token_and_all_at_once_agree(codec: KvCodec) -> None:
         ops.cached_attention(q[:30] * 2, k[:30] * 3, v[:30] + 1, anew, layout, 0)  # forgotten again
         ops.cached_attention(q[:10], k[:10], v[:10], anew, layout, 0)
         for i in range(10, 40):
-            one = ops.cached_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], anew, layout, i, None, None, 25)
+            one = ops.cached_attention(q[i : i + 1], k[i : i + 1], v[i : i + 1], anew, layout, i, Scoring(window=25))
             np.testing.assert_allclose(one[0], at_once[i], rtol=0, atol=TOLERANCE)
     finally:
         pool.close()
@@ -95,7 +96,7 @@ def test_what_is_no_number_reaches_those_who_see_it_and_nobody_else() -> None:
     pool = Pool(1)
     try:
         results = [
-            ops.cached_attention(q, k, v, kv_blocks.allocate(1, 1, 40, layout)[0], layout, 0, None, None, 10)
+            ops.cached_attention(q, k, v, kv_blocks.allocate(1, 1, 40, layout)[0], layout, 0, Scoring(window=10))
             for ops in (CpuOperators(pool), ReferenceOperators())
         ]
     finally:
