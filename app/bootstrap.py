@@ -34,8 +34,10 @@ from app.servers.local_server import LocalServer
 from app.servers.server_book import ServerBook
 from app.servers.servers_controller import ServersController
 from app.settings import AppPaths, AppSettings, load_settings, make_private, paths, save_settings
+from app.ui.first_paint import FirstPaint
 from app.ui.look import icons, language
-from app.ui.main_window import FirstPaint, MainWindow, apply_look
+from app.ui.main_window import MainWindow
+from app.ui.settings.window_settings import apply_look
 from app.user_messages import UserMessage, describe, describe_settings_problem
 
 if TYPE_CHECKING:
@@ -200,8 +202,8 @@ class Hearth(QObject):
         self.controller.window_action.connect(self.models.remedy)
         self.controller.model_changed.connect(self._keep_model)
         self.models.offer_dismissed.connect(lambda: self._set_setting(offer_dismissed=True))
-        self.engine.answered.connect(lambda end: self.window.take_result(end.result))
-        self.engine.lived.connect(self.window.show_live_event)
+        self.engine.answered.connect(lambda end: self.window.pages.take_result(end.result))
+        self.engine.lived.connect(self.window.pages.show_live_event)
         self.window.watching_changed.connect(self.engine.watch)
         self.setup.usual_answer.connect(self.models.take_rate)
         self.engine.process_started.connect(self.models.set_engine_pid)

@@ -139,7 +139,7 @@ class Room(Person):
 
     def models(self) -> QWidget:
         self.window.show_models()
-        page = self.window.models_page
+        page = self.window.pages.models_page
         assert page is not None
         self.wait(lambda: page.rows)
         page.search.clear()
@@ -150,8 +150,8 @@ class Room(Person):
     def act(self, row_id: str, act: str) -> QDialog:
         """What opens when that is asked of a model."""
         self.models()
-        assert self.window._model_actions is not None
-        self.window._model_actions.act(row_id, act)
+        assert self.window.pages.model_actions is not None
+        self.window.pages.model_actions.act(row_id, act)
         return self.on_top(QDialog)
 
     def on_top(self, kind: type[T]) -> T:

@@ -72,14 +72,14 @@ class ModelsRoom:
         self.window.resize(1280, 832)
         self.window.show()
         self.window.show_models()
-        page = self.window.models_page
+        page = self.window.pages.models_page
         assert page is not None
         self.page = page
 
     @property
     def actions(self) -> ModelActions:
-        assert self.window._model_actions is not None
-        return self.window._model_actions
+        assert self.window.pages.model_actions is not None
+        return self.window.pages.model_actions
 
     def wait(self, condition: Callable[[], object]) -> None:
         self.qtbot.waitUntil(lambda: bool(condition()))

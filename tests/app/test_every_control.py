@@ -97,7 +97,7 @@ def _writing(room: Room) -> QWidget:
 
 def _hub(room: Room, query: str) -> QWidget:
     room.models()
-    page = room.window.models_page
+    page = room.window.pages.models_page
     assert page is not None
     page.search.setText(query)
     QTest.keyClick(page.search, Qt.Key.Key_Return)
@@ -177,12 +177,12 @@ def _after_a_crash(room: Room) -> QWidget:
 
 def _of_models(room: Room, act: str) -> QWidget:
     room.models()
-    return room.opened(getattr(room.window._model_actions, act), QMenu if act.endswith("menu") else QDialog)
+    return room.opened(getattr(room.window.pages.model_actions, act), QMenu if act.endswith("menu") else QDialog)
 
 
 def _row_menu(room: Room) -> QWidget:
     room.models()
-    acts = room.window._model_actions
+    acts = room.window.pages.model_actions
     assert acts is not None
     row = acts.controller.row("PowerInfer/b")
     assert row is not None
@@ -191,8 +191,8 @@ def _row_menu(room: Room) -> QWidget:
 
 def _filter_menu(room: Room) -> QWidget:
     room.models()
-    assert room.window.models_page is not None
-    return room.opened(room.window.models_page.filters.sort.open_menu, QMenu)
+    assert room.window.pages.models_page is not None
+    return room.opened(room.window.pages.models_page.filters.sort.open_menu, QMenu)
 
 
 def _live(room: Room) -> QWidget:
@@ -241,7 +241,7 @@ def _popover(room: Room, kind: type[Popover], act: Callable[[], object]) -> QWid
 
 def _repair(room: Room) -> QWidget:
     room.models()
-    acts = room.window._model_actions
+    acts = room.window.pages.model_actions
     assert acts is not None
     return room.opened(lambda: acts._show_verified("PowerInfer/b", ["model-00001-of-00002.gguf"]))
 
@@ -273,7 +273,7 @@ def _elsewhere_menu(room: Room) -> QWidget:
 def _servers(room: Room) -> QWidget:
     _elsewhere(room)
     room.models()
-    page = room.window.models_page
+    page = room.window.pages.models_page
     assert page is not None
     page.area.ensureWidgetVisible(page.servers)
     walk.settle()
@@ -315,7 +315,7 @@ PLACES: dict[str, Open] = {
     "a model is deleted": lambda room: room.act("PowerInfer/b", "delete"),
     "a model is added": lambda room: (
         room.models(),
-        room.opened(lambda: room.window._model_actions.ask_import("/m/a.gguf")),  # type: ignore[union-attr]
+        room.opened(lambda: room.window.pages.model_actions.ask_import("/m/a.gguf")),  # type: ignore[union-attr]
     )[1],
     "an access token": lambda room: _of_models(room, "ask_token"),
     "a link is opened": lambda room: room.opened(lambda: room.page._ask_to_open("https://example.com/a/page")),
@@ -580,7 +580,7 @@ def test_the_palette_finds_acts_by_the_words_that_people_type(room: Room, typed:
 def test_acts_of_the_models_page_run_from_the_palette(room: Room) -> None:
     dialog = room.opened(lambda: room.window.commands.run("access_token"))
     assert dialog.isVisible()
-    assert room.window.pages.currentWidget() is room.window.models_page
+    assert room.window.pages.currentWidget() is room.window.pages.models_page
     room.reset()
     assert room.opened(lambda: room.window.commands.run("add_server")).isVisible()
     room.reset()

@@ -39,7 +39,7 @@ class Newcomer:
 
     @property
     def page(self) -> ModelsPage:
-        page = self.window.models_page
+        page = self.window.pages.models_page
         assert page is not None
         return page
 

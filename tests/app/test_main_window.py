@@ -311,7 +311,7 @@ def test_a_text_is_found_in_all_chats_and_then_in_one_with_keys_alone(arrive: Ar
     assert bar.isHidden()
     assert person.page.composer.field.hasFocus()
     person.window.show_models()
-    page = person.window.models_page
+    page = person.window.pages.models_page
     assert page is not None
     person.window.show_live()
     person.window.pages.setCurrentWidget(page)

@@ -130,7 +130,7 @@ def the_menu_tells_here_from_elsewhere(room: Room) -> None:
 def the_models_page_lists_servers_apart(room: Room) -> None:
     place = enter(room)
     room.window.show_models()
-    page = room.window.models_page
+    page = room.window.pages.models_page
     assert page is not None
     assert page.servers.isVisible()
     rows = page.servers.findChildren(Chip)
@@ -204,7 +204,7 @@ def a_program_on_this_pc_is_nowhere_called_elsewhere(room: Room) -> None:
     said += [facts_of(stats)[0], *(name for name, value in figures_of(stats) if value == "Ollama")]
     assert all("this pc" in words.lower() for words in said), said
     room.window.show_models()
-    page = room.window.models_page
+    page = room.window.pages.models_page
     assert page is not None
     chips = {chip.text(): chip.tone for chip in page.servers.findChildren(Chip) if chip.isVisible()}
     assert chips["On this PC"] != "away"

@@ -41,7 +41,7 @@ class Driven(bootstrap.Hearth):
         self.setup.save_preset("Mine")
         self.setup.keep_default(True)
         self.servers.add("Rack", "http://127.0.0.1:9/v1", "", ["m"])
-        self.window._set(text_px=16)
+        self.window.preferences.set(text_px=16)
 bootstrap.Hearth = Driven
 sys.exit(bootstrap.run("process"))
 """

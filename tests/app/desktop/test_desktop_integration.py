@@ -224,9 +224,9 @@ def test_the_smallest_and_the_largest_text_reach_the_whole_window(arrive: Arrive
     person.window.take_settings(replace(person.window.settings, text_px=px))
     assert theme.font("body").pixelSize() == px
     for step in (1, -1):
-        person.window._resize_text(step)
+        person.window.preferences.resize_text(step)
     assert person.window.settings.text_px == (px if px == 24 else 10) - (1 if px == 24 else 0)
-    person.window._resize_text(None)
+    person.window.preferences.resize_text(None)
     assert person.window.settings.text_px == 15
     theme.apply(QApplication.instance(), "light", 1.0)  # type: ignore[arg-type]
 
@@ -277,7 +277,7 @@ def test_what_is_given_is_opened_as_what_it_is(arrive: Arrive, tmp_path: Path, m
     assert chats == [tmp_path / "my chats.json"]
     desktop_of(person).open_files([str(tmp_path / "x.GGUF"), str(folder), str(folder / "w.safetensors")])
     assert taken == [(str(tmp_path / "x.GGUF"), False), (str(folder), False), (str(folder), False)]
-    assert person.window.pages.currentWidget() is person.window.models_page
+    assert person.window.pages.currentWidget() is person.window.pages.models_page
 
 
 # ------------------------------------------------------------------ help

@@ -167,8 +167,8 @@ def test_what_each_mode_costs_is_told_once_it_was_measured(arrive: Arrive) -> No
     assert numbers_in(menu.costs.words) == []
     person.ask("words 20 pace 0.0")
     assert numbers_in(menu.costs.words) == ["100 tok/s", "1"]
-    assert person.window._notes["mode"].startswith("Fake ")
-    assert "100 tok/s" in numbers_in(person.window._notes["mode"])
+    assert person.window.preferences.notes["mode"].startswith("Fake ")
+    assert "100 tok/s" in numbers_in(person.window.preferences.notes["mode"])
     person.leave()
     again = ready(arrive)
     assert menus(again).setup.offer.rates["exact"].answers == 1, "it is remembered"

@@ -281,14 +281,14 @@ def test_commands_are_not_typed(person: Person) -> None:
 def test_pages_without_a_composer_keep_their_focus(person: Person) -> None:
     person.window.show_live()
     settle()
-    live = person.window.live_page
+    live = person.window.pages.live_page
     assert live is not None
     assert live.isAncestorOf(QApplication.focusWidget())
     types("x")
     assert person.page.composer.text() == ""
     person.window.show_models()
     settle()
-    models = person.window.models_page
+    models = person.window.pages.models_page
     assert models is not None
     assert models.search.hasFocus()
     QTest.mouseClick(person.window.sidebar.panel.list.viewport(), LEFT, pos=first_row(person))

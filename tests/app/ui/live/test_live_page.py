@@ -228,7 +228,7 @@ def test_from_the_row_to_the_engine_and_back(arrive: Arrive, qtbot: QtBot) -> No
     window, engine = person.window, person.hearth.engine
     qtbot.waitUntil(lambda: engine.is_ready)
     window.sidebar.live_requested.emit()
-    page = window.live_page
+    page = window.pages.live_page
     assert page is not None
     assert window.pages.currentWidget() is page
     assert window.windowTitle() == "Live – Hearth"
