@@ -1,4 +1,4 @@
-"""The operators that a backend offers, with their shapes, and the matrix they all read; it computes nothing itself."""
+"""Define the operators that a backend offers, with their shapes, and the matrix type that they read."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 U8 = NDArray[np.uint8]
 
-# Of a feed-forward block's first matrix. drelu: ReLU, and ReLU on up as well. fatrelu: x where it exceeds a threshold.
-# gelu is the exact one by the error function, gelu-tanh its common approximation. clamped-silu (gpt-oss): x times the
-# logistic function of 1.702 x, of x up to a limit; up is brought within the limit, and 1 is added to it.
+# Activation of an FFN's gate. drelu: ReLU on gate and up. fatrelu: x where it exceeds a threshold, else 0. gelu: exact,
+# by the error function. gelu-tanh: its tanh approximation. clamped-silu (gpt-oss): x times the logistic function of
+# 1.702 x, with x up to a limit; up is clamped to the limit, plus 1.
 Activation = Literal["relu", "drelu", "fatrelu", "silu", "gelu", "gelu-tanh", "clamped-silu"]
 
-# Which of a head's R rotated values turn together: (i, i + R / 2), or (2i, 2i + 1).
+# Which of a head's R rotated values form a pair: (i, i + R / 2), or (2i, 2i + 1).
 RopeOrder = Literal["halves", "interleaved"]
 
-# Codecs whose data is an array of numbers; all the others are rows of bytes.
+# Codecs stored as arrays of numbers; all others are rows of bytes.
 _DTYPES: dict[str, type[np.floating[Any]]] = {"f32": np.float32, "f16": np.float16}
 
 
 @dataclass(frozen=True, eq=False)
 class PackedMatrix:
-    """A weight matrix, row by row. In the FFN a row is a neuron: gate, up and down_t are all [F, D].
+    """A weight matrix, stored by rows. In the FFN a row is a neuron: gate, up and down_t are all [F, D].
 
-    The data may be a read-only view of a mapped file, and rows may lie apart (of one neuron's gate, up and down_t
-    side by side each is a matrix of its own); only the bytes of one row must lie together.
+    The data may be a read-only view of a mapped file. The bytes of one row must be contiguous; the rows need not be, so
+    that gate, up and down_t of a neuron can be stored side by side.
 
     codec: a name in native_kernels.codecs.ROW_CODECS.
-    Shapes: data [n_rows, n_cols] in the dtype of its codec for f32 and f16, u8 [n_rows, row_bytes] for all others.
+    Shapes: data [n_rows, n_cols] in the codec's dtype for f32 and f16, u8 [n_rows, row_bytes] for all others.
     """
 
     n_rows: int
@@ -62,9 +62,9 @@ class PackedMatrix:
 
     @classmethod
     def pack(cls, values: NDArray[Any], codec: str) -> PackedMatrix:
-        """The matrix [n_rows, n_cols] in the given codec; f32 and f16 copy only where dtype or order differ.
+        """Encode a matrix [n_rows, n_cols]. f32 and f16 are copied only if the dtype or the memory order differs.
 
-        Raises: ValueError for a codec that is only read, or rows that are no whole blocks.
+        Raises: ValueError for a codec that cannot encode, or rows that are not whole blocks.
         """
         n_rows, n_cols = values.shape
         if codec in _DTYPES:
@@ -73,13 +73,13 @@ class PackedMatrix:
 
     @classmethod
     def view(cls, data: U8, n_rows: int, n_cols: int, codec: str) -> PackedMatrix:
-        """The matrix that these bytes hold, not copied: u8 [n_rows * row_bytes], or [n_rows, row_bytes] lying apart."""
+        """View bytes as a matrix, without a copy: u8 [n_rows * row_bytes], or strided u8 [n_rows, row_bytes]."""
         rows: NDArray[Any] = data.reshape(n_rows, -1) if n_rows else data.reshape(0, ROW_CODECS[codec].n_bytes(n_cols))
         return cls(n_rows, n_cols, codec, rows.view(_DTYPES.get(codec, np.uint8)))
 
     @property
     def block_codec(self) -> Codec:
-        """How the data is read."""
+        """The codec that decodes the data."""
         return ROW_CODECS[self.codec]
 
     @property
@@ -93,11 +93,10 @@ class PackedMatrix:
 
 @dataclass(frozen=True, eq=False)
 class ExpertHidden:
-    """What went into down for a batch of tokens, valid until the next one.
+    """The input of down for a batch of tokens, valid until the next batch.
 
-    values [R, F]: R = T K rows, of one expert's tokens after another's. experts i64 [G], ascending: those that any
-    token needs; first i64 [G]: the first row of each. opened, fired: how many values passed the activation, and how
-    many of them up's ReLU left.
+    values [R, F]: R = T K rows, grouped by expert. experts i64 [G]: the experts in use, ascending. first i64 [G]: the
+    first row of each. opened, fired: how many values passed the activation, and how many of those passed ReLU on up.
     """
 
     values: F32
@@ -108,28 +107,27 @@ class ExpertHidden:
 
 
 class ExpertBatch(Protocol):
-    """Computes the experts of a model for many tokens at once, layer by layer."""
+    """Computes a model's experts for many tokens at once, layer by layer."""
 
     def takes(self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]] | None) -> bool:
-        """Keep a layer's matrices: gate where there is one, up, and down or down_t, one of each expert.
+        """Keep a layer's matrices: gate (if any), up, and down or down_t, one matrix per expert of each.
 
-        False where it cannot compute with them, or they are None.
+        Return False if they are None or cannot be computed with.
         """
 
     def most_tokens(self, layer: int, n_used: int) -> int:
-        """How many tokens, each with so many experts, are best given to one run."""
+        """Return the largest sensible number of tokens for one run if each uses n_used experts."""
 
     def run(self, layer: int, x: F32, ids: I64, weights: F32) -> tuple[F32, ExpertHidden]:
-        """Take x [T, D], each token through its experts ids [T, K], all different, and add up their outputs times
-        weights [T, K] -> [T, D]."""
+        """Add the outputs of the distinct experts ids [T, K] for x [T, D], times weights [T, K] -> [T, D]."""
 
 
 class Scoring(NamedTuple):
-    """How attention makes weights of the products of queries and keys.
+    """How attention turns products of queries and keys into weights.
 
-    scale: of the products; None: 1 / sqrt(head_dim). softcap: c tanh(x / c) of them; None: none. window: how many
-    positions a query sees, itself included; None: all before it. sinks [H]: a score of each head that takes its share
-    of the weights and has no value; None: none.
+    scale: factor of the products; None: 1 / sqrt(head_dim). softcap c: they become c tanh(x / c); None: unchanged.
+    window: number of positions that a query sees, including its own; None: all up to it. sinks [H]: an extra score per
+    head that takes a share of the weights and has no value; None: none.
     """
 
     scale: float | None = None
@@ -142,50 +140,50 @@ PLAIN_SCORING = Scoring()
 
 
 class Operators(Protocol):
-    """What the engine needs of a backend. Every array is float32 unless said otherwise; inputs are never changed.
+    """The operators that the engine needs. Arrays are float32 unless stated otherwise; inputs are never changed.
 
     Dimension letters: T tokens, N output rows, D input width, F neurons, K active neurons, H heads.
     """
 
     @property
     def name(self) -> str:
-        """What the backend is called in reports."""
+        """Name of the backend in reports."""
 
     def why_unavailable(self) -> list[str]:
-        """The reasons, one sentence each, why this backend cannot run here; empty when it can."""
+        """Return why this backend cannot run here, one sentence per reason; empty if it can."""
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
-        """Rows of w [N, D] by number: ids [T] -> [T, D]. Used for the embedding."""
+        """Return rows of w [N, D] by index: ids [T] -> [T, D]. Used for the embedding."""
 
     def matmul(self, x: F32, w: PackedMatrix) -> F32:
-        """x [T, D] times the rows of w [N, D] -> [T, N]."""
+        """Multiply x [T, D] by the rows of w [N, D] -> [T, N]."""
 
     def matmul_t(self, h: F32, w: PackedMatrix) -> F32:
-        """For every token the sum of all rows of w [F, D] weighted with h [T, F] -> [T, D]."""
+        """Return for each token the sum of the rows of w [F, D] weighted by h [T, F] -> [T, D]."""
 
     def sparse_gemv(self, w: PackedMatrix, x: F32, ids: I32) -> F32:
-        """Only the rows `ids` [K] of w [F, D] times x [D] -> [K]."""
+        """Multiply only the rows `ids` [K] of w [F, D] by x [D] -> [K]."""
 
     def sparse_axpy(self, w: PackedMatrix, values: F32, ids: I32) -> F32:
-        """Sum of the rows `ids` [K] of w [F, D], weighted with values [K] -> [D]."""
+        """Return the sum of the rows `ids` [K] of w [F, D] weighted by values [K] -> [D]."""
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        """x [T, D] over its root mean square, times weight [D] -> [T, D]."""
+        """Divide x [T, D] by its root mean square and multiply by weight [D] -> [T, D]."""
 
     def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
-        """x [T, D] less its mean, over its standard deviation, times weight [D] plus bias [D] -> [T, D]."""
+        """Normalise x [T, D] to mean 0 and variance 1, times weight [D], plus bias [D] -> [T, D]."""
 
     def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
-        """Cosines and sines, [T, R / 2] each, of the rotary angles at positions [T]; R = rotary_dim.
+        """Return the cosines and sines, [T, R / 2] each, of the rotary angles at positions [T]; R = rotary_dim.
 
-        factors [R / 2] divide the frequencies, where positions are stretched over a longer context.
+        factors [R / 2] divide the frequencies, for models with a stretched context.
         """
 
     def rope(self, x: F32, cos: F32, sin: F32, order: RopeOrder = "halves") -> F32:
-        """x [T, H, head_dim], its first R values rotated in pairs by the angles of cos and sin [T, R / 2].
+        """Rotate pairs of the first R values of x [T, H, head_dim] by the angles of cos and sin [T, R / 2].
 
-        order: angle i turns the values i and i + R / 2 ("halves", as Hugging Face lays heads), or 2i and 2i + 1
-        ("interleaved", as GGUF lays LLaMA's); they stay in that order. What lies behind R stays as it is.
+        order: angle i rotates the values i and i + R / 2 ("halves", Hugging Face's layout) or 2i and 2i + 1
+        ("interleaved", GGUF's layout of LLaMA). Values keep their order; those from R on stay unchanged.
         """
 
     def attention(
@@ -197,8 +195,8 @@ class Operators(Protocol):
     ) -> F32:
         """Causal attention of the last T of N positions: q [T, H, head_dim], k and v [N, H_kv, head_dim], N >= T.
 
-        Head h reads key-value head h // (H / H_kv); query t sees the positions up to p = N - T + t, or of them those in
-        the window. -> [T, H, head_dim]
+        Head h reads key-value head h // (H / H_kv). Query t sees the positions up to p = N - T + t, limited to the
+        window. -> [T, H, head_dim]
         """
 
     def cached_attention(
@@ -211,31 +209,31 @@ class Operators(Protocol):
         position: int,
         scoring: Scoring = PLAIN_SCORING,
     ) -> F32:
-        """Stores k and v [T, H_kv, head_dim] of new positions, and attends to all up to them; else as `attention`.
+        """Store k and v [T, H_kv, head_dim] of new positions and attend to all up to them, else as `attention`.
 
-        blocks: u8 [H_kv, n_blocks, block_bytes], one layer's cache, holding `position` positions before; it is changed.
+        blocks: u8 [H_kv, n_blocks, block_bytes], one layer's cache, which already holds `position` positions; modified.
         """
 
     def relu(self, x: F32, threshold: float = 0.0) -> F32:
-        """x where it exceeds the threshold, else 0, elementwise."""
+        """Return x where it exceeds the threshold, else 0, elementwise."""
 
     def silu(self, x: F32) -> F32:
-        """x times the logistic function of x, elementwise."""
+        """Return x times its logistic function, elementwise."""
 
     def gelu(self, x: F32) -> F32:
-        """x times the normal distribution function of x, elementwise."""
+        """Return x times the normal distribution function of x, elementwise."""
 
     def gelu_tanh(self, x: F32) -> F32:
-        """The common approximation of gelu by tanh, elementwise."""
+        """Return the tanh approximation of gelu, elementwise."""
 
     def clamped_silu(self, x: F32, limit: float) -> F32:
-        """min(x, limit) times the logistic function of 1.702 min(x, limit), elementwise."""
+        """Return min(x, limit) times the logistic function of 1.702 min(x, limit), elementwise."""
 
     def softcap(self, x: F32, cap: float) -> F32:
-        """cap tanh(x / cap), elementwise."""
+        """Return cap tanh(x / cap), elementwise."""
 
     def expert_batch(self, activation: Activation, threshold: float, relu_on_up: bool) -> ExpertBatch | None:
-        """Return what computes experts with this activation for many tokens at once; None where nothing does.
+        """Return an object that computes experts with this activation for many tokens at once, or None if unsupported.
 
         relu_on_up: up goes through ReLU as well.
         """

@@ -1,6 +1,6 @@
-"""Low-bit copies of a matrix: from codes to rows and back, and the rounding of what they are multiplied with.
+"""Pack and unpack low-bit copies of a matrix, and round their inputs as the kernels do.
 
-Which codes are the best ones is not decided here. Paper: none; PowerInfer, section 5.1 predicts by low rank instead.
+Choosing the best codes is not done here. No paper; PowerInfer, section 5.1 predicts by low rank instead.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _INPUT_GROUP = 32  # columns of the input under one scale
 
 
 def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix:
-    """The copy whose values are scale (2 code + 1 - 2^bits) / 2.
+    """Build the copy whose values are scale (2 code + 1 - 2^bits) / 2.
 
     Shapes: codes u8 [F, D], each below 2^bits; scales f16 [F, ceil(D / 512)], one for each 512 columns.
-    Raises: ValueError where bits is not 1 to 4, a code is too large, or shapes do not fit.
+    Raises: ValueError if bits is not 1 to 4, a code is too large, or the shapes do not match.
     """
     codec = COPY_CODECS.get(f"copy{bits}")
     if codec is None:
@@ -35,9 +35,9 @@ def pack_copy(codes: U8, scales: NDArray[np.float16], bits: int) -> PackedMatrix
 
 
 def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
-    """What `pack_copy` was given: codes u8 [F, D], scales f16 [F, ceil(D / 512)].
+    """Return the arguments of `pack_copy`: codes u8 [F, D], scales f16 [F, ceil(D / 512)].
 
-    Raises: ValueError for a matrix that is no copy.
+    Raises: ValueError for a matrix that is not a copy.
     """
     codec = COPY_CODECS.get(copy.codec)
     if codec is None:
@@ -47,14 +47,14 @@ def unpack_copy(copy: PackedMatrix) -> tuple[U8, NDArray[np.float16]]:
 
 
 def signs(x: F32) -> F32:
-    """1 where x >= 0, else -1: what a copy with signed input is multiplied with, [...]. No number stays none."""
+    """Return 1 where x >= 0, else -1: the input [...] of a copy with signed input. NaN stays NaN."""
     return np.where(np.isnan(x), x, np.where(x < 0, np.float32(-1), np.float32(1)))
 
 
 def rounded_to_bytes(x: F32) -> F32:
-    """x [..., D] rounded as the kernels of copies round it: to 255 steps in each 32 columns, halves to the even one.
+    """Round x [..., D] as the kernels of copies do: to 255 steps per 32 columns, ties to even.
 
-    A group with a value that is no finite number becomes NaN.
+    A group with a value that is not finite becomes NaN.
     """
     n_cols = x.shape[-1]
     padded = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -n_cols % _INPUT_GROUP)]).astype(np.float32, copy=False)

@@ -1,9 +1,9 @@
-"""How the keys and values of a layer lie in memory for the kernels: in blocks of positions. It multiplies nothing.
+"""Memory layout of a layer's keys and values: blocks of positions.
 
-A block holds BLOCK positions of one head: the keys, dimension by dimension, so that a vector of positions is read at
-once and no sum runs across a vector; then the values, position by position, their rows filled up with zeros to a
-multiple of ROW. q8_0 has a float16 scale for every GROUP dimensions of a position, rounded to 8 bits; all keys' scales
-lie behind the keys, [groups, BLOCK], and the values' likewise behind the values.
+A block holds BLOCK positions of one head. First the keys, dimension by dimension, so that a vector of positions is read
+at once and no sum runs across a vector; then the values, position by position, rows padded with zeros to a multiple of
+ROW. q8_0 has a float16 scale for every GROUP dimensions of a position, rounded to 8 bits; the key scales [groups,
+BLOCK] follow the keys, the value scales follow the values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KvCodec = Literal["f32", "f16", "q8_0"]
 KV_CODECS: tuple[KvCodec, ...] = get_args(KvCodec)
 
 BLOCK = 32  # positions
-ROW = 16  # what values are filled up to a multiple of: the widest vector
+ROW = 16  # values are padded to a multiple of the widest vector
 GROUP = 32  # dimensions under one scale
 _ALIGNMENT = 64
 _VALUE_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
@@ -30,24 +30,24 @@ _VALUE_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 @dataclass(frozen=True)
 class KvLayout:
-    """The places within a block, in bytes."""
+    """Byte offsets within a block."""
 
     head_dim: int
     codec: KvCodec
 
     @property
     def value_bytes(self) -> int:
-        """Of one number."""
+        """Bytes of one number."""
         return _VALUE_BYTES[self.codec]
 
     @property
     def padded_dim(self) -> int:
-        """Numbers of a row of values."""
+        """Numbers in a row of values."""
         return -(-self.head_dim // ROW) * ROW
 
     @property
     def n_groups(self) -> int:
-        """Scales of one position; 0 where the codec has none."""
+        """Scales of one position; 0 if the codec has none."""
         return -(-self.head_dim // GROUP) if self.codec == "q8_0" else 0
 
     @property
@@ -68,12 +68,13 @@ class KvLayout:
         return -(-used // _ALIGNMENT) * _ALIGNMENT
 
     def n_blocks(self, n_positions: int) -> int:
-        """Blocks that so many positions take."""
+        """Return the number of blocks that hold n_positions."""
         return -(-n_positions // BLOCK)
 
 
 def allocate(n_layers: int, n_kv_heads: int, n_positions: int, layout: KvLayout) -> U8:
-    """Empty blocks [L, H_kv, n_blocks, block_bytes] from a cache line on; pages stay untouched until they are used.
+    """Allocate empty blocks [L, H_kv, n_blocks, block_bytes], aligned to a cache line; pages are not touched before
+    use.
 
     Raises: MemoryError.
     """
@@ -84,7 +85,7 @@ def allocate(n_layers: int, n_kv_heads: int, n_positions: int, layout: KvLayout)
 
 
 def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
-    """Stores the keys and values of T positions from `position` on.
+    """Store the keys and values of T positions from `position` on.
 
     Shapes: blocks [H_kv, n_blocks, block_bytes]; k, v [T, H_kv, head_dim].
     """
@@ -105,7 +106,7 @@ def write(blocks: U8, layout: KvLayout, position: int, k: F32, v: F32) -> None:
 
 
 def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
-    """The keys and values of the first positions, [n_positions, H_kv, head_dim] each, as new arrays."""
+    """Return the keys and values of the first n_positions, [n_positions, H_kv, head_dim] each, as new arrays."""
     n_heads, d = len(blocks), layout.head_dim
     parts = _parts(blocks[:, : layout.n_blocks(n_positions)], layout)
     keys: F32 = parts.keys.astype(np.float32)  # [H, n_blocks, head_dim, BLOCK]
@@ -122,7 +123,7 @@ def read(blocks: U8, layout: KvLayout, n_positions: int) -> tuple[F32, F32]:
 
 
 class _Parts(NamedTuple):
-    """Views of blocks; in front of the last two axes the blocks' own but the last."""
+    """Views of blocks. All leading axes are those of the blocks."""
 
     keys: NDArray[Any]  # [..., head_dim, BLOCK]
     key_scales: NDArray[np.float16]  # [..., groups, BLOCK]
@@ -143,9 +144,9 @@ def _parts(blocks: U8, layout: KvLayout) -> _Parts:
 
 
 def _encode(x: F32, layout: KvLayout) -> tuple[NDArray[Any], NDArray[np.float16]]:
-    """x [T, H, head_dim] in the codec, and its scales [T, H, groups]."""
+    """Encode x [T, H, head_dim]; also return its scales [T, H, groups]."""
     around, groups = x.shape[:2], layout.n_groups
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows becomes infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow becomes infinite
         if layout.codec != "q8_0":
             return x.astype(np.float16 if layout.codec == "f16" else np.float32), np.empty((*around, 0), np.float16)
         padded = np.zeros((*around, groups * GROUP), np.float32)

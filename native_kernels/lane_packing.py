@@ -1,6 +1,6 @@
-"""Turns GGML's Q4_0 and Q8_0 blocks into rows whose quants are interleaved by SIMD lanes, and back, without loss.
+"""Convert GGML's Q4_0 and Q8_0 blocks to rows interleaved by SIMD lanes and back, without loss.
 
-The layout is docs/bundle.md, section 4. Nothing is quantised here: scales and quants stay what they are.
+The layout is docs/bundle.md, section 4. Nothing is quantised: scales and quants keep their values.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _QUANT_BYTES = {"q4_0": 16, "q8_0": 32}  # of one group
 
 
 def n_groups(n_cols: int) -> int:
-    """Groups in a row of n_cols columns; the last may be filled up."""
+    """Return the groups in a row of n_cols columns; the last may be padded."""
     return -(-n_cols // GROUP)
 
 
 def row_bytes(codec: str, n_cols: int) -> int:
-    """Bytes of one row of n_cols columns, without padding."""
+    """Return the bytes of one row of n_cols columns, without padding."""
     if codec == "f32":
         return 4 * n_cols
     if codec == "f16":
@@ -32,13 +32,13 @@ def row_bytes(codec: str, n_cols: int) -> int:
 
 
 def pack_rows(codec: str, blocks: U8) -> U8:
-    """GGML blocks -> lane-interleaved rows.
+    """Convert GGML blocks to lane-interleaved rows.
 
     Shapes: blocks [n_rows, G, 18 or 34] (scale first, then quants) -> [n_rows, row_bytes].
     """
     n_rows, groups, _ = blocks.shape
     quants = blocks[:, :, 2:]
-    if codec == "q4_0":  # GGML: byte i holds columns i (low) and 16 + i (high); ours: 8 c + b and 8 c + 4 + b
+    if codec == "q4_0":  # GGML: byte i holds columns i (low) and 16 + i (high); here: 8 c + b and 8 c + 4 + b
         columns = np.concatenate([quants & 15, quants >> 4], axis=2).reshape(n_rows, groups, 4, 2, 4)
         quants = columns[:, :, :, 0] | (columns[:, :, :, 1] << 4)  # [n_rows, G, 4, 4]
     chunks = quants.reshape(n_rows, groups, -1, 4)
@@ -51,7 +51,7 @@ def pack_rows(codec: str, blocks: U8) -> U8:
 
 
 def unpack_rows(codec: str, rows: U8) -> U8:
-    """Lane-interleaved rows -> GGML blocks. Shapes: [n_rows, row_bytes] -> [n_rows, G, 18 or 34]."""
+    """Convert lane-interleaved rows to GGML blocks. Shapes: [n_rows, row_bytes] -> [n_rows, G, 18 or 34]."""
     n_rows, n_bytes = rows.shape
     groups = n_bytes // (_QUANT_BYTES[codec] + 2)
     chunks = np.empty((n_rows, groups, _QUANT_BYTES[codec] // 4, 4), np.uint8)
@@ -69,7 +69,7 @@ def unpack_rows(codec: str, rows: U8) -> U8:
 
 
 def _superblocks(codec: str, groups: int) -> Iterator[tuple[int, slice, int]]:
-    """(first byte, groups, bytes) of each superblock of a row."""
+    """Yield (first byte, groups, bytes) of each superblock of a row."""
     for first in range(0, groups, _LANES):
         last = min(first + _LANES, groups)
         yield first * _QUANT_BYTES[codec], slice(first, last), (last - first) * _QUANT_BYTES[codec]

@@ -1,7 +1,7 @@
 """Every operator in readable NumPy: the specification that other backends are tested against.
 
-It is also what runs where no faster backend is available, so f32 weights go to BLAS without a copy and all others are
-unpacked on use in bounded tiles, wherever they lie. It keeps no state and chooses no thread count.
+It also runs where no faster backend is available. So f32 weights go to BLAS without a copy, and all others are decoded
+on use in bounded tiles.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from native_kernels.codecs.plain import unpack_f16
 from native_kernels.copies import rounded_to_bytes
 from native_kernels.kv_blocks import KvLayout
 
-# Unpacked or gathered weights and attention scores beyond these sizes are worked off in pieces. A tile stays in the
-# cache of common CPUs; the scores of a whole prefill piece may be larger, they are written and read once.
+# Size limits of decoded weights and of attention scores at a time. A tile stays in the cache of common CPUs. Scores may
+# be larger: they are written and read once.
 _TILE_BYTES = 1 << 20
 _SCORE_BYTES = 32 << 20
 
 
 class ReferenceOperators:
-    """The operators of native_kernels.backend.Operators, on any CPU that NumPy runs on."""
+    """The operators of native_kernels.backend.Operators, on any CPU that NumPy supports."""
 
     name = "reference"
 
@@ -106,7 +106,7 @@ class ReferenceOperators:
         firsts, seconds = slice(0, half), slice(half, 2 * half)
         if order == "interleaved":
             firsts, seconds = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
-        cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, R / 2]: the same for every head
+        cos, sin = cos[:, None, :], sin[:, None, :]  # [T, 1, R / 2]: shared by all heads
         out = x.copy()
         out[..., firsts] = x[..., firsts] * cos - x[..., seconds] * sin
         out[..., seconds] = x[..., seconds] * cos + x[..., firsts] * sin
@@ -130,8 +130,8 @@ class ReferenceOperators:
         step = max(1, _SCORE_BYTES // max(1, 4 * n_heads * n_positions))
         for start in range(0, n_tokens, step):
             t = min(step, n_tokens - start)
-            stop = past + start + t  # what lies behind the last query of this piece is invisible to all of it,
-            first = 0 if window is None else max(0, past + start + 1 - window)  # as what left the first one's window
+            stop = past + start + t  # keys after the last query of this chunk are invisible to all of it, as are
+            first = 0 if window is None else max(0, past + start + 1 - window)  # those before the first one's window
             seen = stop - first
             grouped = (q[start : start + t] * factor).reshape(t, n_kv_heads, group, head_dim)
             queries = grouped.transpose(1, 2, 0, 3).reshape(n_kv_heads, group * t, head_dim)
@@ -139,8 +139,8 @@ class ReferenceOperators:
             if softcap is not None:
                 scores = self.softcap(scores, softcap)
             if t > 1:
-                place = past + start + np.arange(t)[:, None]  # [t, 1], of the queries
-                other = first + np.arange(seen)  # [seen], of the keys
+                place = past + start + np.arange(t)[:, None]  # [t, 1], positions of the queries
+                other = first + np.arange(seen)  # [seen], positions of the keys
                 hidden = other > place
                 if window is not None:
                     hidden |= other <= place - window
@@ -180,7 +180,7 @@ class ReferenceOperators:
         return np.where(x <= np.float32(threshold), np.float32(0), x)
 
     def silu(self, x: F32) -> F32:
-        # By tanh, because exp(-x) overflows for strongly negative x.
+        # By tanh, because exp(-x) overflows for large negative x.
         gated: F32 = x * (np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x))
         return gated
 
@@ -206,7 +206,7 @@ class ReferenceOperators:
 
 
 def _erf(x: F32) -> NDArray[np.float64]:
-    """The error function to 1.5e-7: NumPy has none. Abramowitz and Stegun, 7.1.26."""
+    """The error function to 1.5e-7, which NumPy lacks. Abramowitz and Stegun, 7.1.26."""
     size = np.abs(x.astype(np.float64))
     t = 1.0 / (1.0 + 0.3275911 * size)
     series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
@@ -215,29 +215,30 @@ def _erf(x: F32) -> NDArray[np.float64]:
 
 
 def _unpack(w: PackedMatrix, some: slice | NDArray[Any]) -> F32:
-    """Some rows of w as float32, by range or by number; float32 in range is not copied."""
+    """Decode some rows of w to float32, by slice or by index; a slice of float32 is not copied."""
     data = w.data[some]
     if w.codec == "f32":
         return data
     if w.codec == "f16":
         return unpack_f16(data)
     decoded = w.block_codec.decode(data)
-    return decoded[..., : w.n_cols] if decoded.shape[-1] > w.n_cols else decoded  # a last group that was filled up
+    return decoded[..., : w.n_cols] if decoded.shape[-1] > w.n_cols else decoded  # padding of the last group
 
 
 def _as_multiplied(x: F32, w: PackedMatrix) -> F32:
-    """x [..., D] as rows of w are multiplied with it: a copy decides by a threshold, so that its x is rounded alike
-    wherever it is multiplied; for all other weights rounding x is a kernel's own affair."""
+    """Return x [..., D] as the rows of w are multiplied with it. A copy's product is compared with a threshold, so its
+    input must be rounded alike in every kernel; rounding for other weights is up to each kernel.
+    """
     return rounded_to_bytes(x) if w.codec in COPY_CODECS else x
 
 
 def _goes_to_blas(w: PackedMatrix) -> bool:
-    """Whether BLAS reads the data where it lies; NumPy would copy the whole matrix for it otherwise."""
+    """Whether BLAS can read the data in place; otherwise NumPy would copy the whole matrix."""
     return w.codec == "f32" and w.data.flags.aligned and w.data.strides[0] % 4 == 0
 
 
 def _tiles(n_rows: int, n_cols: int) -> Iterator[slice]:
-    """Slices over n_rows rows whose unpacked size stays near _TILE_BYTES."""
+    """Yield slices over n_rows rows whose decoded size stays near _TILE_BYTES."""
     step = max(1, _TILE_BYTES // max(1, 4 * n_cols))
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))

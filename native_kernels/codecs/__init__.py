@@ -1,6 +1,6 @@
-"""How numbers are stored in weights: every codec by name. It reads no files and multiplies nothing.
+"""The codecs of weights, by name.
 
-Adding one: a function that fills f32 [n, block_size] from u8 [n, type_size], and a Codec in its file's tuple.
+To add one, write a function that fills f32 [n, block_size] from u8 [n, type_size], and add a Codec to its file's tuple.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ CODECS: dict[str, Codec] = {
     codec.name: codec for codec in (F32_CODEC, F16_CODEC, BF16_CODEC, *SMALL_BLOCKS, *SUPER_BLOCKS)
 }
 
-# Every way in which a matrix may lie in memory: the codecs of files, the packing of bundles, and what predictors hold.
+# Every codec that a matrix may have: those of files, of bundles, and of predictors.
 ROW_CODECS: dict[str, Codec] = CODECS | LANE_CODECS | COPY_CODECS

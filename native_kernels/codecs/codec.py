@@ -1,7 +1,4 @@
-"""What a codec is: two functions on blocks of numbers, and the loop that applies them piece by piece.
-
-It holds no codec itself and knows no file format's numbering.
-"""
+"""The codec type: two functions on blocks of numbers, applied to chunks that stay in the cache."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from numpy.typing import NDArray
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
-# Decoded numbers per piece: what a piece needs beside its result, less than twice its size, stays in a core's cache.
+# Decoded numbers per chunk. Its temporary memory, less than twice its size, stays in a core's cache.
 _PIECE = 1 << 16
 
 
@@ -22,11 +19,11 @@ _PIECE = 1 << 16
 class Codec:
     """A way to store float32 numbers in blocks: block_size numbers take type_size bytes.
 
-    Bytes may lie anywhere (read-only, mapped, not aligned); scales that are infinite or no numbers give numbers that
-    are infinite or none, without a warning.
+    Bytes may be read-only, mapped or unaligned. Infinite or NaN scales decode to infinite or NaN numbers, without a
+    warning.
 
     decode_blocks: fills f32 [n, block_size] from contiguous u8 [n, type_size].
-    encode_blocks: contiguous f32 [n, block_size] -> u8 [n, type_size]; None where numbers are only ever read.
+    encode_blocks: contiguous f32 [n, block_size] -> u8 [n, type_size]; None for a codec that only decodes.
     """
 
     name: str
@@ -36,11 +33,11 @@ class Codec:
     encode_blocks: Callable[[F32], U8] | None = None
 
     def decode(self, data: U8, out: F32 | None = None) -> F32:
-        """Bytes -> numbers, along the last axis; a new array, or `out` where it is given.
+        """Decode bytes along the last axis into a new array, or into `out`.
 
-        Shapes: data u8 [..., n * type_size] -> [..., n * block_size]: one block, a flat run or a matrix of rows alike.
-        Cost: beside the result at most half a MB; rows that lie apart are copied in pieces of that order.
-        Raises: ValueError where the last axis holds no whole blocks or `out` does not fit.
+        Shapes: data u8 [..., n * type_size] -> [..., n * block_size]; a block, a flat array or a matrix of rows.
+        Cost: at most half a MB beside the result; strided rows are copied in chunks of about that size.
+        Raises: ValueError if the last axis is not whole blocks or `out` does not fit.
         """
         shape = (*data.shape[:-1], self._count(data.shape[-1], self.type_size, "bytes") * self.block_size)
         if out is None:
@@ -58,14 +55,14 @@ class Codec:
 
     @property
     def can_encode(self) -> bool:
-        """Whether numbers can be written in this codec, not only read."""
+        """Whether the codec can encode as well as decode."""
         return self.encode_blocks is not None
 
     def encode(self, values: F32) -> U8:
-        """Numbers -> bytes, along the last axis, rounded as the format's reference does.
+        """Encode numbers along the last axis, rounded as the format's reference does.
 
         Shapes: values f32 [..., n * block_size] -> u8 [..., n * type_size].
-        Raises: ValueError where the codec is only read, or the last axis holds no whole blocks.
+        Raises: ValueError if the codec only decodes, or the last axis is not whole blocks.
         """
         if self.encode_blocks is None:
             raise ValueError(f"{self.name} is only read")
@@ -74,13 +71,13 @@ class Codec:
         blocks = np.ascontiguousarray(values, np.float32).reshape(-1, self.block_size)
         coded = out.reshape(-1, self.type_size)
         step = max(1, _PIECE // self.block_size)
-        with np.errstate(all="ignore"):  # what overflows becomes infinite, as the format has it
+        with np.errstate(all="ignore"):  # overflow becomes infinite, as in the format
             for start in range(0, len(blocks), step):
                 coded[start : start + step] = self.encode_blocks(blocks[start : start + step])
         return out
 
     def n_bytes(self, n_numbers: int) -> int:
-        """Bytes that so many numbers of one row take. Raises: ValueError where they are no whole blocks."""
+        """Return the bytes that this many numbers of one row take. Raises: ValueError unless they are whole blocks."""
         return self._count(n_numbers, self.block_size, "numbers") * self.type_size
 
     def _count(self, size: int, of_block: int, what: str) -> int:
@@ -90,7 +87,7 @@ class Codec:
 
 
 def _contiguous_pieces(data: U8, out: F32) -> Iterator[tuple[U8, F32]]:
-    """The whole where it is contiguous, else some rows of the first axis at a time, copied."""
+    """Yield everything at once if it is contiguous, else copies of some rows of the first axis at a time."""
     if data.flags.c_contiguous or data.ndim < 2:
         yield np.ascontiguousarray(data), out
         return

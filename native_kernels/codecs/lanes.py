@@ -1,4 +1,4 @@
-"""q4_0 and q8_0 in rows interleaved by SIMD lanes, as bundles hold them: docs/bundle.md, section 4."""
+"""q4_0 and q8_0 in rows interleaved by SIMD lanes, as in bundles: docs/bundle.md, section 4."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE = 1 << 16  # numbers
 
 @dataclass(frozen=True, eq=False)
 class LaneCodec(Codec):
-    """Rows of any length: a last group that is not full is filled up with 0, so n numbers come back as n or more.
+    """A codec of rows of any length. An incomplete last group is padded with 0, so n numbers decode to n or more.
 
     Unlike blocks, a row cannot be cut: the last axis is always one whole row.
     """
@@ -26,7 +26,7 @@ class LaneCodec(Codec):
         return lane_packing.row_bytes(self.blocks.name, n_numbers)
 
     def decode(self, data: U8, out: F32 | None = None) -> F32:
-        """Shapes: data u8 [..., row_bytes] -> [..., 32 times the groups of a row]."""
+        """Decode rows. Shapes: data u8 [..., row_bytes] -> [..., 32 times the groups of a row]."""
         n_groups = self._count(data.shape[-1], self.type_size, "bytes")
         shape = (*data.shape[:-1], n_groups * self.block_size)
         if out is None:
@@ -41,7 +41,7 @@ class LaneCodec(Codec):
         return out
 
     def encode(self, values: F32) -> U8:
-        """Shapes: values f32 [..., n] -> u8 [..., row_bytes]; rounded as the codec of the blocks rounds."""
+        """Encode rows, rounded as the block codec rounds. Shapes: values f32 [..., n] -> u8 [..., row_bytes]."""
         rows = np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
         missing = lane_packing.n_groups(values.shape[-1]) * self.block_size - values.shape[-1]
         coded = self.blocks.encode(np.pad(rows, ((0, 0), (0, missing))))

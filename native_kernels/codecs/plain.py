@@ -9,17 +9,17 @@ from native_kernels.codecs.codec import F32, U8, Codec
 
 
 def unpack_finite_f16(values: NDArray[np.float16], out: F32 | None = None) -> F32:
-    """float16 as float32, in its shape; infinities come out as 65536 and more.
+    """Convert float16 to float32, same shape; infinities become 65536 and more.
 
-    The bits of a float16 are moved into the fields of a float32 and the exponent is corrected by one multiplication:
-    six times as fast as NumPy's own conversion (0.17 ms against 1.12 ms for 1792 x 512).
+    Moves the bits of a float16 into the fields of a float32 and corrects the exponent by one multiplication: six times
+    as fast as NumPy's conversion (0.17 ms against 1.12 ms for 1792 x 512).
     """
     if out is None:
         out = np.empty(values.shape, np.float32)
     bits = out.view(np.int32)
     np.copyto(bits, values.view(np.int16))
     bits <<= 13
-    bits &= np.int32(-0x70002000)  # 0x8FFFE000: the sign, and exponent and mantissa below it
+    bits &= np.int32(-0x70002000)  # 0x8FFFE000: the sign, then exponent and mantissa
     out *= np.float32(2.0**112)
     return out
 
@@ -33,10 +33,10 @@ def _encode_f32(values: F32) -> U8:
 
 
 def unpack_f16(values: NDArray[np.float16], out: F32 | None = None) -> F32:
-    """float16 as float32, in its shape; the fast way where all of them are finite."""
+    """Convert float16 to float32, same shape; uses the fast conversion if all numbers are finite."""
     if out is None:
         out = np.empty(values.shape, np.float32)
-    # As integers, +inf and beyond are the largest positive ones, -inf and beyond the largest unsigned ones.
+    # As integers, +inf and NaN are the largest signed values, -inf and negative NaN the largest unsigned ones.
     if values.size and (values.view("<i2").max() >= 0x7C00 or values.view("<u2").max() >= 0xFC00):
         np.copyto(out, values)
     else:
@@ -57,7 +57,7 @@ def _decode_bf16(blocks: U8, out: F32) -> None:
 
 
 def _encode_bf16(values: F32) -> U8:
-    """The upper half of a float32, rounded to the nearest, ties to even; what is no number stays none."""
+    """Return the upper half of a float32, rounded to nearest, ties to even; NaN stays NaN."""
     as_bits = values.view(np.uint32)
     rounded = (as_bits + 0x7FFF + ((as_bits >> 16) & 1)) >> 16
     quiet_nan = (as_bits >> 16) | 0x40

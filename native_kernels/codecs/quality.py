@@ -1,4 +1,4 @@
-"""How much an encoding changed the numbers it was made from."""
+"""Measure the error of an encoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIECE = 1 << 18
 
 @dataclass
 class Deviation:
-    """Differences between numbers and what was stored of them, summed up over any number of pieces."""
+    """Differences between numbers and their stored form, accumulated over any number of chunks."""
 
     sum_of_squares: float = 0.0
     sum_of_squared_errors: float = 0.0
@@ -22,7 +22,7 @@ class Deviation:
 
     @property
     def relative_rms(self) -> float:
-        """The root of the mean squared error over that of the mean square; 0.05 is 5 %, NaN where a number is none."""
+        """Root mean square error relative to the root mean square; 0.05 is 5 %. NaN if any number is NaN."""
         if self.sum_of_squared_errors == 0:
             return 0.0
         if self.sum_of_squares == 0:
@@ -30,22 +30,22 @@ class Deviation:
         return math.sqrt(self.sum_of_squared_errors / self.sum_of_squares)
 
     def add(self, source: F32, stored: F32) -> None:
-        """One more piece: the numbers as they were and as they come back, of one shape."""
+        """Add a chunk: the original numbers and the decoded ones, of the same shape."""
         exact = source.astype(np.float64)
         with np.errstate(invalid="ignore"):
             error = np.abs(stored - exact)
             self.sum_of_squares += float(np.sum(np.square(exact)))
             self.sum_of_squared_errors += float(np.sum(np.square(error)))
-            # np.maximum, because max() would drop what is no number.
+            # np.maximum, because max() would drop NaN.
             self.max_abs = float(np.maximum(self.max_abs, error.max(initial=0.0)))
 
 
 def quality(source: F32, codec: Codec, encoded: U8 | None = None) -> Deviation:
-    """What the codec does to these numbers: relative RMS error and largest absolute error.
+    """Return the relative RMS error and largest absolute error of a codec on these numbers.
 
-    Shapes: source f32 [..., n * block_size], encoded u8 [..., n * type_size] where the caller has it already.
-    Cost: one encoding unless `encoded` is given and one decoding, in pieces of 1 MiB: some MB beside the source.
-    Raises: ValueError where the codec cannot encode, or the numbers are no whole blocks.
+    Shapes: source f32 [..., n * block_size]; encoded u8 [..., n * type_size], if the caller has it already.
+    Cost: one decoding, and one encoding unless `encoded` is given, in chunks of 1 MiB: some MB beside the source.
+    Raises: ValueError if the codec cannot encode, or the numbers are not whole blocks.
     """
     numbers = source.reshape(-1)
     n_bytes = codec.n_bytes(len(numbers))

@@ -1,6 +1,6 @@
 """Codecs of 32 numbers under one scale: q4_0, q4_1, q5_0, q5_1, q8_0, iq4_nl, mxfp4.
 
-Every number is computed in the order of operations of the format's reference, so that results are equal bit by bit.
+Operations run in the order of the format's reference, so that results are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _E2M1_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
 def _pairs(levels: tuple[int, ...]) -> NDArray[np.uint64]:
-    """For two indices side by side in 16 bits, their two levels as float32 side by side in 64.
+    """Return for each pair of 4-bit indices in 16 bits their two levels as float32 in 64 bits.
 
-    Looking up two at once halves the cost of a lookup, which is that of the index, not that of the bytes.
+    A lookup costs per index, not per byte, so two at once halve the cost.
     """
     both = np.arange(0x0F10)
     table = np.array(levels, np.float32)[np.stack([both & 15, both >> 8], axis=1)]
@@ -29,12 +29,12 @@ def _pairs(levels: tuple[int, ...]) -> NDArray[np.uint64]:
 
 _NL_PAIRS, _E2M1_PAIRS = _pairs(_NL_LEVELS), _pairs(_E2M1_LEVELS)
 
-# Half of 2^(e - 127): the levels above are doubled. The first two are below the smallest normal number.
+# 2^(e - 127) / 2, because the levels above are doubled. The first two are subnormal.
 _E8M0_HALVES = np.ldexp(np.float32(1), np.arange(256) - 128).astype(np.float32)
 
 
 def fill_nl(out: F32, q: U8, factors: F32) -> None:
-    """out [n, b] = the levels of iq4_nl and iq4_xs at indices q [n, b] times factors [n, g]."""
+    """Set out [n, b] to the iq4_nl levels at indices q [n, b] times factors [n, g]."""
     _look_up(_NL_PAIRS, q, out)
     scale(out, factors)
 
@@ -55,7 +55,7 @@ def _decode_q4_1(blocks: U8, out: F32) -> None:
 
 
 def _five_bits(fifth: U8, packed: U8) -> U8:
-    """u8 [n, 4] holds the fifth bits in order, u8 [n, 16] the others as nibbles -> u8 [n, 32]."""
+    """Combine fifth bits u8 [n, 4], in order, with nibbles u8 [n, 16] -> u8 [n, 32]."""
     q = np.unpackbits(fifth.reshape(-1), bitorder="little").reshape(-1, 32)
     four = q.view(np.uint32)
     four <<= np.uint32(4)
@@ -88,7 +88,7 @@ def _decode_mxfp4(blocks: U8, out: F32) -> None:
 
 
 def _largest(values: F32) -> F32:
-    """The number of the largest magnitude of every block, the first of several: [n, 1]. NumPy's max takes longer."""
+    """Return the number of largest magnitude of every block, the first of equals: [n, 1]. Faster than NumPy's max."""
     found: F32 = np.take_along_axis(values, np.abs(values).argmax(axis=1, keepdims=True), axis=1)
     return found
 
@@ -98,7 +98,7 @@ def _inverse(d: F32) -> F32:
 
 
 def _encode_q4_0(values: F32) -> U8:
-    """The number of the largest magnitude becomes -8; the others are rounded from there."""
+    """Encode: the number of largest magnitude becomes -8, the others are rounded on that scale."""
     d = _largest(values) / np.float32(-8)
     shifted = values * _inverse(d)
     shifted += np.float32(8.5)
@@ -114,12 +114,12 @@ def _encode_q4_0(values: F32) -> U8:
 
 
 def _encode_q8_0(values: F32) -> U8:
-    """The largest magnitude becomes 127; halves are rounded away from zero."""
+    """Encode: the largest magnitude becomes 127; halves are rounded away from zero."""
     d = np.abs(_largest(values) / np.float32(127))
     scaled = values * _inverse(d)
     whole = np.trunc(scaled)
     scaled -= whole
-    scaled *= 2  # not trunc(x + 0.5), which is 1 for the largest number below a half
+    scaled *= 2  # not trunc(x + 0.5), which gives 1 for the largest number below a half
     whole += np.trunc(scaled, out=scaled)
     out = np.empty((len(values), 34), np.uint8)
     put(out, 0, d.astype("<f2"))

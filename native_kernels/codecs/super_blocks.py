@@ -1,6 +1,6 @@
 """Codecs of 256 numbers whose groups of 16 or 32 have small scales under one large one: q2_k to q6_k, iq4_xs.
 
-They are only read. Every number is computed in the order of operations of the format's reference.
+They only decode, with operations in the order of the format's reference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from native_kernels.codecs.small_blocks import fill_nl
 
 
 def _decode_q2_k(blocks: U8, out: F32) -> None:
-    """16 bytes of scale (low) and minimum (high), 64 of numbers, the two large scales."""
+    """Decode: 16 bytes of scales (low nibble) and minima (high nibble), 64 of quants, two large scales."""
     small = field(blocks, 0, 16)
     scales = half(blocks, 80) * (small & 15).astype(np.float32)
     minima = half(blocks, 82) * (small >> 4).astype(np.float32)
@@ -23,7 +23,7 @@ def _decode_q2_k(blocks: U8, out: F32) -> None:
 
 
 def _decode_q3_k(blocks: U8, out: F32) -> None:
-    """32 bytes of third bits (a missing one subtracts 4), 64 of numbers, 12 of scales, the large scale."""
+    """Decode: 32 bytes of third bits (a 0 subtracts 4), 64 of quants, 12 of scales, the large scale."""
     q = split_bits(field(blocks, 0, 32), 1, 32, up=2)
     q += split_bits(field(blocks, 32, 96), 2, 32)
     signed = q.view(np.int8)
@@ -32,8 +32,8 @@ def _decode_q3_k(blocks: U8, out: F32) -> None:
 
 
 def _q3_k_scales(packed: U8) -> NDArray[np.int8]:
-    """Sixteen scales of six bits: nibbles in eight bytes, the upper two bits in four. u8 [n, 12] -> i8 [n, 16]."""
-    four = packed.view("<u4")  # four bytes a lane
+    """Unpack sixteen 6-bit scales: nibbles in eight bytes, the upper two bits in four. u8 [n, 12] -> i8 [n, 16]."""
+    four = packed.view("<u4")  # four bytes at a time
     upper = four[:, 2]
     out = np.empty((len(packed), 4), np.uint32)
     for lane in range(4):
@@ -45,14 +45,14 @@ def _q3_k_scales(packed: U8) -> NDArray[np.int8]:
 
 
 def _decode_q4_k(blocks: U8, out: F32) -> None:
-    """Large scale and minimum, 12 bytes of small ones, 128 of numbers."""
+    """Decode: large scale and minimum, 12 bytes of small ones, 128 of quants."""
     scales, minima = _scales_and_minima(blocks)
     fill(out, split_bits(field(blocks, 16, 144), 4, 32), scales)
     add(out, -minima)
 
 
 def _decode_q5_k(blocks: U8, out: F32) -> None:
-    """As q4_k, with 32 bytes of fifth bits before the numbers."""
+    """Decode: as q4_k, with 32 bytes of fifth bits before the quants."""
     scales, minima = _scales_and_minima(blocks)
     q = split_bits(field(blocks, 16, 48), 1, 32, up=4)
     q |= split_bits(field(blocks, 48, 176), 4, 32)
@@ -61,12 +61,12 @@ def _decode_q5_k(blocks: U8, out: F32) -> None:
 
 
 def _scales_and_minima(blocks: U8) -> tuple[F32, F32]:
-    """Eight scales and eight minima of six bits in the bytes 4 to 16, times the two large ones: f32 [n, 8] each.
+    """Return eight scales and eight minima, packed as 6 bits in bytes 4 to 16, times the large ones: f32 [n, 8] each.
 
-    Four of each lie in the lower six bits of a byte; of the other four the lower halves share bytes, and the upper
-    two bits sit on top of the first four.
+    The first four of each are the lower six bits of a byte. The lower halves of the other four share bytes; their upper
+    two bits are the top bits of the first four.
     """
-    packed = field(blocks, 4, 16).view("<u4")  # four bytes a lane
+    packed = field(blocks, 4, 16).view("<u4")  # four bytes at a time
     first, second, shared = packed[:, 0], packed[:, 1], packed[:, 2]
     small = np.empty((2, len(blocks), 2), np.uint32)
     small[0, :, 0] = first & 0x3F3F3F3F
@@ -80,7 +80,7 @@ def _scales_and_minima(blocks: U8) -> tuple[F32, F32]:
 
 
 def _decode_q6_k(blocks: U8, out: F32) -> None:
-    """128 bytes of lower halves, 64 of upper bit pairs, 16 scales, the large scale."""
+    """Decode: 128 bytes of lower halves, 64 of upper bit pairs, 16 scales, the large scale."""
     q = split_bits(field(blocks, 128, 192), 2, 32, up=4)
     q |= split_bits(field(blocks, 0, 128), 4, 64)
     signed = q.view(np.int8)
@@ -90,7 +90,7 @@ def _decode_q6_k(blocks: U8, out: F32) -> None:
 
 
 def _decode_iq4_xs(blocks: U8, out: F32) -> None:
-    """The large scale, upper bits of eight scales in 2 bytes, their lower halves in 4, 128 bytes of indices."""
+    """Decode: the large scale, upper bits of eight scales in 2 bytes, their lower halves in 4, 128 bytes of indices."""
     upper = (numbers(blocks, 2, "<u2") >> np.arange(0, 16, 2, dtype=np.uint16)).astype(np.uint8) & 3
     small = (split_bits(field(blocks, 4, 8), 4, 1) | (upper << 4)).view(np.int8)
     small -= 32

@@ -1,5 +1,5 @@
-"""Operators compiled on the user's machine for its instruction set. Importing this package alone loads nothing heavy.
+"""CPU operators compiled on the user's machine for its instruction set. Importing this package loads nothing heavy.
 
-isa: which instruction set; simd: its vectors; jit: compiling and the cache; call: work for the threads; the other
-modules hold the kernels. native_kernels.reference is the specification of them all.
+runtime.isa chooses the instruction set, runtime.simd has its vectors, runtime.jit compiles and caches, runtime.call
+describes work for the threads; the other modules hold the kernels. native_kernels.reference specifies all of them.
 """

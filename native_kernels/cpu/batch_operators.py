@@ -1,6 +1,6 @@
-"""The operators for as many rows every time: what the products of a model's matrices need is laid out once for each.
+"""Operators for a fixed number of rows, which lay out each matrix product only once.
 
-A few sequences at once take a few milliseconds a token, of which laying out hundreds of products anew would be half.
+A small batch of sequences takes a few milliseconds a token; laying out hundreds of products anew would be half of that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from native_kernels.cpu.runtime.pool import Pool, Program
 
 
 class _Product(NamedTuple):
-    """w: held, so that its identity stays its own. x [rows, D] and out [rows, N] are shared between matrices."""
+    """The laid-out product of one matrix. w is kept so that its id stays unique. x [rows, D] and out [rows, N] are
+    shared.
+    """
 
     w: PackedMatrix
     x: F32
@@ -27,7 +29,7 @@ class _Product(NamedTuple):
 
 
 class BatchOperators(CpuOperators):
-    """CpuOperators whose products of `rows` rows are kept, with their matrices, for as long as the operators are."""
+    """CpuOperators that cache their products of `rows` rows, with the matrices, for as long as the operators live."""
 
     def __init__(self, pool: Pool, rows: int) -> None:
         super().__init__(pool)

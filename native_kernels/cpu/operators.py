@@ -1,8 +1,8 @@
-"""The operators of native_kernels.backend.Operators as kernels on the pool: for prefill, evaluation and odd places.
+"""The operators of native_kernels.backend.Operators as kernels on the pool, for prefill and evaluation.
 
-One token at a time runs as a program instead (engine/decode/decode_program.py). The reference does what no kernel does:
-rows of an embedding, angles, attention without a cache, and products with a codec that `reads` denies. Matrices of a
-model are unpacked before it comes to that (engine/backends.py asks).
+Decode runs as a program instead (engine/decode/decode_program.py). The reference computes what has no kernel: embedding
+rows, angles, attention without a cache, and products with a codec that `reads` rejects. Matrices of a model are decoded
+before that happens (engine/backends.py checks).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.kv_blocks import KvLayout
 from native_kernels.reference import ReferenceOperators
 
-_MANY = 512  # tokens of a piece of a long prompt
+_MANY = 512  # tokens per chunk of a long prompt
 
 
 class CpuOperators:
-    """The operators on the threads of a pool. Results do not depend on how many there are."""
+    """The operators on the threads of a pool. Results do not depend on the number of threads."""
 
     name = "cpu"
 
@@ -56,20 +56,20 @@ class CpuOperators:
         self._reference = ReferenceOperators()
         self._products = Products(pool.n_threads)
         self._scratch = Scratch.make(pool.n_threads)
-        self._attention: tuple[Any, Any] = (None, None)  # shape and buffers of the last one
+        self._attention: tuple[Any, Any] = (None, None)  # shape and buffers of the last call
         self._packed: tuple[F32 | None, Panels | None] = (None, None)
 
     def why_unavailable(self) -> list[str]:
-        """What is missing for a better instruction set; the operators run nevertheless."""
+        """Return what is missing for a better instruction set; the operators work nevertheless."""
         return why_unavailable()
 
     @staticmethod
     def reads(codec: str) -> bool:
-        """Whether matrices in this codec are multiplied where and as they lie."""
+        """Return whether matrices in this codec are multiplied in place."""
         return has_kernel(codec)
 
     def kernels(self, codecs: Iterable[str]) -> list[Kernel]:
-        """What products of many tokens with matrices in these codecs need: to be compiled ahead."""
+        """Return the kernels for products of many tokens with matrices in these codecs, to compile them ahead."""
         needed: list[Kernel] = []
         for codec in codecs:
             if not self.reads(codec):
@@ -92,14 +92,14 @@ class CpuOperators:
         return needed
 
     def attention_kernels(self, layout: KvLayout) -> list[Kernel]:
-        """What attention of many tokens over such a cache needs."""
+        """Return the kernels for attention of many tokens over a cache with this layout."""
         q = np.zeros((2, 1, layout.head_dim), np.float32)
         place = CachePlace.of_layer(np.zeros((1, 1, layout.block_bytes), np.uint8), layout, 0)
         buffers = attention_buffers(1, 1, layout, 2, self.pool.n_threads)
         return [call.kernel for call in (*store_calls(q, q, place, 0), *attention_calls(q, q, place, 0, buffers))]
 
     def vector_kernels(self, activation: Activation, rotates: bool) -> list[Kernel]:
-        """What a prompt needs beside products and attention."""
+        """Return the kernels that prefill needs beside products and attention."""
         x = np.zeros((1, 1, 2), np.float32)
         calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(activation, x, x)
         if rotates:
@@ -107,7 +107,7 @@ class CpuOperators:
         return [call.kernel for call in calls]
 
     def expert_kernels(self) -> list[Kernel]:
-        """What a prompt through experts needs beside their products."""
+        """Return the kernels that prefill through experts needs beside their products."""
         return batch_kernels()
 
     def rows(self, w: PackedMatrix, ids: I64) -> F32:
@@ -134,7 +134,7 @@ class CpuOperators:
         if panels is None or last is not x or panels.form != form:
             panels = Panels.make(x.shape[0], w.n_cols, form)
             calls += pack_calls(x, tokens, panels)
-            self._packed = (x, panels)  # q, k and v read the same tokens one after another
+            self._packed = (x, panels)  # q, k and v read the same tokens in turn
         self._run(calls + matmul_calls(panels, w, tokens, out, self._scratch))
         return out
 
@@ -204,7 +204,7 @@ class CpuOperators:
             return out
         place = CachePlace.of_layer(blocks, layout, position)
         shape = (len(q), q.shape[1], layout)
-        if self._attention[0] != shape:  # every layer of a piece has the same
+        if self._attention[0] != shape:  # the same in every layer of a chunk
             buffers = attention_buffers(q.shape[1], place.n_kv_heads, layout, len(q), self.pool.n_threads)
             self._attention = (shape, buffers)
         calls = store_calls(k, v, place, 0)

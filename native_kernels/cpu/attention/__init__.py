@@ -1,1 +1,1 @@
-"""Attention on the CPU: norms, rotary positions, the KV cache's rows and the softmax over them."""
+"""Attention on the CPU: norms, rotary positions, the KV cache and the softmax over it."""

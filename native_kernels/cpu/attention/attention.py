@@ -1,10 +1,10 @@
-"""Attention of one or many queries over the blocks of a KV cache, exact softmax in one pass over keys and values.
+"""Attention of one or many queries over the blocks of a KV cache: exact softmax in one pass over keys and values.
 
 Specification: attention of native_kernels.reference. Queries that share a key-value head are rows of one item, so that
-its keys and values are read and converted once for all of them. For one token the positions are cut into as many parts
-as the shape of the model says, never the number of threads, and whoever finishes a head's last part joins them in
-their order: the same result on any number of threads. Softmax runs over one block after the other with the largest
-score so far taken out (Milakov and Gimelshein, arXiv 1805.02867).
+its keys and values are read and converted once for all of them. For a single token the positions are split; the number
+of splits follows from the model's shape alone, and the worker that finishes a head's last split combines them in order.
+So the result does not depend on the number of threads. Softmax is computed block by block relative to the largest score
+so far (Milakov and Gimelshein, arXiv 1805.02867).
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from native_kernels.cpu.runtime.simd import (
 )
 from native_kernels.kv_blocks import BLOCK, KvCodec, KvLayout
 
-LOWEST = -3.0e38  # stands for "no score yet": finite, so that differences of it are numbers
-PARTS = 64  # of one token's work over all key-value heads, at least: enough for many threads to share evenly
-# Rows from which on a block is converted once for all of them, which prefill has. 8 bits gain 9 to 40 %; float16
-# loses 1 to 4 % on a Zen 5 and gains 6 to 18 % on a Xeon, where it is converted by two instructions.
+LOWEST = -3.0e38  # "no score yet"; finite, so that differences are not NaN
+PARTS = 64  # minimum splits of one token's work over all key-value heads, to share it evenly among many threads
+# Rows from which a block is converted once for all of them, as in prefill. q8_0 gains 9 to 40 %; float16 loses 1 to 4 %
+# on Zen 5 and gains 6 to 18 % on a Xeon, where two instructions convert it.
 _CONVERTED_FOR: dict[KvCodec, int] = {"f32": 1 << 30, "f16": 1 << 30, "q8_0": 17}
-_QUERY_ROWS = 32  # of an item in prefill: queries times heads that share keys
+_QUERY_ROWS = 32  # rows of an item in prefill: queries times heads that share keys
 
 
 @operation(F, F, i64, i64, i64)
 def _between(b: Any, x: Any, first: Any, lower: Any, upper: Any) -> Any:
-    """x where the lane's place, counted from `first`, is at least lower and below upper; else minus infinity."""
+    """x where the lane's position, counted from `first`, is in [lower, upper), else minus infinity."""
     from llvmlite import ir
 
     i32 = ir.IntType(32)
@@ -79,9 +79,10 @@ def _kernel(codec: KvCodec) -> Kernel:
     peak_of_tile, weigh_tile = row_of(TILE)
 
     def attend(args: int, lo: int, hi: int, worker: int) -> None:
-        """args, in words: 0 q, 1 stride of its tokens, 2 out, 3 stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens,
-        17 scale, 18 softcap, 19 window, 20 tokens of an item, 21 parts, 22 scratch, 23 its bytes for a worker,
-        24 partial sums, 25 counts of finished parts, 26 sinks. 0: no cap, no window, no sinks."""
+        """args, in words: 0 q, 1 token stride, 2 out, 3 token stride, 4 to 14 CachePlace.words, 15 heads, 16 tokens, 17
+        scale, 18 softcap, 19 window, 20 tokens of an item, 21 splits, 22 scratch, 23 its bytes per worker, 24 partial
+        sums, 25 counts of finished splits, 26 sinks. 0: no cap, no window, no sinks.
+        """
         position, layer_bytes = get_int(get_int(args + 32)), get_int(get_int(args + 48))
         n_kv_heads, head_dim, padded_dim = get_int(args + 64), get_int(args + 72), get_int(args + 80)
         block_bytes, values_at, scales_at = get_int(args + 88), get_int(args + 104), get_int(args + 112)
@@ -94,18 +95,18 @@ def _kernel(codec: KvCodec) -> Kernel:
         layer = get_int(get_int(args + 40)) + get_int(args + 56) * layer_bytes
         n_tiles = (n_tokens + tile - 1) // tile
         most_rows = tile * group
-        # scratch: queries [rows, head_dim], scores [rows, TILE], sums of weights [rows, LANES], largest [rows], sums
-        # [rows, padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
+        # scratch: queries [rows, head_dim], scores [rows, TILE], weight sums [rows, LANES], maxima [rows], sums [rows,
+        # padded_dim], a block's keys or values as float32 [BLOCK, padded_dim]
         queries = get_int(args + 176) + get_int(args + 184) * worker
         weights = queries + (4 * most_rows * head_dim + 63) // 64 * 64
         normals = weights + 4 * most_rows * TILE
         peaks = normals + 4 * most_rows * LANES
         own_sums = peaks + (4 * most_rows + 63) // 64 * 64
         converted = own_sums + 4 * most_rows * padded_dim
-        partial_bytes = 4 * group * (padded_dim + LANES)  # sums and, for every row, its normal and its largest
+        partial_bytes = 4 * group * (padded_dim + LANES)  # sums and, per row, its normaliser and its maximum
         for item in range(lo, hi):
             part, rest = item % parts, item // parts
-            # First and last tiles in turn: the later the tile, the more positions it sees.
+            # Alternate first and last tiles: later tiles see more positions.
             turn = rest % n_tiles
             place = turn // 2 if turn % 2 == 0 else n_tiles - 1 - turn // 2
             head = rest // n_tiles
@@ -117,7 +118,7 @@ def _kernel(codec: KvCodec) -> Kernel:
                 begin = max(0, position + first_token + 1 - window)
             number = begin // BLOCK
             n_blocks = (end + BLOCK - 1) // BLOCK - number
-            used = min(parts, max(1, n_blocks * BLOCK // TILE))  # a part has a tile at least
+            used = min(parts, max(1, n_blocks * BLOCK // TILE))  # a split has at least one tile
             if part >= used:
                 continue
             last = number + n_blocks * (part + 1) // used
@@ -139,14 +140,14 @@ def _kernel(codec: KvCodec) -> Kernel:
                     put_float(peaks + 4 * row, get_float(sinks + 4 * (head * group + row % group)))
                     put_float(normals + 4 * LANES * row, np.float32(1.0))
             while number < last:
-                # A tile at once, for softmax's sake; a single row is bound by memory and reads straight on, which is
-                # 0.75 of a stream in place of 0.5 (8 bits, 32 heads of 128).
+                # A tile at once, for the sake of softmax. A single row is memory-bound and reads straight on: 0.75 of
+                # the speed of a stream instead of 0.5 (q8_0, 32 heads of 128).
                 size = min(TILE // BLOCK, last - number)
                 if size < TILE // BLOCK or rows == 1:
                     size = 1
                 blocks = layer + head_bytes * head + block_bytes * number
                 start = number * BLOCK
-                ahead = size * block_bytes  # as far as the other product works meanwhile
+                ahead = size * block_bytes  # as far as the other product reads meanwhile
                 for i in range(size):
                     block = blocks + block_bytes * i
                     mine = weights + 4 * BLOCK * i
@@ -231,7 +232,7 @@ def _kernel(codec: KvCodec) -> Kernel:
 
 @dataclass(frozen=True, eq=False)
 class AttentionBuffers:
-    """What attention needs beside its inputs; one for all layers, as calls run one after another."""
+    """Working memory of attention, shared by all layers, because calls run one after another."""
 
     scratch: F32
     partial: F32
@@ -241,7 +242,7 @@ class AttentionBuffers:
 def attention_buffers(
     n_heads: int, n_kv_heads: int, layout: KvLayout, n_tokens: int, n_workers: int
 ) -> AttentionBuffers:
-    """For attention_calls over that many tokens and threads at most."""
+    """Allocate buffers for attention_calls with up to n_tokens tokens and n_workers threads."""
     group, parts = n_heads // n_kv_heads, _parts(n_kv_heads, n_tokens)
     scratch = _scratch_floats(_tile(group, n_tokens) * group, layout)
     partial = n_kv_heads * parts * group * (layout.padded_dim + LANES) if parts > 1 else 1
@@ -258,9 +259,9 @@ def attention_calls(
     scoring: Scoring = PLAIN_SCORING,
     stage: str = "attention",
 ) -> list[Call]:
-    """out = attention of q over what the cache holds up to and with the tokens of q, whose keys and values are stored.
+    """Write to out the attention of q over the cache, which already holds the keys and values of these tokens.
 
-    Shapes: q, out [T, H, head_dim], heads side by side.
+    Shapes: q, out [T, H, head_dim], heads contiguous.
     """
     n_tokens, n_heads, head_dim = q.shape
     scale, softcap, window, sinks = scoring
@@ -279,16 +280,16 @@ def attention_calls(
 
 
 def _parts(n_kv_heads: int, n_tokens: int) -> int:
-    """Parts that the positions of one head are cut into: only where there is one token."""
+    """Return the splits of one head's positions; 1 unless there is a single token."""
     return max(1, PARTS // n_kv_heads) if n_tokens == 1 else 1
 
 
 def _tile(group: int, n_tokens: int) -> int:
-    """Tokens of an item."""
+    """Return the tokens of an item."""
     return max(1, min(n_tokens, _QUERY_ROWS // group))
 
 
 def _scratch_floats(rows: int, layout: KvLayout) -> int:
-    """Of one worker, in whole cache lines."""
+    """Return one worker's scratch size, in whole cache lines."""
     queries, peaks = -(-rows * layout.head_dim // 16) * 16, -(-rows // 16) * 16
     return queries + rows * (TILE + LANES + layout.padded_dim) + peaks + BLOCK * layout.padded_dim

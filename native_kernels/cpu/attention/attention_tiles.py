@@ -1,8 +1,8 @@
 """The two products of attention on one block of positions: queries times keys, and weights times values.
 
-Each is a loop that LLVM gets written out for a number of rows (queries that share a key-value head) and of vectors, so
-that its sums stay in registers while a number is read and converted once for all rows. The layout of a block is
-native_kernels/kv_blocks.py. Nothing here knows positions, masks or softmax.
+Each is a loop generated for a number of rows (queries that share a key-value head) and of vectors, so that sums stay in
+registers while a number is read and converted once for all rows. The layout of a block is native_kernels/kv_blocks.py.
+Positions and masks are handled by attention.py.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from native_kernels.kv_blocks import BLOCK, GROUP, KvCodec
 _LINE = 64  # bytes of a cache line
 _REGISTERS = 32 if LANES == 16 else 16
 _WIDTH: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
-ROWS = (8, 4, 2, 1)  # that one loop works off
-TILE = 4 * BLOCK  # positions whose scores lie in one row, so that softmax has long rows to work on
+ROWS = (8, 4, 2, 1)  # row counts that have a loop of their own
+TILE = 4 * BLOCK  # positions whose scores form one row, so that softmax has long rows
 
 
 def _vectors(rows: int) -> int:
-    """Vectors of sums for each row: half of the registers at most, and no more than hide the time of an addition."""
+    """Return the vectors of sums per row: at most half the registers, and enough to hide an addition's latency."""
     return max(1, min(4, _REGISTERS // 2 // rows))
 
 
 def _loop(b: Any, start: Any, stop: Any, carried: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> Any:
-    """The values after body(i, values) for i from start to stop; at least once."""
+    """Return the values after body(i, values) for i from start to stop; at least one iteration."""
     before = b.block
     inside, behind = b.append_basic_block("tile"), b.append_basic_block("behind")
     b.branch(inside)
@@ -77,7 +77,7 @@ def _loop(b: Any, start: Any, stop: Any, carried: Sequence[Any], body: Callable[
 
 
 def _stored(b: Any, at: Any, codec: KvCodec) -> Any:
-    """LANES numbers as they are stored, as float32."""
+    """Load LANES stored numbers as float32."""
     if codec == "f32":
         return load(b, at, VF)
     if codec == "f16":
@@ -86,7 +86,7 @@ def _stored(b: Any, at: Any, codec: KvCodec) -> Any:
 
 
 def _half(b: Any, at: Any) -> Any:
-    """One float16 in every lane, as float32."""
+    """Load one float16 into every lane as float32."""
     return halves_to_floats(b, splat(b, load(b, at, F16), VH))
 
 
@@ -96,9 +96,9 @@ def _at(b: Any, base: Any, index: Any, size: int) -> Any:
 
 @cache
 def _scores(rows: int, codec: KvCodec, asks: bool = True) -> Any:
-    """out [rows, TILE], its first BLOCK columns = q [rows, head_dim] times the keys of a block.
+    """Operation: the first BLOCK columns of out [rows, TILE] = q [rows, head_dim] times the keys of a block.
 
-    asks: whether what is read next is prefetched. The same below.
+    asks: whether to prefetch what is read next. The same below.
     """
     width = _WIDTH[codec]
     step = min(BLOCK // LANES, _vectors(rows))
@@ -149,7 +149,9 @@ def _scores(rows: int, codec: KvCodec, asks: bool = True) -> Any:
 
 @cache
 def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
-    """sums [rows, :] += weights [rows, TILE] times some columns of the values of a block's first n positions."""
+    """Operation: sums [rows, :] += weights [rows, TILE] times some columns of the values of a block's first n
+    positions.
+    """
     width = _WIDTH[codec]
 
     @operation(void, i64, i64, i64, i64, i64, i64, i64, i64)
@@ -164,7 +166,7 @@ def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
         sums: Any,
         ahead: Any,
     ) -> None:
-        """sums: address of row 0, column 0; rows padded_dim apart."""
+        """sums: address of row 0, column 0; the row stride is padded_dim."""
         places = []
         for row in range(rows):
             start = _at(b, sums, b.add(b.mul(padded_dim, number(row)), column), 4)
@@ -198,9 +200,9 @@ def _mix(rows: int, vectors: int, codec: KvCodec, asks: bool = True) -> Any:
 
 
 def scores_of(codec: KvCodec, asks: bool = True) -> Any:
-    """The function (q, stride of q in bytes, rows, block, head_dim, out [rows, TILE], ahead).
+    """Return the function (q, stride of q in bytes, rows, block, head_dim, out [rows, TILE], ahead).
 
-    ahead: how many bytes on the lines are asked for that will be read next. The same below.
+    ahead: distance in bytes to the lines to prefetch. The same below.
     """
     eight, four, two, one = (_scores(rows, codec, asks) for rows in ROWS)
 
@@ -223,7 +225,9 @@ def scores_of(codec: KvCodec, asks: bool = True) -> Any:
 
 
 def mix_of(codec: KvCodec, asks: bool = True) -> Any:
-    """The function (weights [rows, TILE], rows, values, scales, padded_dim, positions, sums [rows, padded], ahead)."""
+    """Return the function (weights [rows, TILE], rows, values, scales, padded_dim, positions, sums [rows, padded],
+    ahead).
+    """
 
     def pair(rows: int) -> tuple[int, Any, Any]:
         wide = _vectors(rows)
@@ -266,10 +270,11 @@ def mix_of(codec: KvCodec, asks: bool = True) -> Any:
 
 
 def converted_of(codec: KvCodec) -> tuple[Any, Any]:
-    """(keys: (block, head_dim, target, ahead), values: (values, scales, padded_dim, n, target, ahead)).
+    """Return two functions: keys (block, head_dim, target, ahead), values (values, scales, padded_dim, n, target,
+    ahead).
 
-    A block's keys as float32 [head_dim, BLOCK], and the values of its first n positions as [n, padded_dim]: for so many
-    rows that it costs less than to convert each number several times.
+    They convert a block's keys to float32 [head_dim, BLOCK], and the values of its first n positions to [n,
+    padded_dim]. With many rows this costs less than converting each number several times.
     """
     width = _WIDTH[codec]
 
@@ -318,7 +323,7 @@ def converted_of(codec: KvCodec) -> tuple[Any, Any]:
 
 
 def floats_to_halves(b: Any, x: Any) -> Any:
-    """float32 -> float16, rounded to the nearest, halves to the even one; beyond it: infinite."""
+    """Convert float32 to float16, rounded to nearest, ties to even; overflow becomes infinite."""
     if ISA.half:
         return b.fptrunc(x, VH)
     bits = b.bitcast(x, VI)
@@ -326,7 +331,7 @@ def floats_to_halves(b: Any, x: Any) -> Any:
     size = b.and_(bits, constant(VI, 0x7FFFFFFF))
     odd = b.and_(b.lshr(size, constant(VI, 13)), constant(VI, 1))
     normal = b.lshr(b.add(b.add(size, constant(VI, 0xC8000FFF - (1 << 32))), odd), constant(VI, 13))
-    # Below 2^-14: the sum with one half rounds to the steps of float16's small numbers.
+    # Below 2^-14: adding one half rounds to the steps of subnormal float16.
     small = b.sub(b.bitcast(b.fadd(b.bitcast(size, VF), constant(VF, 0.5)), VI), constant(VI, 0x3F000000))
     found = b.select(b.icmp_signed("<", size, constant(VI, 0x38800000)), small, normal)
     found = b.select(b.icmp_signed(">=", size, constant(VI, 0x47800000)), constant(VI, 0x7C00), found)
@@ -335,14 +340,14 @@ def floats_to_halves(b: Any, x: Any) -> Any:
 
 
 def _exp(b: Any, x: Any) -> Any:
-    """e^x for x up to 0; of what lies below -87 the smallest normal numbers. What is no number stays none."""
+    """e^x for x <= 0; below -87 the smallest normal number. NaN stays NaN."""
     low = constant(VF, -87.0)
     kept = b.select(b.fcmp_ordered("<", x, low), low, x)
     name = "rint" if ISA.byte_dot == "plain" else "nearbyint"
     whole = call_same(b, name, b.fmul(kept, constant(VF, 1.44269504)))
     rest = call_same(b, "fma", whole, constant(VF, -0.693359375), kept)
     rest = call_same(b, "fma", whole, constant(VF, 2.12194440e-4), rest)
-    # Cephes' polynomial for the rest, which lies within half a power of two.
+    # Cephes' polynomial for the remainder, which is within half a power of two.
     series = constant(VF, 1.9875691500e-4)
     for factor in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
         series = call_same(b, "fma", series, rest, constant(VF, factor))
@@ -354,9 +359,10 @@ def _exp(b: Any, x: Any) -> Any:
 
 @cache
 def row_of(positions: int) -> tuple[Any, Any]:
-    """Of a row of so many scores: its largest, and (at, peak): e^(score - peak) in their place and their sum in lanes.
+    """Return two functions on a row of scores: its maximum; and (at, peak): replace scores by e^(score - peak) and sum
+    them.
 
-    A score that is no number counts as none for the largest and makes the sum none.
+    NaN is ignored for the maximum and makes the sum NaN.
     """
     places = [4 * LANES * i for i in range(positions // LANES)]
 

@@ -1,4 +1,4 @@
-"""Keys and values of new positions into the blocks that attention reads, of one token with its rotation.
+"""Store keys and values of new positions into the blocks that attention reads; rotate those of a single token first.
 
 The layout and its specification are native_kernels/kv_blocks.py.
 """
@@ -49,7 +49,7 @@ _WIDTH: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
 
 
 def _scatter(b: Any, at: Any, stride: int, n: Any, stored: Any) -> None:
-    """The first n lanes, each `stride` bytes behind the other. stored: in the type of memory."""
+    """Store the first n lanes `stride` bytes apart. stored: in the type of memory."""
     for lane in range(LANES):
         with b.if_then(b.icmp_signed("<", number(lane), n)):
             value = b.extract_element(stored, ir.Constant(I32, lane))
@@ -67,7 +67,7 @@ def _in_codec(b: Any, x: Any, codec: KvCodec) -> Any:
 
 @cache
 def _put_functions(codec: KvCodec) -> tuple[Any, Any]:
-    """(keys: n lanes into a column of a block, values: a whole vector into a row)."""
+    """Return two operations: store n lanes of keys into a column of a block, and a vector of values into a row."""
     width = _WIDTH[codec]
 
     @operation(void, i64, i64, F)
@@ -89,13 +89,13 @@ def _put_half(b: Any, at: Any, value: Any) -> None:
 
 @cache
 def _store_functions(codec: KvCodec) -> tuple[Any, Any]:
-    """One row of keys and one of values, into their place in a block."""
+    """Return two functions that store a row of keys and one of values into a block."""
     put_keys, put_values = _put_functions(codec)
     quantised, width = codec == "q8_0", _WIDTH[codec]
 
     @inline
     def step_of(x: Any, head_dim: Any, group: Any, scale_at: Any) -> Any:
-        """What a group's numbers are multiplied with before they are rounded; its scale is stored."""
+        """Store a group's scale and return the factor to multiply its numbers by before rounding."""
         most = zero()
         for d in range(group, min(group + GROUP, head_dim), LANES):
             most = larger(absolute(some_floats(x + 4 * d, head_dim - d)), most)
@@ -136,7 +136,7 @@ def _store_kernel(codec: KvCodec) -> Kernel:
     width = _WIDTH[codec]
 
     def put(args: int, lo: int, hi: int, worker: int) -> None:
-        """args, in words: 0 k, 1 v, 2 stride of their tokens in bytes, 3 tokens, then as _place."""
+        """args, in words: 0 k, 1 v, 2 their token stride in bytes, 3 tokens, then as in _place."""
         k, v, stride, n_tokens = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         position, layer, head_bytes, n_heads = _place(args + 32)
         head_dim, padded_dim, block_bytes = get_int(args + 72), get_int(args + 80), get_int(args + 88)
@@ -160,8 +160,9 @@ def _rotate_kernel(codec: KvCodec) -> Kernel:
     width = _WIDTH[codec]
 
     def rotate_and_put(args: int, lo: int, hi: int, worker: int) -> None:
-        """args, in words: 0 q k v, one behind the other, 1 cosines, 2 sines, 3 pairs, then as _place, then 15 heads of
-        q, 16 whether pairs are neighbours."""
+        """args, in words: 0 q k v, contiguous, 1 cosines, 2 sines, 3 pairs, then as in _place, then 15 heads of q, 16
+        whether pairs are adjacent.
+        """
         cosines, sines, pairs = get_int(args + 8), get_int(args + 16), get_int(args + 24)
         position, layer, head_bytes, n_kv_heads = _place(args + 32)
         head_dim, padded_dim, block_bytes = get_int(args + 72), get_int(args + 80), get_int(args + 88)
@@ -185,9 +186,11 @@ def _rotate_kernel(codec: KvCodec) -> Kernel:
 
 @inline
 def _place(args: Any) -> Any:
-    """(position, address of the layer, bytes of a head, heads). args: the addresses of position, cache and bytes of a
-    layer, the number of the layer, heads, head_dim, padded dimension, bytes of a block, and where in it key scales,
-    values and value scales begin."""
+    """Return (position, address of the layer, bytes of a head, heads).
+
+    args: addresses of position, cache and layer bytes, layer number, heads, head_dim, padded dimension, bytes of a
+    block, and the offsets of key scales, values and value scales in it.
+    """
     layer_bytes, n_heads = get_int(get_int(args + 16)), get_int(args + 32)
     return (
         get_int(get_int(args)),
@@ -199,10 +202,10 @@ def _place(args: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class CachePlace:
-    """Where a KV cache lies and how much it holds, in words that are read when calls run.
+    """Address and fill of a KV cache, in words that are read when calls run.
 
-    Shapes: int64 [1] each. position: how many positions lie before the new ones; cache: the address of blocks
-    [L, H_kv, n_blocks, block_bytes]; layer_bytes: from one layer to the next.
+    Shapes: int64 [1] each. position: number of positions before the new ones. cache: address of blocks [L, H_kv,
+    n_blocks, block_bytes]. layer_bytes: stride of a layer.
     """
 
     position: I64
@@ -213,12 +216,12 @@ class CachePlace:
 
     @classmethod
     def of_layer(cls, blocks: U8, layout: KvLayout, position: int) -> CachePlace:
-        """One layer's blocks [H_kv, n_blocks, block_bytes], to be called layer 0."""
+        """Describe one layer's blocks [H_kv, n_blocks, block_bytes], as layer 0."""
         words = np.array([position, blocks.ctypes.data, blocks.nbytes], np.int64)
         return cls(words[:1], words[1:2], words[2:], layout, len(blocks))
 
     def words(self, layer: int) -> tuple[Any, ...]:
-        """As the kernels' arguments."""
+        """Return the words of the kernels' arguments."""
         layout = self.layout
         return (
             self.position, self.cache, self.layer_bytes, layer, self.n_kv_heads, layout.head_dim, layout.padded_dim,
@@ -227,7 +230,7 @@ class CachePlace:
 
 
 def store_calls(k: F32, v: F32, place: CachePlace, layer: int, stage: str = "attention") -> list[Call]:
-    """Stores k and v [T, H_kv, head_dim], heads side by side, as the positions that follow."""
+    """Store k and v [T, H_kv, head_dim], heads contiguous, as the next positions."""
     n_tokens, n_heads, head_dim = k.shape
     assert (n_heads, head_dim) == (place.n_kv_heads, place.layout.head_dim)
     assert k.strides == v.strides
@@ -240,7 +243,7 @@ def store_calls(k: F32, v: F32, place: CachePlace, layer: int, stage: str = "att
 def rotate_and_store_calls(
     qkv: F32, angles: F32, place: CachePlace, layer: int, n_heads: int, neighbours: bool = False
 ) -> list[Call]:
-    """One token: rotates q and k where they lie, and stores k and v as the position that follows.
+    """Rotate one token's q and k in place, and store its k and v as the next position.
 
     Shapes: qkv [H + 2 H_kv, head_dim], angles [2, R / 2]; R = 0 rotates nothing. Items: heads.
     """

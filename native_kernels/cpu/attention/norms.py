@@ -1,4 +1,4 @@
-"""RMS and layer norm of rows, with the residual additions before them; a row is worked off by one worker.
+"""RMS and layer norm of rows, with the residual additions before them; one worker per row.
 
 Specification: rms_norm and layer_norm of native_kernels.reference. Sums run in lanes and are folded in a fixed order.
 """
@@ -33,7 +33,7 @@ _NONE, _RMS, _LAYER = range(3)
 
 @kernel
 def _add_and_norm(args: int, lo: int, hi: int, worker: int) -> None:
-    """x += first + second, then out = norm(x), for the rows lo to hi. The address of what there is not is 0.
+    """x += first + second, then out = norm(x), for the rows lo to hi. Missing arrays have the address 0.
 
     args: x, first, second, out, weight, bias, columns, kind, epsilon.
     """
@@ -89,9 +89,9 @@ def norm_calls(
     stage: str = "norms",
     barrier: bool = True,
 ) -> list[Call]:
-    """x [T, D] += the sum of at most two arrays like it, then out = its norm over the last axis; out may be x.
+    """Add up to two arrays to x [T, D], then write its norm over the last axis to out, which may be x.
 
-    norm "none": the additions alone. Items: rows.
+    norm "none": only the additions. Items: rows.
     """
     assert len(added) <= 2, "a norm adds up three arrays at most"
     assert all(one.shape == x.shape for one in added), "residual additions have the rows of x"

@@ -28,8 +28,9 @@ def _get_double(b: Any, at: Any) -> Any:
 
 @kernel
 def _angles(args: int, lo: int, hi: int, worker: int) -> None:
-    """Cosines and sines of position x frequency. args: state, frequencies (float64), cosines, sines, and what both are
-    multiplied with (float32)."""
+    """Compute cosines and sines of position x frequency. args: state, frequencies (float64), cosines, sines, and a
+    factor for both (float32).
+    """
     position = get_int(get_int(args) + 8 * POSITION)
     frequencies, cosines, sines = get_int(args + 8), get_int(args + 16), get_int(args + 24)
     scale = get_float(get_int(args + 32))
@@ -41,7 +42,7 @@ def _angles(args: int, lo: int, hi: int, worker: int) -> None:
 
 @inline
 def rotate_head(x: Any, cosines: Any, sines: Any, pairs: Any, neighbours: Any) -> Any:
-    """Rotates the first 2 pairs of numbers where they lie; neighbours: (2 i, 2 i + 1), not (i, i + pairs)."""
+    """Rotate the first 2 * pairs numbers in place; neighbours: pairs are (2 i, 2 i + 1) instead of (i, i + pairs)."""
     if neighbours != 0:
         for i in range(pairs):
             first, second = get_float(x + 8 * i), get_float(x + 8 * i + 4)
@@ -58,9 +59,9 @@ def rotate_head(x: Any, cosines: Any, sines: Any, pairs: Any, neighbours: Any) -
 
 
 def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32, scale: F32) -> list[Call]:
-    """angles [2, R / 2]: cosines and sines of the token's position times the frequencies [R / 2], times scale [1].
+    """Compute angles [2, R / 2]: cosines and sines of the position times the frequencies [R / 2], times scale [1].
 
-    Frequencies and scale are read when the calls run: those of some models depend on how long the sequence is.
+    Frequencies and scale are read when the calls run: in some models they depend on the sequence length.
     """
     args = arguments(state, frequencies, angles[0], angles[1], scale)
     keeps = (state, frequencies, angles, scale)
@@ -69,7 +70,7 @@ def angle_calls(state: I64, frequencies: NDArray[np.float64], angles: F32, scale
 
 @kernel
 def _rope(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: x, cosines, sines, heads, head_dim, pairs, whether pairs are neighbours. Items: tokens times heads."""
+    """args: x, cosines, sines, heads, head_dim, pairs, whether pairs are adjacent. Items: tokens times heads."""
     n_heads, head_dim, pairs = get_int(args + 24), get_int(args + 32), get_int(args + 40)
     for item in range(lo, hi):
         angle = 4 * pairs * (item // n_heads)
@@ -78,7 +79,7 @@ def _rope(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def rope_calls(x: F32, cosines: F32, sines: F32, neighbours: bool = False) -> list[Call]:
-    """x [T, H, head_dim] rotated where it lies; cosines and sines [T, R / 2]."""
+    """Rotate x [T, H, head_dim] in place; cosines and sines [T, R / 2]."""
     n_tokens, n_heads, head_dim = x.shape
     args = arguments(x, cosines, sines, n_heads, head_dim, cosines.shape[1], int(neighbours))
     return [Call(_rope, args, n_tokens * n_heads, 4, "attention", (x, cosines, sines))]

@@ -1,1 +1,1 @@
-"""Reads the blocks of every codec as numbers; multiplies nothing."""
+"""Decoders for the blocks of every codec."""

@@ -1,4 +1,4 @@
-"""32 columns of one row of q4_0 or q8_0 as float32, as LLVM code."""
+"""Decode 32 columns of a row of q4_0 or q8_0 to float32, as LLVM code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from native_kernels.cpu.runtime.simd import (
 
 
 def _scaled(b: Any, quants: Any, scale: Any, target: Any) -> None:
-    """Signed bytes times the scale, stored."""
+    """Store signed bytes times the scale."""
     of = ir.VectorType(F32, quants.type.count)
     store(b, target, b.fmul(b.sitofp(quants, of), splat(b, scale, of)))
 
@@ -35,7 +35,7 @@ _SIXTEEN = ir.VectorType(I8, 16)
 
 @operation(void, i64, f32, i64)
 def floats_of_nibbles(b: Any, at: Any, scale: Any, target: Any) -> None:
-    """GGML's 16 bytes of q4_0 -> 32 float32."""
+    """Decode GGML's 16 bytes of q4_0 to 32 float32."""
     quants = load(b, at, _SIXTEEN)
     for i, half in enumerate((b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4)))):
         _scaled(b, b.sub(half, constant(_SIXTEEN, 8)), scale, offset(b, target, 64 * i))
@@ -43,13 +43,13 @@ def floats_of_nibbles(b: Any, at: Any, scale: Any, target: Any) -> None:
 
 @operation(void, i64, f32, i64)
 def floats_of_bytes(b: Any, at: Any, scale: Any, target: Any) -> None:
-    """32 signed bytes -> 32 float32."""
+    """Decode 32 signed bytes to 32 float32."""
     for i in range(2):
         _scaled(b, load(b, offset(b, at, 16 * i), _SIXTEEN), scale, offset(b, target, 64 * i))
 
 
 def _dwords(b: Any, at: Any, step: Any, count: int) -> Any:
-    """Fours of bytes, `step` apart, side by side."""
+    """Load four-byte words, `step` bytes apart, into one vector."""
     found = ir.Constant(ir.VectorType(I32, count), ir.Undefined)
     for i in range(count):
         found = b.insert_element(found, load(b, b.add(at, times(b, step, i)), I32), ir.Constant(I32, i))
@@ -58,7 +58,7 @@ def _dwords(b: Any, at: Any, step: Any, count: int) -> Any:
 
 @operation(void, i64, i64, f32, i64)
 def floats_of_lane_nibbles(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
-    """One group of lane-interleaved q4_0, its fours `step` bytes apart -> 32 float32."""
+    """Decode a group of lane-interleaved q4_0, its four-byte words `step` bytes apart, to 32 float32."""
     quants = _dwords(b, at, step, 4)
     low, high = b.and_(quants, constant(_SIXTEEN, 15)), b.lshr(quants, constant(_SIXTEEN, 4))
     for i in range(2):
@@ -69,7 +69,7 @@ def floats_of_lane_nibbles(b: Any, at: Any, step: Any, scale: Any, target: Any) 
 
 @operation(void, i64, i64, f32, i64)
 def floats_of_lane_bytes(b: Any, at: Any, step: Any, scale: Any, target: Any) -> None:
-    """One group of lane-interleaved q8_0, its fours `step` bytes apart -> 32 float32."""
+    """Decode a group of lane-interleaved q8_0, its four-byte words `step` bytes apart, to 32 float32."""
     for i in range(2):
         quants = _dwords(b, b.add(at, times(b, step, 4 * i)), step, 4)
         _scaled(b, quants, scale, offset(b, target, 64 * i))

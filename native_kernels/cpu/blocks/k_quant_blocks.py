@@ -1,7 +1,7 @@
-"""What is inside the blocks of 256 numbers, as LLVM vectors: quants in the order of the columns, scales, minima.
+"""Decode blocks of 256 numbers into LLVM vectors: quants in column order, scales, minima.
 
-One description of a codec serves both its products and its unpacking (k_quants). Vectors are written as wide as a
-quarter of a block, 64 bytes; narrower processors get two of theirs for one.
+One description of a codec serves both its products and its decoding (k_quants). Vectors are as wide as a quarter of a
+block, 64 bytes; narrower CPUs use several registers for each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from native_kernels.cpu.runtime.simd import (
 
 COLUMNS = 256
 QUARTER = ir.VectorType(I8, 64)  # the quants of 64 columns
-GROUPS = ir.VectorType(F32, 16)  # one number for every 16 columns of a block
+GROUPS = ir.VectorType(F32, 16)  # one number per 16 columns of a block
 _PAIRS, _HALF_QUARTER = ir.VectorType(I16, 32), ir.VectorType(I8, 32)
 _SIXTEEN = ir.VectorType(I8, 16)
 _SIXTEEN_INTS = ir.VectorType(I32, 16)
@@ -57,9 +57,9 @@ class Block:
 
 @dataclass(frozen=True)
 class BlockCodec:
-    """How a block is read: `read` (builder, address) -> Block.
+    """Decoder of a block: `read` (builder, address) -> Block.
 
-    offset: what is subtracted from every quant. signed: whether quants are signed bytes, else they are at most 127.
+    offset: subtracted from every quant. signed: whether quants are signed bytes; otherwise they are at most 127.
     """
 
     n_bytes: int
@@ -77,7 +77,7 @@ def _both(x: list[int]) -> list[int]:
 
 
 def _half(b: Any, at: Any) -> Any:
-    """The float16 there, as float32."""
+    """Load a float16 as float32."""
     if ISA.half:
         return b.fpext(load(b, at, F16), F32)
     from native_kernels.cpu.runtime.simd import VH
@@ -86,14 +86,14 @@ def _half(b: Any, at: Any) -> Any:
 
 
 def _twice(b: Any, at: Any) -> Any:
-    """32 bytes, and once more behind them."""
+    """Load 32 bytes, repeated twice."""
     return pick(b, load(b, at, _HALF_QUARTER), [*range(32), *range(32)])
 
 
 def _shifted(b: Any, quarter: Any, first: int, second: int, mask: int) -> Any:
-    """Each byte's bits under the mask, after moving the first 32 bytes down by `first` bits and the others by `second`.
+    """Shift the first 32 bytes right by `first` bits and the others by `second`, then mask each byte.
 
-    Negative: up. What is moved in from a neighbouring byte is masked away.
+    A negative shift is to the left. Bits from a neighbouring byte are masked away.
     """
     pairs = b.bitcast(quarter, _PAIRS)
     if first or second:
@@ -107,18 +107,18 @@ def _shifted(b: Any, quarter: Any, first: int, second: int, mask: int) -> Any:
 
 
 def bytes_down(b: Any, quarter: Any, bits: list[int]) -> Any:
-    """Every 16 bytes moved down by so many bits, what comes in from a neighbouring byte not masked away."""
+    """Shift every 16 bytes right by this many bits; bits from a neighbouring byte are not masked away."""
     by = ir.Constant(_PAIRS, [one for one in bits for _ in range(8)])
     return b.bitcast(b.lshr(b.bitcast(quarter, _PAIRS), by), QUARTER)
 
 
 def _nibbles(b: Any, at: Any, c: int) -> Any:
-    """Quarter c of quants of which 32 bytes hold 64 columns: their low halves, then their high ones."""
+    """Return quarter c of nibbles: 32 bytes hold 64 columns, the low halves first."""
     return _shifted(b, _twice(b, offset(b, at, 32 * c)), 0, 4, 15)
 
 
 def _with_bit(b: Any, quants: Any, bits: Any, first: int, value: int) -> Any:
-    """Adds `value` where bit `first` (of the first 32 columns) or the one above it (of the others) is set."""
+    """Add `value` where bit `first` (first 32 columns) or the next higher one (the others) is set."""
     tested = ir.Constant(QUARTER, [1 << first] * 32 + [1 << (first + 1)] * 32)
     none = constant(QUARTER, 0)
     present = b.icmp_unsigned("!=", b.and_(bits, tested), none)
@@ -126,14 +126,14 @@ def _with_bit(b: Any, quants: Any, bits: Any, first: int, value: int) -> Any:
 
 
 def _small_floats(b: Any, sixteen: Any, signed: bool = False) -> Any:
-    """16 bytes as GROUPS."""
+    """Convert 16 bytes to GROUPS."""
     wide = (b.sext if signed else b.zext)(sixteen, _SIXTEEN_INTS)
     return b.sitofp(wide, GROUPS)
 
 
 def _six_bits(b: Any, at: Any) -> tuple[Any, Any]:
-    """Scales and minima of q4_k and q5_k, one for 32 columns; packed as codecs.super_blocks says."""
-    four = ir.VectorType(I32, 4)  # the two large ones, then the small ones: first, second, shared
+    """Decode the scales and minima of q4_k and q5_k, one per 32 columns; packed as in codecs.super_blocks."""
+    four = ir.VectorType(I32, 4)  # the two large scales, then the small ones: first, second, shared
     words = load(b, at, four)
     lower = b.lshr(pick(b, words, [1, 3, 2, 3]), ir.Constant(four, [0, 0, 0, 4]))
     lower = b.and_(lower, ir.Constant(four, [0x3F3F3F3F, 0x0F0F0F0F] * 2))
@@ -217,9 +217,9 @@ def _read_iq4_xs(b: Any, at: Any) -> Block:
 
 
 def looked_up(b: Any, places: Any, levels: tuple[int, ...]) -> Any:
-    """The signed bytes at the places, 0 to 15, of the table; a vector of 16, 32 or 64."""
+    """Look up signed bytes by indices 0 to 15; vectors of 16, 32 or 64."""
     count = places.type.count
-    if ISA.byte_dot == "plain":  # no byte shuffle for sure: the table by its bits
+    if ISA.byte_dot == "plain":  # a byte shuffle is not guaranteed: select by the bits of the index
         found = constant(places.type, 0)
         for bit in range(8):
             mask = sum(1 << i for i, level in enumerate(levels) if level >> bit & 1)
@@ -242,7 +242,7 @@ def looked_up(b: Any, places: Any, levels: tuple[int, ...]) -> Any:
 
 
 def staged(codec: BlockCodec, kind: str) -> Any:
-    """(block, quants, factors): its quants as unsigned bytes in the order of the columns, and 16 float32.
+    """Return the operation (block, quants, factors): quants as unsigned bytes in column order, and 16 float32.
 
     kind "minima": scale and minimum for every 32 columns. "sixteens": a scale for every 16; quants are 32 too large.
     """

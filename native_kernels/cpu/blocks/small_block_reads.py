@@ -1,6 +1,6 @@
-"""What is inside the blocks of 32 numbers that row_dots has no way of its own for: q4_1, q5_0, q5_1, iq4_nl, mxfp4.
+"""Decode blocks of 32 numbers without a special path in row_dots: q4_1, q5_0, q5_1, iq4_nl, mxfp4.
 
-Eight blocks side by side are read as one of 256 columns (k_quant_blocks), and what is left of a row one by one.
+Eight adjacent blocks are read as one of 256 columns (k_quant_blocks), the rest of a row one by one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Numbers = Callable[[Any, Sequence[Any]], Any]
 
 @dataclass(frozen=True)
 class SmallCodec(BlockCodec):
-    """How eight blocks are read at once, and one: number = scale * (quant - offset) - minimum, as in BlockCodec.
+    """Decoder of eight blocks or of one: number = scale * (quant - offset) - minimum, as in BlockCodec.
 
-    one: (builder, address) -> Block whose first quarter begins with the block's 32 quants; what else it says is the
-    block's scale and minimum again.
+    one: (builder, address) -> Block whose first quarter begins with the block's 32 quants; its scales and minima repeat
+    the block's scale and minimum.
     """
 
     one: Callable[[Any, Any], Block] = lambda b, at: Block([], None)
@@ -58,7 +58,9 @@ class SmallCodec(BlockCodec):
 def _codec(
     size: int, quarter: Callable[[Any, Any, Any], Any], scales: Numbers, minima: Numbers | None = None, **more: Any
 ) -> SmallCodec:
-    """quarter: (builder, block, block) -> the quants of two blocks; scales, minima: (builder, 1 or 8 blocks) -> 8."""
+    """Build a codec. quarter: (builder, block, block) -> quants of two blocks; scales, minima: (builder, 1 or 8 blocks)
+    -> 8.
+    """
 
     def read(b: Any, at: Any) -> Block:
         blocks = [offset(b, at, size * i) for i in range(8)]
@@ -75,7 +77,7 @@ def _codec(
 
 
 def _halves(start: int, sign: int = 1) -> Numbers:
-    """The float16 `start` bytes into each block, negated where sign is -1."""
+    """Load the float16 `start` bytes into each block, negated if sign is -1."""
 
     def read(b: Any, blocks: Sequence[Any]) -> Any:
         found = ir.Constant(VS, None)
@@ -88,7 +90,7 @@ def _halves(start: int, sign: int = 1) -> Numbers:
 
 
 def _exponents(b: Any, blocks: Sequence[Any]) -> Any:
-    """Half of 2^(e - 127) of each block's first byte e; the first two are below the smallest normal number."""
+    """Return 2^(e - 127) / 2 for each block's first byte e; the first two values are subnormal."""
     found = ir.Constant(_EIGHT_INTS, None)
     for i, block in enumerate(blocks):
         found = b.insert_element(found, b.zext(load(b, block, I8), I32), ir.Constant(I32, i))
@@ -98,7 +100,7 @@ def _exponents(b: Any, blocks: Sequence[Any]) -> Any:
 
 
 def _nibbles(b: Any, first: Any, second: Any, start: int) -> Any:
-    """Quants of two blocks, 16 bytes each: the low halves, then the high ones."""
+    """Return the quants of two blocks, 16 bytes each: the low halves, then the high ones."""
     pair = [load(b, offset(b, block, start), _SIXTEEN) for block in (first, second)]
     places = [*range(16), *range(16), *range(16, 32), *range(16, 32)]
     spread = b.shuffle_vector(*pair, ir.Constant(ir.VectorType(I32, 64), places))
@@ -106,7 +108,7 @@ def _nibbles(b: Any, first: Any, second: Any, start: int) -> Any:
 
 
 def _with_fifth(b: Any, first: Any, second: Any, bits: int, start: int) -> Any:
-    """As _nibbles, with a fifth bit each in the four bytes from `bits` on."""
+    """As _nibbles, plus a fifth bit each from the four bytes at `bits`."""
     pair = ir.Constant(ir.VectorType(I32, 2), None)
     for i, block in enumerate((first, second)):
         pair = b.insert_element(pair, load(b, offset(b, block, bits), I32), ir.Constant(I32, i))

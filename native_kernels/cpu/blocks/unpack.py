@@ -1,10 +1,8 @@
-"""Rows in every codec as float32: for the embedding, and piece by piece for the kernels that multiply floats.
+"""Decode rows in every codec to float32: for the embedding, and chunk by chunk for kernels that multiply floats.
 
-It multiplies nothing itself.
-
-UNPACKERS[codec](row, n_cols, first, n, target) writes the columns first to first + n of the row at that address, and
-up to 31 numbers more behind them. `first` is a multiple of PIECE, or of the codec's block for codecs of 32 and less.
-The numbers are those of native_kernels.codecs, bit by bit.
+UNPACKERS[codec](row, n_cols, first, n, target) writes the columns first to first + n of the row at that address, and up
+to 31 more numbers after them. `first` is a multiple of PIECE, or of the codec's block size if that is at most 32. The
+numbers equal those of native_kernels.codecs, bit by bit.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ def _of_blocks(size: int, quants: int, emit: Any) -> Unpacker:
 
 
 def _of_lanes(fours: int, emit: Any) -> Unpacker:
-    """For lane-interleaved groups of 32, `fours` times four bytes each."""
+    """For lane-interleaved groups of 32, `fours` four-byte words each."""
 
     @inline
     def unpack(row: int, n_cols: int, first: int, n: int, target: int) -> None:
@@ -95,7 +93,7 @@ def _of_lanes(fours: int, emit: Any) -> Unpacker:
 
 
 def _unpacked(codec: BlockCodec, read: Callable[[Any, Any], Block], parts: int) -> Any:
-    """(block, target): what `read` finds, 16 columns in each of so many parts, as float32."""
+    """Return the operation (block, target): decode a block to float32, in `parts` vectors of 16 columns."""
 
     @operation(void, i64, i64)
     def block(b: Any, at: Any, target: Any) -> None:
@@ -158,7 +156,7 @@ UNPACKERS: dict[str, Unpacker] = {
 
 @cache
 def rows_kernel(codec: str) -> Kernel:
-    """Rows by number. Items: numbers. args: w, its row step, D, ids (int64), out, its row step."""
+    """Decode rows by index. Items: rows. args: w, its row stride, D, ids (int64), out, its row stride."""
     unpack = UNPACKERS[codec]
 
     def rows(args: int, lo: int, hi: int, worker: int) -> None:
@@ -171,9 +169,9 @@ def rows_kernel(codec: str) -> Kernel:
 
 
 def rows_calls(w: PackedMatrix, ids: I64, out: F32, n_ids: int | I64, stage: str = "") -> list[Call]:
-    """The rows ids [n] of w [N, D] -> out [n, D]; up to 31 numbers behind each of its rows are written, too.
+    """Decode the rows ids [n] of w [N, D] -> out [n, D]; up to 31 numbers after each row are overwritten.
 
-    Raises: ValueError where its rows do not lie so far apart.
+    Raises: ValueError if the rows of `out` are too close together for that.
     """
     if out.shape[1] != w.n_cols or out.strides[1] != 4 or out.strides[0] < -(-w.n_cols // 32) * 128:
         raise ValueError(f"rows of {out.strides[0]} bytes hold no {w.n_cols} numbers and what is written behind them")

@@ -1,1 +1,1 @@
-"""What every CPU kernel runs on: compilation, vectors, the thread pool, calls and the state of a token."""
+"""The runtime of the CPU kernels: compilation, vectors, the thread pool, calls and the state of a token."""

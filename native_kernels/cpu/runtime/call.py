@@ -1,4 +1,4 @@
-"""A call of a kernel as data: its arguments, its items and what must stay alive; it runs nothing on threads itself."""
+"""Describe a kernel call as data: its arguments, its items and the arrays that it keeps alive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALIGNMENT = 64  # bytes: one cache line, one register of 16 lanes
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32, spare: int = 0) -> NDArray[Any]:
-    """An array whose first number begins a cache line; `spare` bytes behind its last one may be read and written."""
+    """Return an empty array aligned to a cache line, with `spare` accessible bytes after it."""
     wanted = np.dtype(dtype)
     size = int(np.prod(shape)) * wanted.itemsize
     raw = np.zeros(size + spare + ALIGNMENT, np.uint8)
@@ -30,17 +30,17 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any = np.float32, spare: 
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the first number of the array lies."""
+    """Return the address of the array's first element."""
     return int(array.ctypes.data)
 
 
 def float_word(value: float) -> int:
-    """A number as the float32 in the lower half of an int64; kernels read it with simd.get_float."""
+    """Return a float32 in the lower half of an int64; kernels read it with simd.get_float."""
     return int(np.float32(value).view(np.int32))
 
 
 def arguments(*words: int | float | NDArray[Any]) -> I64:
-    """The block of arguments of a call: addresses of arrays, integers as they are, floats as float32 words."""
+    """Build a call's block of arguments: array addresses, integers, and floats as float32 words."""
     block: I64 = aligned_empty(max(1, len(words)), np.int64)
     for i, word in enumerate(words):
         if isinstance(word, np.ndarray):
@@ -54,13 +54,13 @@ def arguments(*words: int | float | NDArray[Any]) -> I64:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One step of a program. Workers take contiguous ascending ranges of its items, from multiples of the grain on.
+    """One step of a program. Workers take contiguous ascending ranges of its items, aligned to the grain.
 
     n_items: a number, or an int64 array [1] that is read when the call runs.
-    keeps: arrays whose addresses stand in args.
-    barrier: whether the workers wait for each other behind it. Without, the next call reads nothing that it writes.
-    shared: whether a worker may run the kernel several times, for any ranges: what it leaves depends on no other
-    range, and nothing in a worker's own memory is to last from one to the next. Only with a barrier.
+    keeps: arrays whose addresses are in args.
+    barrier: whether the workers wait for each other after it. Without one, the next call must not read what it writes.
+    shared: whether a worker may run the kernel several times, on any ranges. Then the output of a range must not depend
+    on other ranges, and a worker's own memory must not carry anything from one range to the next. Needs a barrier.
     """
 
     kernel: Kernel
@@ -76,12 +76,12 @@ class Call:
         assert self.barrier or not self.shared, "who is through looks for more until all of it is taken"
 
     def count(self) -> int:
-        """The items as of now."""
+        """Return the current number of items."""
         return int(self.n_items[0]) if isinstance(self.n_items, np.ndarray) else self.n_items
 
 
 def slices(n_items: int, grain: int, n_workers: int) -> list[tuple[int, int]]:
-    """The range of every worker: as even as the grain allows, in order, the last ones empty where items are few."""
+    """Return each worker's range: as even as the grain allows, ascending; the last are empty if there are few items."""
     pieces = -(-n_items // grain)
     edges = [min(n_items, grain * (pieces * worker // n_workers)) for worker in range(n_workers + 1)]
     return list(itertools.pairwise(edges))
@@ -91,7 +91,7 @@ _RUN = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64, ct
 
 
 def run(calls: Sequence[Call], n_workers: int = 1) -> None:
-    """Runs the calls in order in this thread, each cut as for so many workers. The GIL is released in the kernels."""
+    """Run the calls in order in this thread, each sliced for n_workers. The kernels release the GIL."""
     for call in calls:
         compiled = _RUN(call.kernel.address)
         for worker, (lo, hi) in enumerate(slices(call.count(), call.grain, n_workers)):

@@ -1,4 +1,4 @@
-"""Copies of some rows of a matrix, one after another, as they are to go to a GPU; it reads nothing in them."""
+"""Copy some rows of a matrix into consecutive memory, to be uploaded to a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def copy_bytes(b: Any, to: Any, source: Any, n_bytes: Any) -> None:
 
 @operation(void, i64, i64)
 def _copy_line(b: Any, to: Any, source: Any) -> None:
-    """A cache line to an address that begins one, past the caches: a plain store would read the line first."""
+    """Copy a cache line to an aligned address, bypassing the caches: a plain store would read the line first."""
     vectors = [load(b, offset(b, source, at), VF) for at in range(0, _LINE, 4 * LANES)]
     for i, vector in enumerate(vectors):
         at = offset(b, to, 4 * LANES * i)
@@ -60,9 +60,9 @@ def _copy(to: int, source: int, n_bytes: int) -> None:
 
 @kernel
 def _gather(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: ids i32, the matrix, bytes of a row, from one row to the next, where the copies go, from one to the next.
+    """args: ids i32, the matrix, row bytes, row stride, target, target stride.
 
-    Rows that follow each other here and there are copied at once.
+    Rows that are adjacent in both source and target are copied at once.
     """
     ids, rows, n_bytes, stride = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     to, step = get_int(args + 32), get_int(args + 40)
@@ -78,25 +78,26 @@ def _gather(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def gather_call(w: PackedMatrix, ids: I32, to: int, step: int, stage: str = "ring") -> Call:
-    """Row ids[i] of w to the address `to` + i * step, for all of ids [K]. The next call may run beside it."""
+    """Copy row ids[i] of w to the address `to` + i * step, for all ids [K]. The next call may run concurrently."""
     stride = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     args = arguments(ids, address(w.data), w.row_bytes, stride, to, step)
     return Call(_gather, args, len(ids), _GRAIN, stage, (ids, w), barrier=False)
 
 
 class Gathering:
-    """The same as a call that is laid out once and told before every run what to copy; at first nothing."""
+    """The same as a reusable call that is set before each run; initially it copies nothing."""
 
     def __init__(self, stage: str = "ring") -> None:
         self._args, self._count = arguments(0, 0, 0, 0, 0, 0), np.zeros(1, np.int64)
         self.call = Call(_gather, self._args, self._count, _GRAIN, stage, barrier=False)
 
     def set(self, ids: int, n: int, rows: int, row_bytes: int, stride: int, to: int, step: int) -> None:
-        """The n rows whose numbers i32 lie at the address `ids`, of a matrix at the address `rows` whose rows are
-        `stride` bytes apart, to the address `to` and on, `step` bytes apart. All of it is the caller's to keep."""
+        """Copy the n rows listed as i32 at the address `ids` from a matrix at `rows`, `stride` bytes apart, to the
+        address `to`, `step` bytes apart. The caller keeps all memory alive.
+        """
         self._args[:6] = (ids, rows, row_bytes, stride, to, step)
         self._count[0] = n
 
     def clear(self) -> None:
-        """Copies nothing."""
+        """Copy nothing."""
         self._count[0] = 0

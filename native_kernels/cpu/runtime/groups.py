@@ -1,7 +1,7 @@
-"""Run one call for many groups, each with its own arrays, as a single call whose items are shared among all workers.
+"""Run one call for many groups, each with its own arrays, as a single call whose items all workers share.
 
 The products of an expert's few rows take microseconds, less than laying out a call. So the call is laid out once, with
-a block of arguments for each group, and only the addresses in the blocks change from run to run.
+a block of arguments for each group, and only the addresses in the blocks change between runs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Groups:
     def place(self, n_groups: int, places: Mapping[int, I64]) -> None:
         """Point the call at n_groups groups.
 
-        places: for the address of an array, the address that each group has in its place [n_groups]. Arrays that the
+        places: maps the address of an array to the address that replaces it in each group [n_groups]. Arrays that the
         template does not use are ignored.
         """
         for array, addresses in places.items():
@@ -66,5 +66,5 @@ class Groups:
 
 
 def within(array: NDArray[Any], steps: I64) -> dict[int, I64]:
-    """places for groups that begin at these rows of the array [n_groups]."""
+    """Return `places` for groups that begin at these rows of the array [n_groups]."""
     return {address(array): address(array) + array.strides[0] * steps}

@@ -1,7 +1,7 @@
-"""Chooses the instruction set that the kernels are compiled for, once per process; it compiles nothing itself.
+"""Choose the instruction set that the kernels are compiled for, once per process.
 
-One internal switch exists, for tests: the environment variable HEARTH_KERNELS_ISA, read before the first kernel is
-compiled, names a lower set than the best one here. The compiler is then limited to that set, too.
+For tests, the environment variable HEARTH_KERNELS_ISA selects a lower set than the best one. It is read before the
+first kernel is compiled, and limits the compiler to that set.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 
 SWITCH = "HEARTH_KERNELS_ISA"
 
-# Linux: a system call, what it does (ARCH_REQ_XCOMP_PERM), and for what (XFEATURE_XTILEDATA).
+# Linux: the system call, its operation (ARCH_REQ_XCOMP_PERM), and the feature (XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _ASK_FOR_STATE, _TILE_DATA = 158, 0x1023, 18
 
 
 @dataclass(frozen=True)
 class Isa:
-    """One instruction set.
+    """An instruction set.
 
-    lanes: float32 numbers in one register.
-    needs: the CPU's features, as LLVM calls them.
-    limit: (CPU name, features) that keep the compiler from using more than this set; None: the compiler's own choice.
-    byte_dot: how four products of bytes are added up in a lane: "vnni512", "vnni256", "maddubs" or "plain".
-    half: whether float16 is converted by an instruction.
-    tiles: whether it multiplies tiles of bfloat16 (AMX), whose registers the system has to grant.
+    lanes: float32 numbers in a register.
+    needs: CPU features by their LLVM names.
+    limit: (CPU name, features) that keep the compiler within this set; None: the compiler's own choice.
+    byte_dot: how four products of bytes are summed in a lane: "vnni512", "vnni256", "maddubs" or "plain".
+    half: whether an instruction converts float16.
+    tiles: whether it multiplies bfloat16 tiles (AMX), whose registers the operating system must grant.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Isa:
 _V3 = frozenset({"avx2", "fma", "f16c"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"}
 
-# The best first. Each x86 set holds what those below it need.
+# Best first. Each x86 set includes the needs of those below it.
 _AMX = _V4 | {"avx512vnni", "avx512bf16", "amx-tile", "amx-bf16"}
 _X86 = (
     Isa("amx", 16, _AMX, None, "vnni512", True, tiles=True),
@@ -57,27 +57,28 @@ _GENERIC = Isa("generic", 8, frozenset(), None, "plain", platform.machine().lowe
 
 
 def known() -> tuple[Isa, ...]:
-    """Every set for this kind of CPU, the best first; the last one runs anywhere."""
+    """Return every set for this CPU architecture, best first; the last one runs anywhere."""
     return (*_X86, _GENERIC_X86) if is_x86() else (_GENERIC,)
 
 
 @functools.cache
 def features() -> frozenset[str]:
-    """What this CPU can do, as LLVM names it."""
+    """Return the features of this CPU, by their LLVM names."""
     from llvmlite import binding
 
     return frozenset(name for name, present in binding.get_host_cpu_features().items() if present)
 
 
 def available() -> tuple[Isa, ...]:
-    """The sets that run here, the best first."""
+    """Return the sets that run here, best first."""
     return tuple(isa for isa in known() if isa.needs <= features() and not (isa.tiles and tiles_refused()))
 
 
 @functools.cache
 def tiles_refused() -> str:
-    """Asks the system for the registers of tiles, for this process and all its threads: why it has none; "" where it
-    has. The answer means something only on a processor that has them.
+    """Request the tile registers for all threads of this process. Return why they were refused, or "".
+
+    The result is meaningful only on a CPU that has them.
     """
     if not sys.platform.startswith("linux"):
         return "they are asked for on Linux alone"
@@ -89,9 +90,9 @@ def tiles_refused() -> str:
 
 @functools.cache
 def chosen() -> Isa:
-    """The set of this process, and the compiler limited to it where it is not the best one.
+    """Return the set of this process, and limit the compiler to it unless it is the best one.
 
-    Raises: ValueError where the switch names a set that is unknown or does not run here.
+    Raises: ValueError if the environment variable names a set that is unknown or does not run here.
     """
     best = available()[0]
     wanted = os.environ.get(SWITCH, "")
@@ -106,7 +107,7 @@ def chosen() -> Isa:
 
 
 def why_unavailable() -> list[str]:
-    """For every set better than the chosen one: what is missing; one sentence each."""
+    """Return for each set better than the chosen one what is missing, one sentence each."""
     reasons = []
     for isa in known():
         if isa == chosen():
@@ -130,7 +131,7 @@ def _limit_the_compiler(isa: Isa) -> None:
         return
     name, added = isa.limit
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = name, added
-    if "numba" in sys.modules:  # which has read the environment already
+    if "numba" in sys.modules:  # numba has already read the environment
         from numba import config
 
         config.CPU_NAME, config.CPU_FEATURES = name, added

@@ -1,7 +1,7 @@
-"""Compiles kernels when they are first needed and keeps the machine code on disk; it holds no kernel itself.
+"""Compile kernels when they are first needed and cache the machine code on disk.
 
-A kernel is a Python function (args, lo, hi, worker) of four int64 without result: the address of its block of
-arguments, its slice of the items, and the number of the worker that runs it. It runs without the GIL.
+A kernel is a Python function (args, lo, hi, worker) of four int64, without a result: the address of its block of
+arguments, its range of items, and the number of the worker that runs it. It runs without the GIL.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ import platformdirs
 import native_kernels
 from native_kernels.cpu.runtime import isa
 
-isa.chosen()  # before numba is imported: it may limit what numba compiles for
+isa.chosen()  # before numba is imported: may limit numba's target
 
 import numba  # noqa: E402
 from numba import types  # noqa: E402
 
-CACHE_VARIABLE = "HEARTH_KERNELS_CACHE"  # another folder for the machine code; tests use it
-_KEPT_VERSIONS = 6  # of the machine code: tests and two installed versions may take turns
+CACHE_VARIABLE = "HEARTH_KERNELS_CACHE"  # overrides the cache folder; used by tests
+_KEPT_VERSIONS = 6  # of the machine code, so that tests and two installed versions can alternate
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 _SIGNATURE = types.void(types.int64, types.int64, types.int64, types.int64)
 _MAGIC = b"hearth-kernel 1\n"
@@ -39,25 +39,25 @@ AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 def inline(function: AnyFunction) -> AnyFunction:
-    """A function that kernels call and that is compiled into each of them. Arguments: numbers and vectors of simd."""
+    """Declare a function that is compiled into every kernel that calls it. Arguments: numbers and vectors of simd."""
     compiled: AnyFunction = numba.njit(forceinline=True, **_OPTIONS)(function)
     return compiled
 
 
 class Kernel:
-    """One compiled function and its address. Nothing happens before the address is asked for."""
+    """A compiled function and its address. Nothing is compiled before the address is read."""
 
     def __init__(self, function: Callable[[int, int, int, int], None], name: str = "") -> None:
         self.name = name or f"{function.__module__.removeprefix('native_kernels.')}.{function.__name__}"
         self.function = function
         self._address = 0
-        self._keep: Any = None  # the library that holds the code
+        self._keep: Any = None  # the library that owns the code
 
     @property
     def address(self) -> int:
-        """Where the machine code begins.
+        """Address of the machine code.
 
-        Cost: some ms from the cache on disk, else 0.3 to 2 s of compiling; nothing from the second time on.
+        Cost: some ms from the cache on disk, else 0.3 to 2 s of compiling; nothing after the first time.
         """
         if not self._address:
             with _LOCK:
@@ -67,17 +67,17 @@ class Kernel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the address is known or the machine code lies on disk."""
+        """Return whether the machine code is loaded or cached on disk."""
         path = self._path()
         return bool(self._address) or (path is not None and path.exists())
 
     def assembly(self) -> str:
-        """The machine code as text, compiled anew: to look at."""
+        """Return the machine code as text, compiled anew, for inspection."""
         found: str = self._compiled()._library.get_asm_str()
         return found
 
     def llvm_ir(self) -> str:
-        """The optimised LLVM code as text, compiled anew."""
+        """Return the optimised LLVM code as text, compiled anew."""
         found: str = self._compiled()._library.get_llvm_str()
         return found
 
@@ -115,15 +115,16 @@ _LOCK = threading.RLock()
 
 
 def kernel(function: Callable[[int, int, int, int], None]) -> Kernel:
-    """The function as a kernel, called after its module and itself; one made in a loop needs a name of its own."""
+    """Declare a kernel, named after its module and function; kernels made in a loop need a distinct name each."""
     return Kernel(function)
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder for the machine code of exactly these sources, versions and instruction set; None: nowhere to write.
+    """Return the folder for the machine code of these exact sources, versions and instruction set; None if not
+    writable.
 
-    Folders of other versions are deleted, but for the few used last.
+    Folders of other versions are deleted, except the most recently used.
     """
     key = _key()
     root = Path(
@@ -134,7 +135,7 @@ def cache_folder() -> Path | None:
     folder = root / key
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        os.utime(folder)  # used now
+        os.utime(folder)  # marks it as used
         probe = folder / f"writable-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -148,7 +149,7 @@ def cache_folder() -> Path | None:
 
 
 def _key() -> str | None:
-    """Of everything that the machine code depends on; None where the sources cannot be read."""
+    """Return a hash of everything that the machine code depends on; None if the sources cannot be read."""
     from llvmlite import binding
 
     package = Path(native_kernels.__path__[0])
@@ -164,7 +165,7 @@ def _key() -> str | None:
 
 
 def _write(path: Path, header: dict[str, str], code: bytes, shared: bytes) -> None:
-    """All or nothing; no room or no right to write only costs the next start its time."""
+    """Write atomically. A full or read-only disk only costs the next start its time."""
     checked = hashlib.sha256(code + shared).hexdigest()
     line = json.dumps({**header, "code": len(code), "shared": len(shared), "sha256": checked}).encode()
     fresh = path.with_suffix(f".{os.getpid()}")
@@ -177,7 +178,7 @@ def _write(path: Path, header: dict[str, str], code: bytes, shared: bytes) -> No
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes, bytes] | None:
-    """What _write wrote; None where it is not there or not whole."""
+    """Read what _write wrote; None if it is missing or damaged."""
     try:
         data = path.read_bytes()
         if not data.startswith(_MAGIC):

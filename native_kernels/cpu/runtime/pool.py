@@ -1,10 +1,9 @@
-"""Persistent threads that run a whole program of kernel calls with one hand-off; it knows no kernel and no model.
+"""Persistent threads that run a whole program of kernel calls with a single hand-off.
 
-Every worker runs its slice of every call, and of calls that may be shared then what nobody has taken yet; it waits for
-the others at a barrier. Waiting spins for a short time
-and then gives the CPU away; between programs the workers park, so that an idle program costs nothing. What the
-interpreter does between two calls is compiled as well (`_run_part`), and the GIL is released while it runs. The control
-block is int64 words, each on cache lines of its own, and passes between threads through atomics alone.
+Each worker runs its slice of every call, then takes unclaimed items of calls that may be shared, and waits for the
+others at a barrier. A wait spins briefly and then yields the CPU. Between programs the workers park, so that an idle
+program costs nothing. The loop between calls is compiled as well (`_run_part`) and releases the GIL. The control block
+is int64 words, each on cache lines of its own, accessed by several threads only through atomics.
 """
 
 from __future__ import annotations
@@ -38,47 +37,47 @@ from native_kernels.cpu.runtime.simd import (
 MAX_THREADS = 1024
 
 # Words of the control block.
-_LINE = 16  # 128 bytes: processors fetch cache lines in pairs
-_EPOCH = 0  # grows with every run; workers wait for it to change
-_ARRIVED = 1 * _LINE  # workers that have reached the barrier
+_LINE = 16  # 128 bytes: CPUs fetch cache lines in pairs
+_EPOCH = 0  # incremented by each run; workers wait for it to change
+_ARRIVED = 1 * _LINE  # workers that are at the barrier
 _PHASE = 2 * _LINE  # barriers passed
-# epoch << 32 | number of the call behind which the epoch ends. Two words, for even and odd epochs: who is slow to look
-# up the end of an epoch may do so while the next one, at its first barrier already, is being ended.
+# epoch << 32 | number of the call after which the epoch ends. Two words, for even and odd epochs: a slow worker may
+# still read the end of one epoch while the next one, already at its first barrier, is being ended.
 _STOP = 3 * _LINE
 _QUIT = 4 * _LINE
 _FAILED = 5 * _LINE
 _CANCEL = 6 * _LINE
-_JOB = 7 * _LINE  # what runs: written before the epoch grows, only read until the run is over
+_JOB = 7 * _LINE  # the running job: written before the epoch is incremented, then read-only until the run ends
 _TABLE, _FIRST, _LAST, _TIMES, _SLICE, _NEXT = (_JOB + i for i in range(6))
 _SPINS, _IDLE_YIELDS, _YIELD = (_JOB + i for i in range(6, 9))
-_TAKEN = 8 * _LINE  # pieces of a shared call that somebody has taken, of those that belong to nobody
-_PARKED = 9 * _LINE  # and one line more for every worker
+_TAKEN = 8 * _LINE  # claimed chunks of the open items of a shared call
+_PARKED = 9 * _LINE  # and one more line for each worker
 
-# Words of a program's table, one row a call.
+# Words of a program's table, one row per call.
 _ROW = 8
 _KERNEL, _ARGS, _ITEMS, _GRAIN, _FLAGS, _STAGE = range(6)
 _ITEMS_BY_ADDRESS = 1
 _NO_BARRIER = 2
 _SHARED = 4
 
-# A thread that shares its core, or was put off it, is behind the others when they have done their slices. Of a shared
-# call so much is nobody's at first, and goes in pieces to whoever is through with its own: so many for each worker.
-OPEN_SHARE = 4  # one part of so many
+# A thread that shares its core, or was preempted, is still busy when the others have finished their slices. This share
+# of a shared call is initially open, and idle workers claim it in this many chunks per worker.
+OPEN_SHARE = 4  # one in this many
 OPEN_PIECES = 4
 
-# A pause is 40 cycles on AMD's and 140 on Intel's processors: some 15 to 50 us of spinning inside a program, where
-# the others are a fraction of a call behind; then the CPU is offered to whoever else wants it.
+# A pause takes 40 cycles on AMD and 140 on Intel CPUs: about 15 to 50 us of spinning inside a program, where the others
+# lag by a fraction of a call. Then the CPU is yielded.
 SPINS = 1000
 SPINS_WITHOUT_A_SPARE = 100
-# Between two tokens stands the choice of the token: about 1 ms of offering the CPU before a worker parks.
+# Between two tokens the sampler runs: about 1 ms of yielding before a worker parks.
 IDLE_YIELDS = 2000
-# How long a program runs on before the caller is asked whether it is to be stopped.
+# How long a program runs before the caller is asked whether to cancel.
 SLICE_S = 0.02
 
 
 @inline
 def _wait(word: int, old: int, spins: int, give_way: int, failed: int) -> bool:
-    """Waits until the word is another than `old`; False where a worker has failed meanwhile."""
+    """Wait until the word differs from `old`; return False if a worker has failed meanwhile."""
     n = 0
     while atomic_get(word) == old:
         if n < spins:
@@ -93,7 +92,7 @@ def _wait(word: int, old: int, spins: int, give_way: int, failed: int) -> bool:
 
 @inline
 def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
-    """Runs one worker's part of the job: to its end, to the stop or until another worker fails."""
+    """Run one worker's part of the job: to its end, to the stop, or until another worker fails."""
     table = get_int(control + 8 * _TABLE)
     last = get_int(control + 8 * _LAST)
     times = get_int(control + 8 * _TIMES)
@@ -152,13 +151,13 @@ def _run_part(control: int, n_workers: int, epoch: int, worker: int) -> None:
 
 @kernel
 def _run(control: int, n_workers: int, epoch: int, worker: int) -> None:
-    """The calling thread's part."""
+    """Run the calling thread's part."""
     _run_part(control, n_workers, epoch, worker)
 
 
 @kernel
 def _work(control: int, n_workers: int, seen_at: int, worker: int) -> None:
-    """A worker's life: waits for an epoch that it has not seen, runs its part, and returns to be parked or to end.
+    """Worker loop: wait for a new epoch, run its part of the job, and return to be parked or to end.
 
     seen_at: address of the last epoch that this worker has seen.
     """
@@ -175,8 +174,8 @@ def _work(control: int, n_workers: int, seen_at: int, worker: int) -> None:
             elif n < most:
                 call_kernel(give_way, 0, 0, 0, 0)
             else:
-                # Announced first and looked up again after: either the caller sees the announcement and wakes this
-                # worker, or this worker sees the epoch. Both are read-modify-write, so neither can be overtaken.
+                # Announce, then check again: either the caller sees the announcement and wakes this worker, or this
+                # worker sees the epoch. Both are read-modify-write, so neither can be reordered.
                 atomic_add(parked, 1)
                 if atomic_add(control + 8 * _EPOCH, 0) == seen:
                     return
@@ -191,13 +190,13 @@ def _work(control: int, n_workers: int, seen_at: int, worker: int) -> None:
 
 @kernel
 def _announce(control: int, unused_lo: int, unused_hi: int, unused_worker: int) -> None:
-    """Makes the job visible to the workers."""
+    """Publish the job to the workers."""
     atomic_add(control + 8 * _EPOCH, 1)
 
 
 @kernel
 def _stamp(out: int, unused_lo: int, unused_hi: int, unused_worker: int) -> None:
-    """The clock, written to `out`."""
+    """Write the clock to `out`."""
     put_int(out, clock())
 
 
@@ -205,15 +204,14 @@ OWN_KERNELS = (_run, _work, _announce, _stamp)
 
 
 class PoolError(RuntimeError):
-    """A worker died; what it died of is the cause."""
+    """A worker died; the cause is chained."""
 
 
 @dataclass(eq=False)
 class Program:
-    """Calls in the order in which they run, as the table that workers read, and what their stages took so far.
+    """Calls in execution order, as the table that workers read, and the accumulated time of their stages.
 
-    Stages are measured on runs that ask for it; ticks are the CPU's, seconds come from the wall clock of the
-    same runs.
+    Stages are measured only in timed runs: in CPU ticks, converted to seconds by the wall clock of the same runs.
     """
 
     calls: Sequence[Call]
@@ -234,25 +232,24 @@ class Program:
             row[_GRAIN] = call.grain
             row[_FLAGS] = _ITEMS_BY_ADDRESS * by_address | _NO_BARRIER * (not call.barrier) | _SHARED * call.shared
             row[_STAGE] = self.stages.index(call.stage)
-        self.table[-1:, _FLAGS] &= ~_NO_BARRIER  # a run is over when all workers are through
+        self.table[-1:, _FLAGS] &= ~_NO_BARRIER  # the end of a run is a barrier
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds that each stage took over all timed runs; waiting for other workers counts into the stage."""
+        """Return the seconds of each stage over all timed runs, including the wait for other workers."""
         total = int(self.ticks.sum())
         share = self.timed_s / total if total else 0.0
         return {stage: int(ticks) * share for stage, ticks in zip(self.stages, self.ticks, strict=True)}
 
     def forget_times(self) -> None:
-        """Back to nothing measured."""
+        """Reset the measured times."""
         self.ticks[:] = 0
         self.timed_s = 0.0
 
 
 class Pool:
-    """n_threads workers, of which the calling thread is the first. Started by the first run, and again after a fork.
+    """n_threads workers, of which the calling thread is the first. The first run starts them; so does one after a fork.
 
-    One program runs at a time in the whole process, whatever pool it runs on: two would wait for each other's
-    processors.
+    Only one program runs at a time in the process, on any pool: two would wait for each other's CPUs.
     """
 
     def __init__(self, n_threads: int) -> None:
@@ -262,10 +259,10 @@ class Pool:
         self._workers: _Workers | None = None
 
     def run(self, program: Program, cancelled: Callable[[], bool] | None = None, timed: bool = False) -> bool:
-        """Runs the program; False where it was stopped on the way, because `cancelled` turned true or by `cancel`.
+        """Run the program. Return False if it was stopped, because `cancelled` returned True or by `cancel`.
 
-        cancelled is asked about every SLICE_S, and a stop is heard between two calls.
-        Raises: PoolError where a worker died, and whatever `cancelled` raises.
+        cancelled is called about every SLICE_S; a program stops between two calls.
+        Raises: PoolError if a worker died, and any exception of `cancelled`.
         """
         with _one_at_a_time:
             workers = self._started()
@@ -279,12 +276,12 @@ class Pool:
                     return False
 
     def cancel(self) -> None:
-        """Stops what runs now, from any thread, between two calls; what starts later is not stopped."""
+        """Stop the current run between two calls; later runs are unaffected. Callable from any thread."""
         if self._workers is not None:
             self._workers.control[_CANCEL] = 1
 
     def close(self) -> None:
-        """Ends the threads; a later run starts them again. What runs is finished first."""
+        """End the threads after the current run; a later run starts them again."""
         with _one_at_a_time:
             if self._workers is not None:
                 self._workers.end()
@@ -294,13 +291,13 @@ class Pool:
         workers = self._workers
         if workers is None or workers.process != os.getpid() or workers.failure is not None:
             workers = self._workers = _Workers(self.n_threads)
-            # Also at the interpreter's end, while the threads can still be joined.
+            # Also at interpreter exit, while the threads can still be joined.
             weakref.finalize(self, workers.end)
         return workers
 
 
 class _Workers:
-    """The threads of one pool and the words that they share. Lives until a worker dies, a fork or the pool's end."""
+    """The threads of a pool and the words that they share. Lives until a worker dies, a fork, or the pool is closed."""
 
     def __init__(self, n_threads: int) -> None:
         self.process = os.getpid()
@@ -311,16 +308,16 @@ class _Workers:
         start = -self._memory.ctypes.data % (8 * _LINE) // 8
         self.control = self._memory[start : start + words]
         self._address = self.control.ctypes.data
-        # With every processor taken, whoever is waited for may need the one that a waiting thread spins on.
+        # With every CPU taken, the awaited worker may need the CPU on which a waiting thread spins.
         spins = SPINS_WITHOUT_A_SPARE if n_threads >= usable_processors() else SPINS
         self.control[_SPINS] = spins
         self.control[_IDLE_YIELDS] = IDLE_YIELDS
         self.control[_YIELD] = _yield_address()
         self.control[_STOP : _STOP + 2] = -1
         self.control[_SLICE] = int(SLICE_S * ticks_per_s())
-        self._seen = np.zeros(_LINE * n_threads, np.int64)  # the last epoch that each worker has seen
+        self._seen = np.zeros(_LINE * n_threads, np.int64)  # the last epoch seen by each worker
         self._wake = [threading.Semaphore(0) for _ in range(n_threads)]
-        # Compiled before a thread waits for them, so that what goes wrong there goes wrong here.
+        # Compiled before a thread waits for them, so that an error is raised here.
         self._run, self._work, self._announce = (entry(k) for k in (_run, _work, _announce))
         self._threads: list[threading.Thread] = []
         try:
@@ -333,7 +330,7 @@ class _Workers:
             raise
 
     def run(self, program: Program, first: int, timed: bool) -> int:
-        """Runs the program from call `first` for a slice of time; the number of the call to go on with."""
+        """Run the program from call `first` for a slice of time; return the call to continue with."""
         control = self.control
         control[_TABLE] = program.table.ctypes.data
         control[_FIRST], control[_LAST] = first, len(program.table)
@@ -350,7 +347,7 @@ class _Workers:
         return int(control[_NEXT])
 
     def end(self) -> None:
-        """Lets every thread return, and waits for it; in a forked child there are none."""
+        """End and join every thread; a forked child has none."""
         if self.process != os.getpid():
             return
         self.control[_QUIT] = self.control[_FAILED] = 1
@@ -361,7 +358,7 @@ class _Workers:
             thread.join()
 
     def enter(self, worker: int) -> None:
-        """A worker's thread in compiled code, until it parks or ends."""
+        """Run a worker's thread in compiled code until it parks or ends."""
         self._work(self._address, self._n, self._seen[_LINE * worker :].ctypes.data, worker)
 
     def _wake_parked(self) -> None:
@@ -378,20 +375,20 @@ class _Workers:
                     return
                 self._wake[worker].acquire()
                 while self._wake[worker].acquire(blocking=False):
-                    pass  # one too many is given where a worker wakes by itself at that moment
+                    pass  # released once too often, if a worker wakes by itself at that moment
                 control[parked] = 0
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller waits for this thread
+        except BaseException as error:  # noqa: BLE001 - any error; the caller waits for this thread
             self.failure = error
             control[_FAILED] = 1
 
 
 def entry(k: Kernel) -> Callable[[int, int, int, int], None]:
-    """A kernel as a Python function that releases the GIL."""
+    """Return a kernel as a Python function that releases the GIL."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)(k.address)
 
 
 def usable_processors() -> int:
-    """Logical processors that this process may run on."""
+    """Return the number of logical CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -399,7 +396,7 @@ def usable_processors() -> int:
 
 @cache
 def ticks_per_s() -> float:
-    """How fast the clock of the kernels runs, measured against the wall clock in a few milliseconds."""
+    """Return the frequency of the kernels' clock, measured against the wall clock in a few milliseconds."""
     stamp, out = entry(_stamp), np.zeros(2, np.int64)
     ends = []
     for i in range(2):
@@ -411,7 +408,7 @@ def ticks_per_s() -> float:
 
 @cache
 def _yield_address() -> int:
-    """Where the system's function lies that offers the CPU to another thread."""
+    """Return the address of the system function that yields the CPU."""
     if sys.platform == "win32":
         function = ctypes.windll.kernel32.SwitchToThread
     else:
@@ -425,7 +422,7 @@ _one_at_a_time = threading.RLock()
 
 
 def _after_fork() -> None:
-    """The child has none of the parent's threads, and whoever held the lock is not there to give it back."""
+    """Reset in the child: it has none of the parent's threads, and nobody would release the lock."""
     global _one_at_a_time
     _one_at_a_time = threading.RLock()
 

@@ -1,9 +1,9 @@
-"""The vector vocabulary of the kernels: LLVM vectors as values that numba-compiled functions can hold.
+"""The vector operations of the kernels: LLVM vectors as values in numba-compiled functions.
 
-Everything that differs between instruction sets is decided here. A vector has LANES float32 (F) or int32 (I), or
-4 * LANES bytes (B: four of every lane). Addresses are int64 and need no alignment. An operation is written once as
-a function of (builder, *values); `operation` turns it into what compiled code calls, and its `emit` is the function
-itself, for operations made of others.
+Everything that differs between instruction sets is decided here. A vector has LANES float32 (F) or int32 (I), or 4 *
+LANES bytes (B: four per lane). Addresses are int64 and may be unaligned. An operation is written as a function of
+(builder, *values); `operation` makes it callable from compiled code, and its `emit` attribute is the function itself,
+for use in other operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numba.core import cgutils  # noqa: E402
 from numba.extending import intrinsic, models, register_model  # noqa: E402
 
 LANES = ISA.lanes
-_FUSES = ISA.byte_dot != "plain" or ISA.half  # x86 of any kind but for the plain one, and aarch64
+_FUSES = ISA.byte_dot != "plain" or ISA.half  # all x86 but the plain one, and aarch64
 Emit = Callable[..., Any]
 
 # LLVM's types
@@ -53,7 +53,7 @@ M = _Vector("mask", VM)
 
 
 def operation(result: Any, *arguments: Any) -> Callable[[Emit], Any]:
-    """The function (builder, *values) as an operation of compiled code with these types."""
+    """Turn a function (builder, *values) into an operation of compiled code with these types."""
 
     def make(emit: Emit) -> Any:
         def typed(context: Any, *_: Any) -> Any:
@@ -92,7 +92,7 @@ def times(b: Any, value: Any, factor: int) -> Any:
 
 
 def pick(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
-    """The lanes of x and then y at these places."""
+    """Select lanes of x and y by index; the lanes of y follow those of x."""
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(places)), list(places)))
 
 
@@ -105,7 +105,7 @@ def offset(b: Any, at: Any, n_bytes: int) -> Any:
 
 
 def load(b: Any, at: Any, of: Any) -> Any:
-    """Any vector or number from any address."""
+    """Load any vector or number from any address."""
     return b.load(pointer(b, at, of), align=1)
 
 
@@ -124,19 +124,19 @@ def splat(b: Any, value: Any, of: Any) -> Any:
 
 
 def suffix(of: Any) -> str:
-    """How LLVM writes a type in the name of an overloaded intrinsic."""
+    """Return a type's suffix in the name of an overloaded LLVM intrinsic."""
     kinds = {I8: "i8", I16: "i16", I32: "i32", I64: "i64", F16: "f16", F32: "f32", BIT: "i1"}
     return f"v{of.count}{kinds[of.element]}" if isinstance(of, ir.VectorType) else kinds[of]
 
 
 def part(b: Any, n: Any) -> Any:
-    """The mask of the first n lanes."""
+    """Return the mask of the first n lanes."""
     places = ir.Constant(VI, list(range(LANES)))
     return b.icmp_signed("<", places, splat(b, b.trunc(n, I32), VI))
 
 
 def load_part(b: Any, at: Any, n: Any, of: Any) -> Any:
-    """The first n lanes of a vector; the others are 0 and nothing is read there."""
+    """Load the first n lanes of a vector; the others are 0 and not read."""
     name = f"llvm.masked.load.{suffix(of)}.p0"
     fn = external(b, name, of, [of.as_pointer(), I32, ir.VectorType(BIT, of.count), of])
     return b.call(fn, [pointer(b, at, of), ir.Constant(I32, 1), part(b, n), ir.Constant(of, None)])
@@ -150,8 +150,10 @@ def store_part(b: Any, at: Any, n: Any, value: Any) -> None:
 
 
 def call_same(b: Any, name: str, *values: Any) -> Any:
-    """An LLVM intrinsic whose arguments and result have one type. A CPU without "fma" rounds twice: LLVM would
-    call a function for every lane, 60 times as slow."""
+    """Call an LLVM intrinsic whose arguments and result have the same type.
+
+    Without "fma" in the CPU, rounds twice: LLVM would call a function per lane, 60 times as slow.
+    """
     of = values[0].type
     if name == "fma" and not _FUSES:
         return b.fadd(b.fmul(values[0], values[1]), values[2])
@@ -159,7 +161,7 @@ def call_same(b: Any, name: str, *values: Any) -> Any:
 
 
 def halves_to_floats(b: Any, halves: Any) -> Any:
-    """float16 -> float32: by an instruction, or by moving the fields where the CPU has none."""
+    """Convert float16 to float32: by an instruction, or by moving the bit fields if the CPU has none."""
     if ISA.half:
         return b.fpext(halves, VF)
     wide = b.zext(b.bitcast(halves, VS), VI)
@@ -210,7 +212,7 @@ def put_byte(b: Any, at: Any, value: Any) -> None:
 
 @operation(f32, i64)
 def get_float(b: Any, at: Any) -> Any:
-    """A float32 in memory, also the one in the lower half of a word of arguments."""
+    """Load a float32, also from the lower half of a word of arguments."""
     return load(b, at, F32)
 
 
@@ -221,7 +223,7 @@ def put_float(b: Any, at: Any, value: Any) -> None:
 
 @operation(f32, i64)
 def get_half(b: Any, at: Any) -> Any:
-    """A float16 in memory, as float32."""
+    """Load a float16 as float32."""
     if ISA.half:
         return b.fpext(load(b, at, F16), F32)
     return b.extract_element(halves_to_floats(b, splat(b, load(b, at, F16), VH)), ir.Constant(I32, 0))
@@ -248,7 +250,7 @@ def floats(b: Any, at: Any) -> Any:
 
 @operation(F, i64, i64)
 def floats_part(b: Any, at: Any, n: Any) -> Any:
-    """The first n lanes, the others 0; nothing is read behind them. So for all the parts below."""
+    """Load the first n lanes, the others 0; nothing is read after them. The same for all operations named *_part."""
     return load_part(b, at, n, VF)
 
 
@@ -264,7 +266,7 @@ def put_floats_part(b: Any, at: Any, n: Any, value: Any) -> None:
 
 @operation(F, i64)
 def halves(b: Any, at: Any) -> Any:
-    """LANES float16, as float32."""
+    """Load LANES float16 as float32."""
     return halves_to_floats(b, load(b, at, VH))
 
 
@@ -275,7 +277,7 @@ def halves_part(b: Any, at: Any, n: Any) -> Any:
 
 @operation(F, i64)
 def bfloats(b: Any, at: Any) -> Any:
-    """LANES bfloat16, as float32."""
+    """Load LANES bfloat16 as float32."""
     return bfloats_to_floats(b, load(b, at, VS))
 
 
@@ -312,7 +314,7 @@ def div(b: Any, x: Any, y: Any) -> Any:
 
 @operation(F, F, F)
 def larger(b: Any, x: Any, y: Any) -> Any:
-    """The larger one of each lane; y where either is no number."""
+    """The larger value of each lane; y if either is NaN."""
     return b.select(b.fcmp_ordered(">", x, y), x, y)
 
 
@@ -333,7 +335,7 @@ def root(b: Any, x: Any) -> Any:
 
 @operation(F, F)
 def nearest(b: Any, x: Any) -> Any:
-    """Rounded to a whole number, halves to the even one."""
+    """Round to integer, ties to even."""
     return call_same(b, "rint", x) if ISA.byte_dot == "plain" else call_same(b, "nearbyint", x)
 
 
@@ -345,12 +347,12 @@ def where_above_zero(b: Any, test: Any, x: Any, y: Any) -> Any:
 
 @operation(F, F, F)
 def zero_up_to(b: Any, x: Any, threshold: Any) -> Any:
-    """x, or 0 where x <= threshold; what is no number stays none."""
+    """x, or 0 where x <= threshold; NaN stays NaN."""
     return b.select(b.fcmp_ordered("<=", x, threshold), constant(VF, 0.0), x)
 
 
 def fold(b: Any, value: Any, combine: Emit) -> Any:
-    """All lanes combined into one number, halves first, in a fixed order."""
+    """Combine all lanes into one number, halves first, in a fixed order."""
     while value.type.count > 1:
         half = value.type.count // 2
         low, high = (
@@ -362,7 +364,7 @@ def fold(b: Any, value: Any, combine: Emit) -> Any:
 
 
 def add_up(b: Any, vectors: Sequence[Any]) -> Any:
-    """The sum of all lanes of all vectors, in a fixed order."""
+    """Sum all lanes of all vectors, in a fixed order."""
     rest = list(vectors)
     while len(rest) > 1:
         rest = [b.fadd(*rest[i : i + 2]) if i + 1 < len(rest) else rest[i] for i in range(0, len(rest), 2)]
@@ -371,7 +373,7 @@ def add_up(b: Any, vectors: Sequence[Any]) -> Any:
 
 @operation(f32, F)
 def total(b: Any, x: Any) -> Any:
-    """The sum of all lanes, halves first."""
+    """Sum all lanes, halves first."""
     return fold(b, x, b.fadd)
 
 
@@ -386,32 +388,32 @@ def _bits(b: Any, mask: Any) -> Any:
 
 @operation(i64, F)
 def bits_not_zero(b: Any, x: Any) -> Any:
-    """One bit a lane, the lowest for the first: set where x is not 0, or no number."""
+    """One bit per lane, lowest first: set where x is NaN or not 0."""
     return _bits(b, b.fcmp_unordered("!=", x, constant(VF, 0.0)))
 
 
 @operation(i64, F, f32)
 def bits_reaching(b: Any, x: Any, threshold: Any) -> Any:
-    """Set where x >= threshold."""
+    """One bit per lane: set where x >= threshold."""
     return _bits(b, b.fcmp_ordered(">=", x, splat(b, threshold, VF)))
 
 
 @operation(i64, i64, i64)
 def bits_of_words(b: Any, at: Any, mask: Any) -> Any:
-    """Of LANES int32 in memory: set where one has a bit that the mask has in its lower half."""
+    """One bit for each of LANES int32 in memory: set where it shares a bit with the lower half of the mask."""
     common = b.and_(load(b, at, VI), splat(b, b.trunc(mask, I32), VI))
     return _bits(b, b.icmp_signed("!=", common, constant(VI, 0)))
 
 
 @operation(i64, i64)
 def count_bits(b: Any, bits: Any) -> Any:
-    """How many bits are set."""
+    """Count the set bits."""
     return b.call(external(b, "llvm.ctpop.i64", I64, [I64]), [bits])
 
 
 @operation(i64, i64)
 def lowest_bit(b: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; bits is not 0."""
+    """Return the index of the lowest set bit; bits is not 0."""
     fn = external(b, "llvm.cttz.i64", I64, [I64, BIT])
     return b.call(fn, [bits, ir.Constant(BIT, 1)])
 
@@ -436,7 +438,7 @@ def add_ints(b: Any, x: Any, y: Any) -> Any:
 
 @operation(I, F)
 def as_ints(b: Any, x: Any) -> Any:
-    """Numbers as integers, cut off towards 0; they must fit."""
+    """Convert to integers, truncated; the values must fit."""
     return b.fptosi(x, VI)
 
 
@@ -447,7 +449,7 @@ def total_ints(b: Any, x: Any) -> Any:
 
 @operation(I, I, B, B)
 def dot_unsigned(b: Any, sums: Any, u: Any, s: Any) -> Any:
-    """sums + in every lane the four products of unsigned bytes u, at most 128, and signed bytes s."""
+    """Add to each lane of sums four products of unsigned bytes u, at most 128, and signed bytes s."""
     if ISA.byte_dot == "vnni512":
         name = f"llvm.x86.avx512.vpdpbusd.{32 * LANES}"
         return b.call(external(b, name, VI, [VI, VI, VI]), [sums, b.bitcast(u, VI), b.bitcast(s, VI)])
@@ -480,7 +482,7 @@ def _add_neighbours(b: Any, x: Any) -> Any:
 
 @operation(I, I, B, B)
 def dot_signed(b: Any, sums: Any, x: Any, y: Any) -> Any:
-    """sums + in every lane the four products of signed bytes; y at least -127."""
+    """Add to each lane of sums four products of signed bytes; y is at least -127."""
     if ISA.byte_dot == "plain":
         every = ir.VectorType(I16, 4 * LANES)
         products = b.mul(b.sext(x, every), b.sext(y, every))
@@ -495,13 +497,13 @@ def dot_signed(b: Any, sums: Any, x: Any, y: Any) -> Any:
 
 @operation(void, i64)
 def prefetch_near(b: Any, at: Any) -> None:
-    """Asks for a cache line into the first-level cache: for what is read within the next 100 lines or so."""
+    """Prefetch a line into the first-level cache, to be read within about the next 100 lines."""
     _prefetch(b, at, 3)
 
 
 @operation(void, i64)
 def prefetch(b: Any, at: Any) -> None:
-    """Asks for a cache line into the second-level cache: for what is read later than that."""
+    """Prefetch a line into the second-level cache, to be read later than that."""
     _prefetch(b, at, 2)
 
 
@@ -512,7 +514,7 @@ def _prefetch(b: Any, at: Any, locality: int) -> None:
 
 @operation(i64, i64)
 def atomic_get(b: Any, at: Any) -> Any:
-    """An int64 and everything written before it was put there."""
+    """Load an int64 with acquire order."""
     return b.load_atomic(pointer(b, at, I64), "acquire", 8)
 
 
@@ -523,23 +525,25 @@ def atomic_put(b: Any, at: Any, value: Any) -> None:
 
 @operation(i64, i64, i64)
 def atomic_add(b: Any, at: Any, value: Any) -> Any:
-    """The value before."""
+    """Add, and return the previous value."""
     return b.atomic_rmw("add", pointer(b, at, I64), value, "acq_rel")
 
 
 @operation(void)
 def pause(b: Any) -> None:
-    """Tells the core that this thread only waits for another."""
+    """Tell the core that this thread is spinning."""
     if isa.is_x86():
         b.call(external(b, "llvm.x86.sse2.pause", ir.VoidType(), []), [])
-    elif ISA.half:  # aarch64: isb waits longer than yield, about as long as x86's pause
+    elif ISA.half:  # aarch64: isb waits about as long as x86's pause, yield less
         b.call(external(b, "llvm.aarch64.isb", ir.VoidType(), [I32]), [ir.Constant(I32, 15)])
 
 
 @operation(i64)
 def clock(b: Any) -> Any:
-    """A counter that grows at a constant rate; for differences. x86 counts cycles; what LLVM calls the cycle counter of
-    aarch64 is one that programs may not read there, the virtual timer's is."""
+    """Read a counter that grows at a constant rate, for differences.
+
+    x86 counts cycles. On aarch64 this is the virtual timer: programs may not read what LLVM calls the cycle counter.
+    """
     if isa.is_x86() or not ISA.half:
         return b.call(external(b, "llvm.readcyclecounter", I64, []), [])
     name = b.module.add_metadata([ir.MetaDataString(b.module, "cntvct_el0")])
@@ -549,6 +553,6 @@ def clock(b: Any) -> Any:
 
 @operation(void, i64, i64, i64, i64, i64)
 def call_kernel(b: Any, kernel: Any, args: Any, lo: Any, hi: Any, worker: Any) -> None:
-    """Calls the kernel at an address."""
+    """Call the kernel at an address."""
     of = ir.FunctionType(ir.VoidType(), [I64] * 4)
     b.call(b.inttoptr(kernel, of.as_pointer()), [args, lo, hi, worker])

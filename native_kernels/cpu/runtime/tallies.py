@@ -1,6 +1,6 @@
-"""Counts of every single neuron that fired, kept up by the calls that know which did; it decides nothing by them.
+"""Count how often each neuron fires, in the calls that compute it.
 
-Paper: PowerInfer, section 6.1 (how often a neuron fires is its impact).
+Paper: PowerInfer, section 6.1 (a neuron's firing frequency is its impact).
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ GRAIN = 256
 
 
 class TallyBlock:
-    """Where calls find the counts: int64 of all neurons, or nothing while nobody counts. Calls are laid out once."""
+    """Indirection through which calls find the counts, int64 of all neurons, or none. Calls are laid out only once."""
 
     def __init__(self) -> None:
         self.at: I64 = aligned_empty(1, np.int64)
         self._counts: I64 | None = None
 
     def point_to(self, counts: I64 | None) -> None:
-        """What runs from here on counts there; None: nowhere."""
+        """Set the counts for later runs; None turns counting off."""
         self._counts = counts
         self.at[0] = 0 if counts is None else counts.ctypes.data
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """The counts of one feed-forward part: those of a block from number `first` on."""
+    """The counts of one FFN: those of a block from index `first` on."""
 
     block: TallyBlock
     first: int = 0
 
 
 def tally_words(tally: Tally | None) -> tuple[I64 | int, int]:
-    """What a kernel needs to find the counts: the first word is 0 where there are none."""
+    """Return the words by which a kernel finds the counts; the first is 0 if there are none."""
     return (0, 0) if tally is None else (tally.block.at, tally.first)
 
 
 @inline
 def counts_at(block_at: int, first: int) -> int:
-    """The address of a part's counts from its two words; 0 while nobody counts."""
+    """Return the address of an FFN's counts from its two words; 0 while counting is off."""
     if block_at == 0:
         return 0
     counts: int = get_int(block_at)
@@ -54,7 +54,7 @@ def counts_at(block_at: int, first: int) -> int:
 
 @inline
 def tally_listed(counts: int, ids: int, lo: int, hi: int) -> None:
-    """One more for each of the listed neurons lo to hi."""
+    """Increment the counts of the listed neurons lo to hi."""
     for i in range(lo, hi):
         place = counts + 8 * get_int32(ids + 4 * i)
         put_int(place, get_int(place) + 1)
@@ -62,7 +62,7 @@ def tally_listed(counts: int, ids: int, lo: int, hi: int) -> None:
 
 @kernel
 def _tally(args: int, lo: int, hi: int, worker: int) -> None:
-    """One more for each neuron lo to hi whose value is not zero. args: values, the two words."""
+    """Increment the count of each neuron lo to hi whose value is not zero. args: values, the two words."""
     values, counts = get_int(args), counts_at(get_int(args + 8), get_int(args + 16))
     if counts == 0:
         return
@@ -72,6 +72,6 @@ def _tally(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def tally_calls(values: F32, tally: Tally, stage: str = "ffn") -> list[Call]:
-    """Counts where values [F] are other than zero. Nobody waits for it: what comes next must leave the values alone."""
+    """Count where values [F] are not zero. There is no barrier: the next call must not change the values."""
     args = arguments(values, *tally_words(tally))
     return [Call(_tally, args, values.size, GRAIN, stage, (values, tally), barrier=False)]

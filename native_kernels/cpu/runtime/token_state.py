@@ -1,7 +1,6 @@
-"""The words that change from token to token: which one it is, where it stands, and where the KV cache lies.
+"""The words that change from token to token: its id, its position, and the address of the KV cache.
 
-A program's calls have the address of this block in their arguments, so that the program is built once. It computes
-nothing.
+A program's calls hold the address of this block in their arguments, so that the program is built once.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ WORDS = 8
 
 
 def token_state() -> I64:
-    """A block of zeros. CACHE: address of the KV cache's blocks; LAYER_BYTES: from one layer of them to the next.
+    """Return a block of zeros. CACHE: address of the KV cache's blocks. LAYER_BYTES: stride of a layer in them.
 
-    POSITION: of this token, which is also how many positions the cache holds before it.
+    POSITION: position of this token, which is also the number of positions already in the cache.
     """
     state: I64 = aligned_empty(WORDS, np.int64)
     return state
