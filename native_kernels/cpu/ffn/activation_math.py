@@ -1,4 +1,4 @@
-"""The activations of feed-forward parts, a vector at a time; what is no number stays none.
+"""The activations of the FFN, a vector at a time; NaN stays NaN.
 
 Specification: relu, silu, gelu and gelu_tanh of native_kernels.reference.
 """
@@ -12,7 +12,7 @@ from native_kernels.cpu.products.vector_math import erf, logistic, put_some_floa
 from native_kernels.cpu.runtime.jit import inline
 from native_kernels.cpu.runtime.simd import LANES, add, fma, mul, smaller, spread, zero, zero_up_to
 
-# Of `activate`.
+# Arguments `kind` of `activate`.
 NUMBERS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
 
 
@@ -51,7 +51,7 @@ def clamped_silu(x: Any, limit: Any) -> Any:
 
 @inline
 def activate(at: int, n: int, kind: int, threshold: Any) -> None:
-    """n float32 become their activation; kind: one of NUMBERS. relu and drelu are 0 up to the threshold."""
+    """Apply an activation to n float32 in place; kind: one of NUMBERS. relu and drelu are 0 up to the threshold."""
     least = spread(threshold)
     for i in range(0, n, LANES):
         x = some_floats(at + 4 * i, n - i)

@@ -1,6 +1,6 @@
-"""Lists of the neurons that are active, ascending, and what is found for them back to their places.
+"""List the active neurons, ascending, and scatter results back to their places.
 
-The products in between are gemv's. It decides by numbers, not by what a model is.
+gemv computes the products in between.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _bits(b: Any, mask: Any) -> Any:
 
 @operation(i64, F)
 def _lanes_other_than_zero(b: Any, x: Any) -> Any:
-    """A bit for every lane; what is no number counts."""
+    """One bit per lane that is not zero; NaN counts."""
     return _bits(b, b.fcmp_unordered("!=", x, constant(VF, 0.0)))
 
 
@@ -54,16 +54,18 @@ def _lanes_at_least(b: Any, x: Any, least: Any) -> Any:
 
 @operation(i64, i64)
 def _lowest_bit(b: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; there must be one."""
+    """Return the index of the lowest set bit; there must be one."""
     fn = external(b, "llvm.cttz.i64", _I64, [_I64, ir.IntType(1)])
     return b.call(fn, [bits, ir.Constant(ir.IntType(1), 1)])
 
 
 @kernel
 def _list(args: int, lo: int, hi: int, worker: int) -> None:
-    """Places of numbers, ascending. args: numbers, bias (0: none), n, ids, count, another place for the count (0:
-    none), whether they are to be at least the threshold, not just other than zero; threshold; the list that has their
-    numbers (0: their places are listed) and how many count of it."""
+    """List the places of numbers, ascending.
+
+    args: numbers, bias (0: none), n, ids, count, a second address for the count (0: none), whether numbers must reach
+    the threshold instead of being nonzero, threshold, a list whose entries replace the places (0: none) and its length.
+    """
     x, bias, n, ids = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     by_threshold = get_int(args + 48)
     least = spread(get_float(args + 56))
@@ -89,7 +91,7 @@ def _list(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def _clear(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: numbers."""
+    """Set numbers to 0. args: numbers."""
     x = get_int(args)
     for i in range(lo, hi):
         put_float(x + 4 * i, 0.0)
@@ -97,8 +99,11 @@ def _clear(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def _scatter(args: int, lo: int, hi: int, worker: int) -> None:
-    """out[id] = what was found for it; or what stood there times it. args: found, ids, out, whether out is multiplied,
-    whether what was found goes through ReLU first, counts (0: none) of what is other than zero then."""
+    """out[id] = the value found for it, or out[id] times it.
+
+    args: found, ids, out, whether to multiply, whether the values go through ReLU first, counts (0: none) of those that
+    are nonzero after that.
+    """
     found, ids, out = get_int(args), get_int(args + 8), get_int(args + 16)
     multiplied, relu, counts = get_int(args + 24), get_int(args + 32), get_int(args + 40)
     fired = 0
@@ -129,10 +134,10 @@ def list_calls(
     n_of: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """ids [count[0]] = the places of values + bias that are at least the threshold, or without one other than zero.
+    """List in ids [count[0]] the places where values + bias reach the threshold; without a threshold, where they are
+    nonzero.
 
-    also: another int64 that gets the count. of: numbers to be listed in place of the places; n_of[0] of them count.
-    One item.
+    also: another int64 for the count. of: numbers listed instead of the places, n_of[0] of them. One item.
     """
     keeps = (values, ids, count, also, bias, of, n_of)
     args = arguments(
@@ -143,7 +148,7 @@ def list_calls(
 
 
 def clear_calls(values: F32, stage: str = "ffn", barrier: bool = True) -> list[Call]:
-    """values = 0."""
+    """Set values to 0."""
     return [Call(_clear, arguments(values), values.size, 1024, stage, (values,), barrier)]
 
 
@@ -158,10 +163,10 @@ def scatter_calls(
     counts: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out[ids[i]] = found[i], for the count[0] ids; other places stay as they are.
+    """out[ids[i]] = found[i], for the count[0] ids; other places stay unchanged.
 
-    relu: through ReLU. multiplied: times what stood there. counts: [workers, words], to whose first word each worker
-    adds how many were other than zero, before they were multiplied. Items: the ids.
+    relu: apply ReLU to found. multiplied: multiply by the previous value. counts: [workers, words]; each worker adds to
+    its first word how many values were nonzero before the multiplication. Items: the ids.
     """
     args = arguments(found, ids, out, int(multiplied), int(relu), 0 if counts is None else counts)
     return [Call(_scatter, args, count, 64, stage, (found, ids, count, out, counts))]

@@ -1,7 +1,6 @@
-"""Lists what a mask of bits says, as a device sends it: which neurons are expected. It decides nothing.
+"""List the set bits of a mask that a device sends: the neurons expected to fire.
 
-Every worker counts the bits before its part of the mask, in place of one more hand-over: a few hundred words that are
-in the cache.
+Every worker counts the bits before its range of the mask, a few hundred words in the cache, which saves a barrier.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from native_kernels.cpu.runtime.jit import inline, kernel
 from native_kernels.cpu.runtime.simd import count_bits, get_int, lowest_bit, put_int, put_int32
 
 _WORD = 64  # bits
-_GRAIN = 8  # words of an item's range: a cache line
+_GRAIN = 8  # words per item range: a cache line
 
 
 @inline
 def _word(mask: int, i: int, n: int) -> int:
-    """Word i of a mask of n bits, without what lies behind them."""
+    """Return word i of a mask of n bits; bits from n on are 0."""
     bits: int = get_int(mask + 8 * i)
     left = n - 64 * i
     if left < 64:
@@ -30,7 +29,7 @@ def _word(mask: int, i: int, n: int) -> int:
 
 @kernel
 def _list(args: int, lo: int, hi: int, worker: int) -> None:
-    """Items are words. args: mask, how many bits, ids, how many of them."""
+    """Items are words. args: mask, number of bits, ids, their number."""
     mask, n, ids, count = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     found = 0
     for i in range(lo):
@@ -46,14 +45,14 @@ def _list(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def mask_words(n: int) -> int:
-    """32-bit words of a mask for n bits, as `list_bits_calls` reads it: whole words of 64 bits."""
+    """Return the number of 32-bit words in a mask of n bits for `list_bits_calls`: whole 64-bit words."""
     return 2 * -(-n // _WORD)
 
 
 def list_bits_calls(mask: NDArray[np.uint32], n: int, ids: I32, count: I64, stage: str = "predictor") -> list[Call]:
-    """ids [count[0]] = the places of the bits that are set among the first n, ascending; of a word the lowest first.
+    """List in ids [count[0]] the places of the set bits among the first n, ascending; lowest bit of a word first.
 
-    Shapes: mask u32 [mask_words(n)], from an address that 8 divides; ids [n]; count [1]. Items: words of 64 bits.
+    Shapes: mask u32 [mask_words(n)], aligned to 8 bytes; ids [n]; count [1]. Items: words of 64 bits.
     """
     if len(mask) != mask_words(n) or len(ids) < n:
         raise ValueError(f"a mask of {len(mask)} words and {len(ids)} places do not serve {n} neurons")

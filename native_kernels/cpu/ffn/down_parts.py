@@ -1,9 +1,9 @@
-"""Down of one token, cut both ways: the neurons that fired into segments, the columns into pieces of a row.
+"""Down of one token, split by neurons into segments and by columns into chunks of a row.
 
-A worker of many has a few columns of every row by itself: a few cache lines here and there, for which a processor has
-less than half of the memory's rate. So an item is a segment's rows over a piece that is long enough to be read as a
-stream, and what the segments come to is added up behind it, in their order. How many there are depends on nothing but
-how many neurons fired, so that a result does not depend on the number of workers. sparse_ffn decides when.
+If many workers each took a few columns of every row, they would read a few cache lines here and there, for which a CPU
+reaches less than half of the memory's rate. So an item is a segment's rows over a chunk that is long enough to be read
+as a stream, and the segments' sums are then added in order. Their number depends only on how many neurons fired, so
+that the result does not depend on the number of workers. sparse_ffn decides when this is used.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from native_kernels.cpu.runtime.simd import (
 )
 from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
 
-ITEMS = 64  # of down, where all segments have neurons
-LEAST_BYTES = 8 << 20  # of a matrix; smaller ones stay in the caches
-# Of a row. 15 threads of a Xeon read rows of q4_0, 8192 wide, fastest in pieces of 1,152 bytes (of 576, 1152 and 2304),
-# rows of f16, 5120 wide, in pieces of 2,048 (of 1024 and 2048): 88 and 113 GB/s in place of 45 and 86.
+ITEMS = 64  # items of down when all segments have neurons
+LEAST_BYTES = 8 << 20  # minimum size of a matrix; smaller ones stay in the caches
+# Bytes of a chunk. 15 threads of a Xeon read rows of q4_0, 8192 wide, fastest in chunks of 1,152 bytes (of 576, 1152
+# and 2304), rows of f16, 5120 wide, in chunks of 2,048 (of 1024 and 2048): 88 and 113 GB/s instead of 45 and 86.
 _PIECE_BYTES, _FEW_PIECES = 1024, 4
-UNITS = 16  # a piece is a multiple of so many units of row_sums
+UNITS = 16  # a chunk is a multiple of this many units of row_sums
 _SHORTEST = 32  # neurons of a segment: beginning its sum and adding that to the others moves two vectors
 MERGE_GRAIN = 8
 
 
 def pieces_of(w: PackedMatrix) -> int:
-    """Into how many pieces its rows are cut."""
+    """Return how many chunks a row is cut into."""
     blocks = -(-SUMS[w.codec].units(w.n_cols) // UNITS)
     short = w.row_bytes // _PIECE_BYTES
     return max(1, min(blocks, max(short // 2, min(_FEW_PIECES, short)), ITEMS))
 
 
 def most_segments(w: PackedMatrix) -> int:
-    """Into how many segments the neurons are cut at most."""
+    """Return the largest number of segments."""
     return max(1, ITEMS // pieces_of(w))
 
 
 @inline
 def segments_of(count: int, most: int, shortest: int) -> int:
-    """Into how many segments so many neurons are cut."""
+    """Return the number of segments for this many neurons."""
     return max(1, min(most, count // shortest))
 
 
 @inline
 def first_unit(piece: int, pieces: int, units: int) -> int:
-    """Where a piece begins, or behind the last of them the row ends."""
+    """Return the unit at which a chunk begins; after the last chunk, the end of the row."""
     return min(units, UNITS * ((units + UNITS - 1) // UNITS * piece // pieces))
 
 
 @inline
 def sum_of_parts(at: int, step: int, n: int, left: int) -> Any:
-    """LANES columns of all n segments, of which `left` are there; a segment's lie `step` bytes behind the last."""
+    """Sum LANES columns, of which `left` exist, over n segments that are `step` bytes apart."""
     total = some_floats(at, left)
     for k in range(1, n):
         total = add(total, some_floats(at + step * k, left))
@@ -82,7 +82,7 @@ def sum_of_parts(at: int, step: int, n: int, left: int) -> Any:
 
 @inline
 def _fired(h: int, start: int, n: int) -> int:
-    """Which of LANES values are not 0, of those before n."""
+    """Return which of LANES values, among the first n, are not 0."""
     left = n - start
     if left >= LANES:
         return int(bits_not_zero(floats(h + 4 * start)))
@@ -91,7 +91,7 @@ def _fired(h: int, start: int, n: int) -> int:
 
 @inline
 def _list_some(h: int, n: int, ids: int, first: int, last: int, listed: int, values: int) -> None:
-    """Of the values that are not 0 the first to the last: their neurons and themselves. ids 0: places are neurons."""
+    """List the neurons and values of the first to the last nonzero value. ids 0: places are neurons."""
     found = 0
     for start in range(0, n, LANES):
         bits = _fired(h, start, n)
@@ -111,11 +111,11 @@ def _list_some(h: int, n: int, ids: int, first: int, last: int, listed: int, val
 
 @cache
 def parts_kernel(codec: str) -> Kernel:
-    """The sums of the segments. Items stand for segments and pieces, in proportion.
+    """Compute the segments' sums. Items represent segments and chunks proportionally.
 
-    args: w, its row step, its row bytes, D, h, ids (0: places are neurons), n (address), parts [segments, D], segments
-    at most, pieces, items, F, counts (0: none), scratch, its step, the two words of a tally, units of a row, where the
-    number of segments is left (address), from which n on there are none: others add up then.
+    args: w, its row stride, its row bytes, D, h, ids (0: places are neurons), n (address), parts [segments, D], maximum
+    segments, chunks, items, F, counts (0: none), scratch, its stride, the two words of a tally, units of a row, address
+    of the resulting number of segments, the n from which another kernel sums instead and this one writes 0 segments.
     """
     of: Codec = SUMS[codec]
     begin, finish = emit_begin(of), emit_finish(of)
@@ -148,7 +148,7 @@ def parts_kernel(codec: str) -> Kernel:
         begins, ends = segments * pieces * lo // items, segments * pieces * hi // items
         if begins == ends:
             return
-        # Listed are the neurons of the segments of this range, as places from the first of them on.
+        # List the neurons of this range's segments, relative to the first of them.
         base = rows * (passes * (begins // pieces) // segments)
         end = min(count, rows * (passes * ((ends - 1) // pieces + 1) // segments)) - base
         _list_some(h, n, ids, base, base + end, active, values)
@@ -182,9 +182,9 @@ def parts_kernel(codec: str) -> Kernel:
 
 @kernel
 def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
-    """out [D] = all parts and the bias; where there are none it stays. Items: LANES columns.
+    """Set out [D] to the sum of all parts and the bias; without parts it stays unchanged. Items: LANES columns.
 
-    args: parts, how many (address), out, bias (0: none), D.
+    args: parts, their number (address), out, bias (0: none), D.
     """
     parts, n, out = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
     bias, d = get_int(args + 24), get_int(args + 32)
@@ -199,12 +199,12 @@ def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def parts_room(d: int) -> F32:
-    """Where the segments' sums lie: f32 [ITEMS, D], of which what is used is touched."""
+    """Allocate the segments' sums: f32 [ITEMS, D]; untouched pages cost nothing."""
     return aligned_empty((ITEMS, d))
 
 
 def serves(w: PackedMatrix) -> bool:
-    """Whether down is cut both ways for this matrix."""
+    """Return whether down of this matrix is split both ways."""
     return w.n_rows * w.row_bytes >= LEAST_BYTES
 
 
@@ -212,10 +212,10 @@ def parts_calls(
     w: PackedMatrix, h: F32, ids: I32, n: I64, least: int, out: F32, bias: F32 | None, parts: F32, n_parts: I64,
     scratch: U8, counts: I64 | None, tally: Tally | None, stage: str, keeps: tuple[Any, ...],
 ) -> list[Call]:  # fmt: skip
-    """out [D] = the bias and the rows of w, each times its value: those ids [i] whose h [i] is not 0, i < n [0]; unless
-    n [0] is at least `least`: then nothing is done.
+    """Set out [D] to the bias plus the rows ids [i] of w times h [i], for i < n [0] with nonzero h [i].
 
-    parts: parts_room. n_parts: i64 [1]. scratch: u8 [workers, ...], as Buffers has it. counts, tally: as ffn_calls.
+    Does nothing if n [0] is at least `least`.
+    parts: parts_room. n_parts: i64 [1]. scratch: u8 [workers, ...], as in Buffers. counts, tally: as in ffn_calls.
     """
     pieces, most, units = pieces_of(w), most_segments(w), SUMS[w.codec].units(w.n_cols)
     words = arguments(

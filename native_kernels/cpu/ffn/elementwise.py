@@ -1,4 +1,4 @@
-"""Activations, products, biases and scales of arrays of numbers; items are numbers, cut anywhere.
+"""Activations, products, biases and scales of arrays; items are numbers, cut anywhere.
 
 Specification: relu, silu, gelu, gelu_tanh and softcap of native_kernels.reference.
 """
@@ -36,7 +36,7 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 GRAIN = 256
-COUNT_WORDS = 8  # of a worker's counts: a cache line of its own
+COUNT_WORDS = 8  # per worker: a cache line of its own
 
 
 _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
@@ -47,16 +47,16 @@ _FUNCTIONS: dict[Activation, Callable[..., Any]] = {
 
 @cache
 def _activation_kernel(activation: Activation) -> Kernel:
-    if activation == "drelu":  # its gate is a ReLU's
+    if activation == "drelu":  # drelu's gate is a ReLU
         return _activation_kernel("relu")
     function = _FUNCTIONS[activation]
     shifts_up = activation == "clamped-silu"
 
     def activate(args: int, lo: int, hi: int, worker: int) -> None:
-        """out = f(x + bias), times up + its bias where there is one, itself through ReLU where that is asked for.
+        """out = f(x + bias), times (up + its bias) if given, which goes through ReLU if requested.
 
-        args: x, bias, up, up's bias, out, counts, columns (of one row, for the biases), relu on up, threshold.
-        counts: for each worker how many passed f and how many are left behind up's ReLU; 0: not counted.
+        args: x, bias, up, up's bias, out, counts, columns of a row (for the biases), relu on up, threshold.
+        counts: for each worker how many passed f, and how many are left after ReLU on up; 0: not counted.
         """
         x, bias, up, up_bias = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
         out, counts, n = get_int(args + 32), get_int(args + 40), get_int(args + 48)
@@ -83,7 +83,7 @@ def _activation_kernel(activation: Activation) -> Kernel:
                     other = add(larger(sub(zero(), threshold), smaller(threshold, other)), spread(1.0))
                 if on_both != 0:
                     other = relu(other, threshold)
-                    # other - other: 0, or what is no number and counts
+                    # other - other: 0, or NaN, which counts
                     count = count_other_than_zero(where_above_zero(other, value, sub(other, other)))
                 value = mul(value, other)
             fired += count
@@ -128,10 +128,10 @@ def activation_calls(
     counts: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out = activation(x + bias) (up + up_bias), elementwise; out may be x. Items: numbers.
+    """Compute out = activation(x + bias) (up + up_bias), elementwise; out may be x. Items: numbers.
 
-    Shapes: x, up, out [T, F] or [F]; biases [F]; counts [workers, COUNT_WORDS], to which each worker adds in its own
-    row how many passed the activation, and how many of them up's ReLU left.
+    Shapes: x, up, out [T, F] or [F]; biases [F]; counts [workers, COUNT_WORDS]: each worker adds to its own row how
+    many passed the activation, and how many of them passed ReLU on up.
     """
     arrays = [0 if one is None else one for one in (x, bias, up, up_bias, out, counts)]
     args = arguments(*arrays, x.shape[-1], int(relu_on_up), float(threshold))
@@ -140,10 +140,10 @@ def activation_calls(
 
 
 def softcap_calls(x: F32, out: F32, cap: float, stage: str = "head") -> list[Call]:
-    """out = cap tanh(x / cap), elementwise; out may be x."""
+    """Compute out = cap tanh(x / cap), elementwise; out may be x."""
     return [Call(_softcap, arguments(x, out, float(cap)), x.size, GRAIN, stage, (x, out))]
 
 
 def bias_calls(x: F32, bias: F32, stage: str, barrier: bool = True) -> list[Call]:
-    """x += bias, elementwise, both [n]."""
+    """Add bias to x, elementwise, both [n]."""
     return [Call(_add_bias, arguments(x, bias), x.size, GRAIN, stage, (x, bias), barrier)]

@@ -1,7 +1,7 @@
-"""Many tokens through a layer's experts as one program: the tokens of each expert together, its rows read once.
+"""Many tokens through a layer's experts as one program: tokens are grouped by expert, so that its rows are read once.
 
-The rows of all experts that any token needs are shared out over the workers. With one call for each expert and matrix,
-a prompt of 512 tokens through 128 experts spends nine tenths of its time between the calls.
+All workers share the rows of all experts in use. With a separate call for each expert and matrix, a prompt of 512
+tokens through 128 experts spends nine tenths of its time between the calls.
 
 Specification: through_blocks of engine/executor/experts.py.
 """
@@ -39,15 +39,15 @@ from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.simd import LANES, fma, get_float, get_int, get_int32, spread, zero
 
-MOST_BYTES = 256 << 20  # of the arrays; more tokens than fit are better taken in parts
-_COLUMNS = 256  # of a token's sum that one item computes
+MOST_BYTES = 256 << 20  # limit of the arrays; process more tokens in several runs
+_COLUMNS = 256  # of a token's sum, per item
 
 
 @kernel
 def _add_up(args: int, lo: int, hi: int, worker: int) -> None:
-    """Each token's sum of its experts' outputs, weighted. Items: chunks of _COLUMNS of a token, then of the next.
+    """Sum each token's expert outputs, weighted. Items: chunks of _COLUMNS of a token, then of the next.
 
-    args: outputs, columns, rows of the outputs i32 [T, K], weights [T, K], K, out, its row step.
+    args: outputs, columns, rows of the outputs i32 [T, K], weights [T, K], K, out, its row stride.
     """
     said, d, places = get_int(args), get_int(args + 8), get_int(args + 16)
     weights, n_used, out, step = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
@@ -63,13 +63,13 @@ def _add_up(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def batch_kernels() -> list[Kernel]:
-    """The kernels of experts beside their products and activation: to be compiled ahead."""
+    """Return the kernels of experts beside their products and activation, to compile them ahead."""
     return [Gathering().call.kernel, run_groups, _add_up]
 
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The matrices of a layer's experts. gate: None where the activation is up's. Either down or down_t is there."""
+    """The matrices of a layer's experts. gate is None if the activation applies to up. Has either down or down_t."""
 
     up: ExpertMatrices
     gate: ExpertMatrices | None = None
@@ -78,7 +78,7 @@ class _Block:
 
     @cached_property
     def shape(self) -> tuple[Any, ...]:
-        """What a program depends on beside its arrays."""
+        """Everything a program depends on except the arrays."""
         parts = [one and one.first for one in (self.gate, self.up, self.down, self.down_t)]
         return tuple(w and (w.codec, w.n_rows, w.n_cols, stride_of(w)) for w in parts)
 
@@ -89,9 +89,9 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """The tokens of each expert that is needed. experts, counts, first: i64 [G]; first: row of its first token.
+    """The tokens of each expert in use. experts, counts, first: i64 [G]; first: row of its first token.
 
-    tokens: i32 [R], whose input each row is. places: i32 [T, K], the row of each token's choice.
+    tokens: i32 [R], the token that each row belongs to. places: i32 [T, K], the row of each token's choice.
     """
 
     experts: I64
@@ -102,7 +102,7 @@ class _Groups:
 
     @classmethod
     def of(cls, ids: I64, n_experts: int) -> _Groups:
-        flat = ids.astype(np.uint16).reshape(-1)  # which sorts in linear time
+        flat = ids.astype(np.uint16).reshape(-1)  # uint16 sorts in linear time
         order = np.argsort(flat, kind="stable")
         counts = np.bincount(flat, minlength=n_experts)
         experts = np.flatnonzero(counts)
@@ -113,7 +113,7 @@ class _Groups:
         return cls(experts, counts, np.cumsum(counts) - counts, tokens, places.reshape(ids.shape))
 
     def tiles(self, tokens: int) -> I64:
-        """The first tile of each group where a tile holds so many tokens of one group."""
+        """Return the first tile of each group, with this many tokens of one group per tile."""
         n = -(-self.counts // tokens)
         found: I64 = np.cumsum(n) - n
         return found
@@ -122,8 +122,8 @@ class _Groups:
 class CpuExpertBatch:
     """ExpertBatch of native_kernels.backend on the threads of a pool. One run at a time.
 
-    Memory: about 10 bytes for each number of a token's input and 12 for each of its hidden values, times the experts it
-    uses; kept for the largest number of tokens so far, MOST_BYTES where a caller keeps to most_tokens.
+    Memory: about 10 bytes per input number and 12 per hidden value of a token, times the experts it uses. Sized for the
+    largest batch so far; at most MOST_BYTES if the caller respects most_tokens.
     """
 
     def __init__(
@@ -168,19 +168,19 @@ class CpuExpertBatch:
 
 
 class _Arrays:
-    """Arrays for so many rows, made when they are first asked for, and shared by the programs of all layers."""
+    """Arrays for a number of rows, allocated on first use and shared by the programs of all layers."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self._made: dict[Any, Any] = {}
 
     def floats(self, name: str, n_cols: int) -> F32:
-        """[rows, n_cols]"""
+        """Return an array [rows, n_cols]."""
         found: F32 = self.get((name, n_cols), lambda: aligned_empty((self.rows, n_cols)))
         return found
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What was made for this key, or else is made now."""
+        """Return the object with this key, made on first use."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -190,7 +190,7 @@ Places = Callable[[_Block, _Groups], dict[int, I64]]
 
 
 class _Program:
-    """The calls for blocks of one shape. typical: tokens of an expert, which decides how tokens are laid out."""
+    """The calls for blocks of one shape. typical: tokens per expert, which determines their layout."""
 
     def __init__(self, owner: CpuExpertBatch, block: _Block, typical: int, arrays: _Arrays) -> None:
         self.arrays = arrays
@@ -203,7 +203,7 @@ class _Program:
         self._said = self._x  # the inputs are packed before outputs are written
         self._hidden = arrays.floats("hidden", self._width)
         self._grouped: list[tuple[list[Groups], Places]] = []
-        self._packed: Form | None = None  # how the inputs of the last product were laid out
+        self._packed: Form | None = None  # layout of the last product's inputs
         self._gathering = Gathering("ffn")
         self._n_values, self._n_chunks = np.zeros(1, np.int64), np.zeros(1, np.int64)
         self._totals: I64 = aligned_empty((owner.pool.n_threads, COUNT_WORDS), np.int64)
@@ -229,7 +229,7 @@ class _Program:
         return [*calls, Call(_add_up, self._end, self._n_chunks, 1, "ffn")]
 
     def _product(self, part: str, w: PackedMatrix, x: F32, out: F32) -> list[Call]:
-        """out [R, N] = x [R, D] times the rows of each expert's own matrix."""
+        """Compute out [R, N] = x [R, D] times the rows of each expert's own matrix."""
         n, form = self._typical, form_of(w.codec, self._typical)
         tile = tile_tokens(form)
         most = tile * (self.arrays.rows // tile + self._most)
@@ -250,7 +250,7 @@ class _Program:
         return self._for_groups(calls, places)
 
     def _sum(self, w: PackedMatrix) -> list[Call]:
-        """said [R, D] = each expert's rows of down_t, weighted with the hidden values."""
+        """Compute said [R, D] = each expert's rows of down_t, weighted by the hidden values."""
         n, most, h, out = self._typical, self._most, self._hidden, self._said
         one = Firing.make(n, w.n_rows, w.codec)
         tile = one.tiles.shape[-2]

@@ -1,7 +1,7 @@
-"""Products of weight rows with the vectors of those tokens that need them: the inner loops of needed_ffn.
+"""Products of weight rows with the vectors of the tokens that need them: the inner loops of needed_ffn.
 
-Four products at a time, as four streams of rows; where all four are of one row, that is read and unpacked once. A
-product is added up as row_dots adds up that of one row with one vector, so it is the same number, bit by bit.
+Four products at a time, as four streams of rows; if all four use the same row, it is read and unpacked once. A product
+is summed like one of row_dots, so the results are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _LINE = 64
 
 
 def _emit_products(codec: Codec, n: int, one_row: bool) -> Callable[..., Any]:
-    """The operation (rows, xs, d, out): out [k] = the row at the address rows [k] times the vector at xs [k], k < n.
+    """Return the operation (rows, xs, d, out): out [k] = the row at address rows [k] times the vector at xs [k], k < n.
 
-    The rows behind those in the list are asked for, n of them, or only the next one where all n are one_row.
+    It prefetches the next n rows of the list, or only the next one if all n are one_row.
     """
 
     def dots(b: Any, rows: Any, xs: Any, d: Any, out: Any) -> None:
@@ -54,7 +54,7 @@ def _emit_products(codec: Codec, n: int, one_row: bool) -> Callable[..., Any]:
         steps = whole(b, d, codec.step_columns)
         sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in vectors]
         ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // len(streams) // codec.step_bytes)))
-        turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
+        turn = b.sub(steps, ahead)  # from here on the following rows are prefetched
         reach, back = times(b, ahead, codec.step_bytes), times(b, turn, codec.step_bytes)
         in_row = [(b.add(row, reach), row, ahead) for row in streams]
         in_next = [(b.sub(row, back), row, b.neg(turn)) for row in following]
@@ -80,9 +80,9 @@ def _emit_products(codec: Codec, n: int, one_row: bool) -> Callable[..., Any]:
 
 
 def products_over(name: str) -> Any:
-    """The function (rows, xs, n, d, out): out [k] = the row at the address rows [k] times the vector at xs [k].
+    """Return the function (rows, xs, n, d, out): out [k] = the row at address rows [k] times the vector at xs [k].
 
-    Behind the n rows stand addresses of four more, which are asked for.
+    The list continues with four more addresses, which are prefetched.
     """
     codec = CODECS[name]
     of_one_row, four, one = (
@@ -95,7 +95,7 @@ def products_over(name: str) -> Any:
     def over(rows: int, xs: int, n: int, d: int, out: int) -> None:
         k = 0
         while n - k >= 4:
-            if get_int(rows + 8 * k) == get_int(rows + 8 * k + 24):  # rows of one neuron stand together
+            if get_int(rows + 8 * k) == get_int(rows + 8 * k + 24):  # products of one neuron are adjacent
                 of_one_row(rows + 8 * k, xs + 8 * k, d, out + 4 * k)
             else:
                 four(rows + 8 * k, xs + 8 * k, d, out + 4 * k)
@@ -109,8 +109,10 @@ def products_over(name: str) -> Any:
 
 @inline
 def list_products(bits: int, row: int, x: int, step: int, rows: int, xs: int, n: int) -> int:
-    """A row with each of the vectors whose bits are set, the lowest for the one at x, the next `step` behind it, from
-    place n on -> rows, xs; the place behind them."""
+    """Pair a row with each vector whose bit is set, and append the pairs to rows and xs from place n on.
+
+    The lowest bit is the vector at x, the next one `step` bytes after it. Return the place after the last pair.
+    """
     while bits != 0:
         if bits & 1 != 0:
             put_int(rows + 8 * n, row)

@@ -1,10 +1,9 @@
-"""Down of several tokens, cut both ways: the needed neurons into segments, the columns into pieces of a row.
+"""Down of several tokens, split by neurons into segments and by columns into chunks of a row.
 
-As in down_parts an item is a segment's rows over a piece that is long enough to be read as a stream, and what the
-segments come to is added up behind it, in their order. A worker goes through a segment by blocks of neurons: it lists
-which of them each token is to add, then adds them token by token, piece by piece, while the rows that follow are on
-their way. How it is cut depends on sizes and on how many neurons are needed alone, so that a result does not depend on
-the number of workers.
+As in down_parts, an item is a segment's rows over a chunk that is long enough to be read as a stream, and the segments'
+sums are then added in order. A worker processes a segment by blocks of neurons: it lists the neurons of each token,
+then adds them token by token, chunk by chunk, while the following rows are prefetched. The split depends only on sizes
+and on the number of needed neurons, so that the result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -44,20 +43,21 @@ from native_kernels.cpu.runtime.simd import (
     put_int32,
 )
 
-# Of the segments' sums: more of them would not stay in the caches, or cost more than reading in a stream gains.
+# Limits of the segments' sums: larger ones would not stay in the caches, or cost more than stream reads gain. The share
+# is one part in this many of the matrix.
 ROOM_BYTES, _ROOM_SHARE = 4 << 20, 8  # the share is one part of so many of the matrix
-# Neurons of a segment: beginning its sums and adding them to the others moves two vectors a token.
+# Minimum neurons of a segment: beginning its sums and adding them to the others moves two vectors a token.
 _SHORTEST, _SHORTEST_OF_TOKEN = 32, 8
-# Neurons of a block: of those each token has some, added up several at a time; of q4_0, two tokens take a tenth longer
-# with 64. The pieces of two blocks lie in a worker's second cache.
+# Neurons of a block. Each token has some of them, which are added several at a time; with 64, two tokens of q4_0 take a
+# tenth longer. The chunks of two blocks fit in a worker's second-level cache.
 _BLOCK = 256
 _LINE = 64
-_STARTS = 64  # int32 in front of a block's lists: where each token's begins, and behind the last
+_STARTS = 64  # int32 at the head of a block's lists: the start of each token's list, and the end of the last
 
 
 @inline
 def _list_opened(fired: int, ids: int, first: int, last: int, listed: int) -> int:
-    """The neurons that any token fires, of those at some places; how many."""
+    """List the neurons at places first to last that any token fires; return their number."""
     count = 0
     for start in range(first, last, LANES):
         bits = bits_at(fired, start, last, -1)
@@ -73,8 +73,10 @@ def _list_pairs(
     values: int, most: int, fired: int, ids: int, first: int, last: int, tokens: int, rows: int, starts: int,
     listed: int, weights: int,
 ) -> int:  # fmt: skip
-    """Token by token the neurons at some places that it fires, and its values, each token's filled up to whole passes
-    of so many rows (1: not filled up); how many."""
+    """List for each token the neurons at some places that it fires, and its values; return their number.
+
+    Each token's list is padded to whole passes of `rows` rows (1: not padded).
+    """
     total = 0
     for t in range(tokens):
         put_int32(starts + 4 * t, total)
@@ -97,7 +99,7 @@ def _list_pairs(
 
 
 def _unit_bytes(codec: str) -> int:
-    """Bytes of a unit of row_sums, as they lie one behind another."""
+    """Return the bytes of a unit of row_sums in a row."""
     of = SUMS[codec]
     if isinstance(of, PlainSums):
         return of.unit * of.numbers.item
@@ -108,7 +110,7 @@ def _unit_bytes(codec: str) -> int:
 
 @inline
 def _ask_for(w: int, stride: int, neurons: int, first: int, last: int, at: int, n_bytes: int) -> None:
-    """The same piece of some rows."""
+    """Prefetch the same chunk of some rows."""
     for j in range(first, last):
         piece = w + get_int32(neurons + 4 * j) * stride + at
         for line in range(0, n_bytes, _LINE):
@@ -117,12 +119,12 @@ def _ask_for(w: int, stride: int, neurons: int, first: int, last: int, at: int, 
 
 @cache
 def parts_kernel(codec: str) -> Kernel:
-    """The sums of the segments. Items stand for segments and pieces, in proportion.
+    """Compute the segments' sums. Items represent segments and chunks proportionally.
 
-    args: w, its row step, D, units of a row, pieces, segments at most, neurons of a segment at least, items; values,
-    T, fired, ids, how many (address); parts [segments, T, D], where the number of segments is left (address), tokens;
-    neurons of a block, lists, bytes of a worker's, pairs of a block at most; sums that are not in order, bytes of those
-    of a worker, and of a token of it.
+    args: w, its row stride, D, units of a row, chunks, maximum segments, minimum neurons of a segment, items; values,
+    T, fired, ids, their number (address); parts [segments, T, D], address of the resulting number of segments, tokens;
+    neurons of a block, lists, their bytes per worker, maximum pairs of a block; sums in the row's order, their bytes
+    per worker and per token.
     """
     of = SUMS[codec]
     rows = rows_at_once(CODECS[codec])
@@ -148,7 +150,7 @@ def parts_kernel(codec: str) -> Kernel:
         if lo == 0:
             put_int(get_int(args + 112), segments)
         item, end = segments * pieces * lo // items, segments * pieces * hi // items
-        while item < end:  # of a segment all pieces that are this worker's
+        while item < end:  # all chunks of a segment that are this worker's
             segment, piece_1 = item // pieces, item % pieces
             piece_n = min(pieces, piece_1 + end - item)
             item += piece_n - piece_1
@@ -170,7 +172,7 @@ def parts_kernel(codec: str) -> Kernel:
                 n_after = _list_opened(fired, ids, behind, min(behind + size, stop), after)
                 for piece in range(piece_1, piece_n):
                     first, last = first_unit(piece, pieces, units), first_unit(piece + 1, pieces, units)
-                    # Asked for between the passes: the next piece of these rows, or the first one of the next block's.
+                    # Prefetched between the passes: the next chunk of these rows, or the first one of the next block.
                     asked, n_asked, ask_1, ask_n = after, n_after, low, second
                     if piece + 1 < piece_n:
                         asked, n_asked, ask_1, ask_n = here, n_here, last, first_unit(piece + 2, pieces, units)
@@ -202,9 +204,9 @@ def parts_kernel(codec: str) -> Kernel:
 
 @kernel
 def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
-    """out [T, D] = all parts. Items: LANES columns of a token.
+    """Set out [T, D] to the sum of all parts. Items: LANES columns of a token.
 
-    args: parts [segments, T, D], how many segments (address), T, D, tokens, out, its row step.
+    args: parts [segments, T, D], number of segments (address), T, D, tokens, out, its row stride.
     """
     parts, n, most, d = get_int(args), get_int(get_int(args + 8)), get_int(args + 16), get_int(args + 24)
     tokens, out, step = get_int(get_int(args + 32)), get_int(args + 40), get_int(args + 48)
@@ -217,17 +219,17 @@ def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def _filled_rows(codec: str) -> int:
-    """Rows of a pass that is filled up; 1: passes are not."""
+    """Return the rows of a padded pass; 1 if passes are not padded."""
     return rows_at_once(CODECS[codec]) if SUMS[codec].whole_passes else 1
 
 
 def _pairs(codec: str, max_tokens: int) -> int:
-    """Of neurons and tokens, in a block, at most."""
+    """Return the maximum pairs of neurons and tokens in a block."""
     return max_tokens * (_BLOCK + _filled_rows(codec))
 
 
 def cut_of(w: PackedMatrix, max_tokens: int) -> tuple[int, int]:
-    """Into how many pieces its rows are cut, and into how many segments the neurons at most."""
+    """Return the number of chunks of a row, and the maximum number of segments."""
     room = min(ROOM_BYTES, w.n_rows * w.row_bytes // _ROOM_SHARE) // (4 * max_tokens * w.n_cols)
     wide = pieces_of(w)
     segments = max(1, min(room, ITEMS // wide))
@@ -235,13 +237,13 @@ def cut_of(w: PackedMatrix, max_tokens: int) -> tuple[int, int]:
 
 
 def adds_up(down_t: PackedMatrix) -> bool:
-    """Whether rows of this matrix are added up by `down_calls`."""
+    """Return whether `down_calls` supports this matrix."""
     return down_t.codec in SUMS
 
 
 @dataclass(frozen=True, eq=False)
 class DownBuffers:
-    """What the calls write between each other, of layers after each other; made for a batch of so many tokens.
+    """Intermediate arrays of the calls, shared by all layers, for a fixed number of tokens.
 
     parts: f32 [segments, T, D]. n_parts: i64 [1]. lists: u8 [workers, ...]. sums: u8 [workers, T, ...].
     """
@@ -253,8 +255,10 @@ class DownBuffers:
 
     @classmethod
     def make(cls, max_tokens: int, w: PackedMatrix, n_workers: int) -> DownBuffers:
-        """For layers with such a matrix as down. Cost: ROOM_BYTES or less, or a row for each token; where sums are not
-        in order, a row for each worker and token, too. w: as `adds_up` has it."""
+        """Allocate for layers with a down matrix like w, which `adds_up` accepts.
+
+        Cost: at most ROOM_BYTES or a row per token; for codecs with reordered sums also a row per worker and token.
+        """
         assert 1 <= max_tokens <= MOST_TOKENS < _STARTS, "every token has a start in front of a block's lists"
         size = 4 * _STARTS + 8 * _BLOCK + 8 * _pairs(w.codec, max_tokens)
         sums = SUMS[w.codec].scratch_bytes(w.n_cols)
@@ -269,7 +273,7 @@ def down_calls(
     w: PackedMatrix, tokens: I64, out: F32, ids: I32, n_ids: I64, hidden: NeededBuffers, buffers: DownBuffers,
     stage: str,
 ) -> list[Call]:  # fmt: skip
-    """out [T, D] = the rows of w of those listed neurons that hidden.fired names, weighted with each token's values."""
+    """Compute out [T, D] = the listed rows of w that hidden.fired marks, weighted by each token's values."""
     max_tokens, d = hidden.values.shape[1], w.n_cols
     pieces, segments = cut_of(w, max_tokens)
     items = pieces * segments

@@ -1,9 +1,9 @@
-"""The feed-forward part of several tokens, each on its own neurons: a product for each neuron and token that needs it.
+"""The FFN of several tokens, each on its own neurons: one product per neuron and token that needs it.
 
-A worker reads gate, then up of its neurons once and multiplies each row with the vectors of the tokens that need it:
-where a neuron is needed by one token in ten, that is a tenth of the work of a matrix product, and rows come nearly as
-fast as memory gives them. What is not 0 goes through down as needed_down has it. Nothing depends on how many workers
-there are. union_ffn decides when it runs so.
+A worker reads gate, then up of its neurons once and multiplies each row by the vectors of the tokens that need it. If a
+neuron is needed by one token in ten, that is a tenth of the work of a matrix product, and rows are read at nearly the
+speed of memory. Nonzero values go through down in needed_down. Results do not depend on the number of workers.
+union_ffn decides when this is used.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from native_kernels.cpu.runtime.simd import (
 GROUP = 32  # neurons whose gates are multiplied before their ups
 MOST_TOKENS = 32  # bits of a word
 _GRAIN = 16
-_WORDS_AT_ONCE = 256  # that a worker looks through at least
-# Of a worker: products of a group, words of a group, places of those that fired, addresses of rows and vectors.
+_WORDS_AT_ONCE = 256  # minimum number that a worker scans
+# Layout of a worker's scratch: products of a group, words of a group, places that fired, addresses of rows and vectors.
 _PRODUCTS = GROUP * MOST_TOKENS
 _VALUES, _WORDS, _FIRED = 0, 4 * _PRODUCTS, 4 * _PRODUCTS + 4 * GROUP
 _ROWS = _FIRED + 4 * GROUP
@@ -50,11 +50,11 @@ SCRATCH_BYTES = _VECTORS + 8 * _PRODUCTS
 
 @cache
 def hidden_kernel(first: str, second: str | None) -> Kernel:
-    """Values that go into down. Items stand for the listed neurons, in proportion.
+    """Compute the inputs of down. Items represent the listed neurons proportionally.
 
-    args: first w, its row step, its vectors, step of those; the same of the second; D, biases of both, kind, threshold,
-    words, ids, how many (address), of how many items, values [N, T], T, fired u32 [N], counts i64 [5], address of the
-    tally (that: 0: none), scratch, its step.
+    args: first w, its row stride, its vectors, their stride; the same of the second; D, biases of both, kind,
+    threshold, words, ids, their number (address), number of items, values [N, T], T, fired u32 [N], counts i64 [5],
+    address of the tally's address (which may be 0: none), scratch, its stride.
     """
     first_products, second_products = products_over(first), products_over(second or first)
     two = second is not None
@@ -80,7 +80,7 @@ def hidden_kernel(first: str, second: str | None) -> Kernel:
                 bits = get_int32(words + 4 * neuron) & 0xFFFFFFFF
                 put_int32(own + 4 * k, bits)
                 total = list_products(bits, w1 + neuron * stride1, x1, step1, rows, xs, total)
-            for k in range(4):  # what is read then: their ups, or the next group
+            for k in range(4):  # read next: their ups, or the next group
                 if two:
                     after = w2 + get_int32(ids + 4 * min(i + k, stop - 1)) * stride2
                 else:
@@ -161,7 +161,7 @@ def hidden_kernel(first: str, second: str | None) -> Kernel:
 
 @inline
 def bits_at(words: int, start: int, stop: int, mask: int) -> int:
-    """Which of LANES words have a bit of the mask (-1: any), of those before `stop`."""
+    """Return which of LANES words, among those before `stop`, share a bit with the mask (-1: any bit)."""
     if stop - start >= LANES:
         return int(bits_of_words(words + 4 * start, mask))
     bits = 0
@@ -172,10 +172,10 @@ def bits_at(words: int, start: int, stop: int, mask: int) -> int:
 
 @kernel
 def list_words(args: int, lo: int, hi: int, worker: int) -> None:
-    """Which words are not 0, ascending. Items stand for the words, in proportion; every worker counts those before its
-    part, in place of one more hand-over.
+    """List the nonzero words, ascending. Items represent the words proportionally.
 
-    args: words u32, how many (address), of how many items, ids (0: a word's own place), places i32 (0: nobody asks),
+    Every worker counts those before its range, which saves a barrier.
+    args: words u32, their number (address), number of items, ids (0: a word's own place), places i32 (0: not wanted),
     the ids at those places i32, count.
     """
     words, n, of, ids = get_int(args), get_int(get_int(args + 8)), get_int(args + 16), get_int(args + 24)
@@ -199,9 +199,10 @@ def list_words(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def spread_values(args: int, lo: int, hi: int, worker: int) -> None:
-    """h [T, F] of the opened neurons, at their own places. Items stand for those, in proportion.
+    """Scatter the values of the active neurons to their places in h [T, F]. Items represent those neurons
+    proportionally.
 
-    args: values, T, fired, places, neurons, count (address), of how many items, h, its row step, tokens.
+    args: values, T, fired, places, neurons, count (address), number of items, h, its row stride, tokens.
     """
     values, most, fired = get_int(args), get_int(args + 8), get_int(args + 16)
     places, neurons, n = get_int(args + 24), get_int(args + 32), get_int(get_int(args + 40))
@@ -219,10 +220,10 @@ def spread_values(args: int, lo: int, hi: int, worker: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NeededBuffers:
-    """What the calls write between each other, of layers after each other; made for a batch of so many tokens.
+    """Intermediate arrays of the calls, shared by all layers, for a fixed number of tokens.
 
-    values: f32 [F, T], of a neuron those of the tokens that fire it, one behind another. fired: u32 [F], a bit for each
-    of those. Both by places in the list of needed neurons. scratch: u8 [workers, ...].
+    values: f32 [F, T], per neuron the contiguous values of the tokens that fire it. fired: u32 [F], one bit per such
+    token. Both are indexed by place in the list of needed neurons. scratch: u8 [workers, ...].
     """
 
     values: F32
@@ -231,7 +232,7 @@ class NeededBuffers:
 
     @classmethod
     def make(cls, max_tokens: int, f: int, n_workers: int) -> NeededBuffers:
-        """Cost: 4 bytes for each neuron and token, of which what is used is touched."""
+        """Allocate. Cost: 4 bytes per neuron and token; untouched pages cost nothing."""
         return cls(
             aligned_empty((f, max_tokens)), aligned_empty(f, np.int32),
             aligned_empty((n_workers, SCRATCH_BYTES), np.uint8),
@@ -244,14 +245,16 @@ Vectors = dict[tuple[Format, int], NDArray[np.uint8]]
 def vector_calls(
     x: F32, codecs: set[str], made: Vectors, stage: str
 ) -> tuple[dict[Format, NDArray[Any]], list[Call]]:  # fmt: skip
-    """The rows of x as rows of these codecs are multiplied with, by format, and the calls that make them so; made:
-    where they lie, of layers after each other. No worker waits for the others behind them: a call that does so, and
-    reads none of them, is to follow."""
+    """Return the rows of x in the input formats of these codecs, and the calls that convert them.
+
+    made: the arrays by format and width, shared by all layers. The calls have no barrier: a call with one that reads
+    none of them must follow.
+    """
     forms: dict[Format, NDArray[Any]] = {"f32": x}
     calls = []
     n, d = x.shape
     for form in sorted({vector_format(codec) for codec in codecs} - {"f32"}):
-        if (form, d) not in made:  # rows of a line more, so that they do not share cache sets
+        if (form, d) not in made:  # padded by a line per row, so that rows do not share cache sets
             made[form, d] = aligned_empty((n, -(-len(quantised_empty(form, d)) // 64) * 64 + 64), np.uint8)
         own = forms[form] = made[form, d]
         args = arguments(x, x.strides[0], own, own.strides[0], d)
@@ -264,7 +267,7 @@ def hidden_calls(
     n_ids: I64, kind: int, threshold: float, gate_bias: F32 | None, up_bias: F32 | None, counts: I64, tally: I64,
     buffers: NeededBuffers, stage: str,
 ) -> list[Call]:  # fmt: skip
-    """The list of neurons that any token needs; of those buffers.values and buffers.fired."""
+    """List the neurons that any token needs, and compute buffers.values and buffers.fired for them."""
     n, n_all = up.n_rows, np.array([up.n_rows])
     first, second = (up, None) if gate is None else (gate, up)
     biases = (up_bias, None) if gate is None else (gate_bias, up_bias)
@@ -287,7 +290,7 @@ def spread_calls(
     h: F32, tokens: I64, ids: I32, n_ids: I64, places: I32, neurons: I32, n_opened: I64, buffers: NeededBuffers,
     stage: str,
 ) -> list[Call]:  # fmt: skip
-    """The list of neurons that any token fires, and the values into h [T, F], for another product."""
+    """List the neurons that any token fires, and scatter their values to h [T, F] for another product."""
     f = h.shape[1]
     listing = arguments(buffers.fired, n_ids, f, ids, places, neurons, n_opened)
     args = arguments(

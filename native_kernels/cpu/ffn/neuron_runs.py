@@ -1,12 +1,12 @@
-"""The feed-forward part neuron by neuron, where the three rows of a neuron lie side by side; sparse_ffn decides when.
+"""The FFN neuron by neuron, for matrices whose three rows of a neuron are adjacent; sparse_ffn decides when.
 
-Gate, up and down of some neurons are read one after another, so that each neuron's bytes are one stream: a processor
-fetches ahead by itself within a stream, and begins anew with every other. The neurons of the list are cut into
-segments of equal length, which depends on nothing but how many there are. A worker forms the sum of each of its
-segments and adds up what two halves of the tree over all segments it has whole; `adds_sums` then forms the rest of the
-tree, by columns. So a result depends neither on the number of workers nor on who had which neurons.
+Gate, up and down of some neurons are read one after another, so that each neuron's bytes are one stream: a CPU
+prefetches by itself within a stream, and starts anew with every other. The listed neurons are split into segments of
+equal length, which depends only on their number. A worker sums each of its segments and combines sums wherever it has
+both halves of a node in the tree over all segments; `adds_sums` then sums the rest of the tree, by columns. So the
+result depends neither on the number of workers nor on which neurons each had.
 
-Up and down are asked for in advance where every gate of the pass before has fired.
+Up and down are prefetched if every gate of the previous pass has fired.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ from native_kernels.cpu.runtime.simd import (
 SEGMENTS = 128  # at most
 FEWEST_SEGMENTS = 64  # with fewer, some workers would have far more of them than others
 TABLE_BYTES = 8 * SEGMENTS
-_DEPTH = 18  # sums that a worker holds at once: two for each level of the tree over its segments
+_DEPTH = 18  # sums that a worker holds at once: two per level of the tree over its segments
 _SHORTEST = 16  # neurons of a segment: at 8, 550 neurons of 4096 columns in f16 were faster with down by columns
-_WORDS = 7  # of `words`
+_WORDS = 7  # length of `words`
 _GAP = 64
 
 RUNS_IN = {codec: of for codec, of in SUMS.items() if isinstance(of, PlainSums | LaneSums)}
 
 
 def vector_bytes(codec: str, d: int) -> int:
-    """Of one sum over rows."""
+    """Return the bytes of one sum over rows."""
     n_bytes = max(RUNS_IN[codec].scratch_bytes(d), 4 * d)
     return -(-n_bytes // 64) * 64
 
 
 def shared_bytes(d: int, n_workers: int) -> int:
-    """The memory in which workers leave their sums for each other."""
+    """Return the size of the memory in which workers share their sums."""
     return TABLE_BYTES + n_workers * _DEPTH * max(vector_bytes(codec, d) for codec in RUNS_IN)
 
 
 def side_by_side(gate: PackedMatrix, up: PackedMatrix, down_t: PackedMatrix) -> bool:
-    """Whether the rows of a neuron follow each other, as a bundle has them."""
+    """Return whether the three rows of each neuron are adjacent, as in a bundle."""
     if not gate.codec == up.codec == down_t.codec or gate.codec not in RUNS_IN or gate.n_rows < 2:
         return False
     starts = [int(one.data.ctypes.data) for one in (gate, up, down_t)]
@@ -69,9 +69,9 @@ def side_by_side(gate: PackedMatrix, up: PackedMatrix, down_t: PackedMatrix) -> 
 
 
 def words(gate: PackedMatrix, down_t: PackedMatrix, shared: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    """For the arguments of both calls: from how many neurons on they run so, and with what."""
+    """Return arguments of both calls: the number of neurons from which this path is used, and its parameters."""
     size = vector_bytes(down_t.codec, down_t.n_cols)
-    # Beginning a segment and adding its sum to others moves three vectors; its neurons are to be many times that.
+    # Beginning a segment and adding its sum to others moves three vectors; its neurons should be many times that.
     least = max(_SHORTEST, 1 << max(0, (4 * size // gate.row_bytes - 1).bit_length()))
     of = RUNS_IN[down_t.codec]
     stride = int(down_t.data.strides[0])
@@ -83,7 +83,7 @@ NO_WORDS = (1 << 62, *[0] * (_WORDS - 1))
 
 @inline
 def _segment(n: int, least: int) -> int:
-    """How many neurons a segment has."""
+    """Return the neurons of a segment."""
     size = least
     while n > SEGMENTS * size:
         size *= 2
@@ -97,9 +97,9 @@ def _add_vector(to: int, more: int, n_bytes: int) -> None:
 
 
 def runs_over(codec: str) -> Any:
-    """The function (args, own, ids, n, lo, hi, worker): sparse_ffn's hidden call for n neurons, and their sums.
+    """Return the function (args, own, ids, n, lo, hi, worker): sparse_ffn's hidden call for n neurons, and their sums.
 
-    own: the address of `words` behind the arguments of that call.
+    own: the address of `words` after the arguments of that call.
     """
     of, dots = RUNS_IN[codec], CODECS[codec]
     rows, fills_up = rows_at_once(dots), of.whole_passes
@@ -118,8 +118,8 @@ def runs_over(codec: str) -> Any:
         table = get_int(own + 48)
         sums = table + TABLE_BYTES + worker * _DEPTH * size
         fired, places, values = scratch, scratch + 4 * f, scratch + 8 * f  # of one segment
-        found = scratch + 16 * f  # behind the list of neurons
-        begins = found + 64  # of each sum that is held: its first segment
+        found = scratch + 16 * f  # after the list of neurons
+        begins = found + 64  # for each held sum: its first segment
         each = _segment(n, get_int(own + 8))
         n_segments = (n + each - 1) // each
         first, last = n_segments * lo // f, n_segments * hi // f
@@ -175,7 +175,7 @@ def runs_over(codec: str) -> Any:
                         put_float(values + 4 * place, value)
                         put_float(h + 4 * get_int32(places + 4 * place), value)
                     if fills_up:
-                        while m < rows:  # only behind the last neuron of a segment
+                        while m < rows:  # only after the last neuron of a segment
                             put_float(values + 4 * (done + m), np.float32(0.0))
                             put_int32(fired + 4 * (done + m), get_int32(fired + 4 * (done + m - 1)))
                             m += 1
@@ -210,7 +210,7 @@ def runs_over(codec: str) -> Any:
 
 @inline
 def _tree(nodes: int, n_nodes: int, n_segments: int, stack: int, at: int, left: int) -> Any:
-    """The sum over all segments of the floats at a place of their vectors; of the last ones only `left`."""
+    """Return the sum over all segments of the floats at one place of their vectors; only `left` of the last ones."""
     depth = 0
     for k in range(n_nodes):
         start = get_int(nodes + 16 * k)
@@ -231,9 +231,9 @@ def _tree(nodes: int, n_nodes: int, n_segments: int, stack: int, at: int, left: 
 
 
 def adds_sums(codec: str) -> Any:
-    """The function (own, n, lo, hi, d, out, scratch, room): adds the sums of all segments for the units lo to hi.
+    """Return the function (own, n, lo, hi, d, out, scratch, room): add the sums of all segments for the units lo to hi.
 
-    To out, or to the scratch in which sums of this codec are formed. room: memory for the tree.
+    The result goes to out, or to the scratch in which sums of this codec are formed. room: memory for the tree.
     """
     of = RUNS_IN[codec]
     in_scratch = isinstance(of, LaneSums)
@@ -242,7 +242,7 @@ def adds_sums(codec: str) -> Any:
 
     @inline
     def add_up(nodes: int, n_nodes: int, n_segments: int, stack: int, start: int, stop: int, to: int) -> None:
-        """The floats start to stop of the vectors."""
+        """Add the floats start to stop of the vectors."""
         for i in range(start, stop, LANES):
             more = _tree(nodes, n_nodes, n_segments, stack, 4 * i, stop - i)
             put_some_floats(to + 4 * i, stop - i, add(some_floats(to + 4 * i, stop - i), more))
@@ -261,7 +261,7 @@ def adds_sums(codec: str) -> Any:
                 n_nodes += 1
         if in_scratch:
             add_up(nodes, n_nodes, n_segments, stack, of_unit * lo, of_unit * hi, scratch)
-            of_factors = (d + 511) // 512 * 512  # the sums of factors lie behind all units
+            of_factors = (d + 511) // 512 * 512  # the sums of factors follow all units
             start, stop = lo // in_block, (hi + in_block - 1) // in_block
             add_up(nodes, n_nodes, n_segments, stack, of_factors + 16 * start, of_factors + 16 * stop, scratch)
         else:

@@ -1,6 +1,6 @@
-"""What predictors compute beside whole products: the input's signs, and a copy where a first score lets rows pass.
+"""Predictor operations beside whole products: the input's signs, and a second copy for rows that pass a first score.
 
-Which neurons passed is found again by every worker, as in sparse_ffn: a scan in the cache in place of a hand-over.
+Every worker finds the rows that passed by scanning the cached scores, as in sparse_ffn, which saves a barrier.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ def _signs(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 def sign_calls(x: F32, out: F32, stage: str = "predictor") -> list[Call]:
-    """out = 1 where x >= 0, else -1; no number stays none."""
+    """Set out to 1 where x >= 0, else -1; NaN stays NaN."""
     return [Call(_signs, arguments(x, out), x.size, 1024, stage, (x, out))]
 
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """The scores of the neurons that a first score let pass, in their order; layers after each other can share it."""
+    """The scores of the neurons that passed a first score, ascending; can be shared by all layers."""
 
     scores: F32  # [F]
     ids: I32  # [F], ascending
-    n: I64  # [1], how many count
+    n: I64  # [1], their number
 
     @classmethod
     def make(cls, f: int) -> Passed:
-        """For up to f neurons."""
+        """Allocate for up to f neurons."""
         return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64))
 
 
 @cache
 def second_kernel(codec: str) -> Kernel:
-    """Rows of a copy in this codec where a first score reaches its threshold; see second_score_calls."""
+    """Return the kernel for rows of a copy whose first score reaches its threshold; see second_score_calls."""
     over = OVER[codec]
 
     def second(args: int, lo: int, hi: int, worker: int) -> None:
@@ -90,9 +90,10 @@ def second_score_calls(
     also: I64 | None = None,
     stage: str = "predictor",
 ) -> list[Call]:
-    """passed = the neurons whose first score reaches its threshold, and the rows of the copy [F, D] times x for them.
+    """List the neurons whose first score reaches its threshold in passed, with the products of their rows of the copy
+    [F, D] and x.
 
-    x: as gemv_calls has it. bias [F] is added. also: another int64 that gets their number.
+    x: as in gemv_calls. bias [F] is added. also: another int64 for their number.
     """
     check_vector(copy, x)
     words = (

@@ -1,9 +1,8 @@
-"""The feed-forward part of one token on its active neurons: gate, up where the gate fires, then down.
+"""The FFN of one token on its active neurons: gate, up where the gate fires, then down.
 
-Two calls: `hidden` goes by neurons and leaves one value for each; `down` goes by columns, every worker over all the
-neurons that fired, in ascending order. Which neurons fire is found again by every worker from the values: a scan of
-some KB in the cache, in place of one more hand-over between the threads. No byte of a neuron that does not fire is
-read beyond its first row; of one that was not predicted, none.
+Two calls: `hidden` is split by neurons and writes one value for each; `down` is split by columns, and every worker adds
+all neurons that fired, in ascending order. Every worker finds them by scanning the values, some KB in the cache, which
+saves a barrier. Of a neuron that does not fire, only the first row is read; of one that was not predicted, nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +54,9 @@ U8 = NDArray[np.uint8]
 
 @inline
 def list_where(x: int, n: int, ids: int, threshold: Any, reaching: int, out: int) -> int:
-    """Ascending places i < n, or ids[i], where x[i] >= threshold (reaching: 1) or x[i] is not 0 -> out; how many."""
+    """List in out the places i < n, or ids[i], where x[i] >= threshold (reaching: 1) or x[i] is not 0; return their
+    number.
+    """
     count = 0
     for start in range(0, n, LANES):
         left = n - start
@@ -88,7 +89,7 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
         h, ids_out, count_out = get_int(args + 144), get_int(args + 152), get_int(args + 160)
         scratch = get_int(args + 168) + worker * get_int(args + 176)
         values, fired, places, listed = scratch, scratch + 4 * f, scratch + 8 * f, scratch + 12 * f
-        # What this worker works on: positions start to stop of a list, or of all neurons where there is none.
+        # This worker's range: positions start to stop of a list, or of all neurons if there is none.
         ids, n = given, f
         if given != 0:
             n = get_int(n_given)
@@ -126,7 +127,7 @@ def _hidden(first: str, second: str | None, in_runs: bool) -> Kernel:
                 put_float(values + 4 * count, value)
                 put_int32(fired + 4 * count, neuron)
                 put_int32(places + 4 * count, i)
-                if count < second_rows:  # the later ones are asked for by the products of those before them
+                if count < second_rows:  # later ones are prefetched by the products before them
                     for line in range(0, ON_THE_WAY // second_rows, 64):
                         prefetch_near(w2 + stride2 * neuron + line)
                 count += 1
@@ -188,7 +189,7 @@ def _down(codec: str) -> Kernel:
                 put_int32(active + 4 * end, get_int32(active + 4 * (count - 1)))
                 end += 1
         begin(lo, hi, d, out, bias, sums)
-        # A worker's piece of a row is short where there are many of them: passes further ahead are asked for then.
+        # With many workers a worker's part of a row is short: prefetch more passes ahead.
         passes = max(1, ON_THE_WAY * units // (rows * row_bytes * (hi - lo)))
         i = 0
         while i + rows <= end:
@@ -205,15 +206,15 @@ def _down(codec: str) -> Kernel:
     return Kernel(down, f"sparse_ffn.down.{codec}")
 
 
-_HIDDEN_WORDS, _DOWN_WORDS = 24, 17  # in front of neuron_runs' own
+_HIDDEN_WORDS, _DOWN_WORDS = 24, 17  # followed by the words of neuron_runs
 HIDDEN: dict[tuple[str, str | None, bool], Kernel] = {}
 DOWN: dict[str, Kernel] = {codec: _down(codec) for codec in SUMS}
 
 
 def hidden_kernel(first: str, second: str | None, in_runs: bool = False) -> Kernel:
-    """The kernel for these codecs of gate and up, or of up alone; made when first asked for, compiled later.
+    """Return the kernel for these codecs of gate and up, or of up alone; made on first use, compiled later.
 
-    in_runs: whether it can also run as neuron_runs has it.
+    in_runs: whether it also supports neuron_runs.
     """
     key = (first, second, in_runs)
     if key not in HIDDEN:
@@ -223,19 +224,19 @@ def hidden_kernel(first: str, second: str | None, in_runs: bool = False) -> Kern
 
 @dataclass(frozen=True, eq=False)
 class Buffers:
-    """What the calls of one feed-forward part write between each other; layers after each other can share it."""
+    """Intermediate arrays of an FFN's calls; can be shared by all layers."""
 
     h: F32
     ids: I32
     n: I64
     scratch: U8
-    shared: U8 | None = None  # the sums of neuron_runs
-    parts: F32 | None = None  # those of down_parts
+    shared: U8 | None = None  # sums of neuron_runs
+    parts: F32 | None = None  # sums of down_parts
     n_parts: I64 | None = None
 
     @classmethod
     def make(cls, f: int, d: int, n_workers: int) -> Buffers:
-        """For up to f neurons of width d and n_workers workers."""
+        """Allocate for up to f neurons of width d and n_workers workers."""
         f_padded = -(-f // 16) * 16
         of_sums = max(of.scratch_bytes(d) for of in SUMS.values())
         of_worker = max(20 * f_padded, 8 * f_padded + 128 + of_sums) + 64 + neuron_runs.ROOM_BYTES
@@ -249,8 +250,9 @@ class Buffers:
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """The neurons whose logit f32 [F] reaches the threshold; where there are ids i32 [F], those of the n_ids [1] first
-    ids whose logit at the same place does."""
+    """The neurons whose logit f32 [F] reaches the threshold. With ids i32 [F]: the entries among the first n_ids [1]
+    whose logit at the same place does.
+    """
 
     logits: F32
     threshold: float = 0.0
@@ -268,7 +270,7 @@ def predictor_calls(
     bias2: F32 | None = None,
     stage: str = "predictor",
 ) -> list[Call]:
-    """logits [F] = fc2 times relu(fc1 times x); x as gemv_calls has it for fc1."""
+    """Compute logits [F] = fc2 times relu(fc1 times x); x as in gemv_calls for fc1."""
     inner: F32 = aligned_empty(fc1.n_rows)
     calls = gemv_calls(fc1, x, inner, bias=bias1, relu=True, stage=stage)
     form = vector_format(fc2.codec)
@@ -299,13 +301,13 @@ def ffn_calls(
     tally: Tally | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) where there is no gate.
+    """Compute out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) without a gate.
 
-    x: the input in every format that gate and up are multiplied with.
-    threshold: relu, drelu and fatrelu are 0 for what does not exceed it.
+    x: the input in every format that gate and up read.
+    threshold: relu, drelu and fatrelu are 0 for values that do not exceed it.
     predicted, or ids [F] of which n_ids [1] count: only these neurons, ascending; else all.
-    counts: int64 [3], to which are added the neurons computed, those whose first row fired, those that went into down.
-    tally: where each neuron that went into down is counted by itself.
+    counts: int64 [3], incremented by the neurons computed, those whose first row fired, those that went into down.
+    tally: counts each neuron that went into down.
     """
     first, second = (up, None) if gate is None else (gate, up)
     first_bias, second_bias = (up_bias, None) if gate is None else (gate_bias, up_bias)
@@ -346,14 +348,14 @@ def ffn_calls(
     if in_runs and buffers.shared is not None:
         own = neuron_runs.words(first, down_t, buffers.shared)
     kernel = hidden_kernel(first.codec, None if second is None else second.codec, in_runs)
-    # With a list of neurons at hand a range costs nothing beyond them; in runs, a worker's segments belong together.
+    # With a list, a range costs only its own neurons; in runs, a worker's segments must stay together.
     shared = predicted is None and not in_runs
     hidden = Call(kernel, arguments(*words, *own), up.n_rows, GRAIN, stage, keeps, shared=shared)
     return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps, own)]
 
 
 def axpy_calls(w: PackedMatrix, buffers: Buffers, out: F32, *, stage: str = "axpy") -> list[Call]:
-    """out [D] = the sum of the rows buffers.ids[i] of w, each times buffers.h[i], for i < buffers.n[0]."""
+    """Compute out [D] = the sum of the rows buffers.ids[i] of w times buffers.h[i], for i < buffers.n[0]."""
     return _down_calls(w, buffers, out, None, None, None, stage, (w, buffers, out))
 
 
@@ -377,7 +379,7 @@ def _down_calls(
         )  # fmt: skip
         if not own:
             return parts
-        parts[-1] = replace(parts[-1], barrier=False)  # the call behind it writes where this one does not
+        parts[-1] = replace(parts[-1], barrier=False)  # the next call writes only if this one does not
     units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,

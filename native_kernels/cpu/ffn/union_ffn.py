@@ -1,8 +1,8 @@
-"""The feed-forward part of several sequences' tokens at once, on the neurons that any of them needs.
+"""The FFN of several sequences' tokens at once, on the union of the neurons they need.
 
-A neuron's rows are read once for all tokens. Where it is known which token needs which neuron, in one word for each
-neuron, a bit for each token, needed_ffn computes those alone. Where everybody needs all: gate first (or up where there
-is no gate), then up of the neurons whose gate fires for anybody, then down of those, each a matrix product of its own.
+A neuron's rows are read once for all tokens. If a word per neuron says which tokens need it, a bit per token,
+needed_ffn computes only those pairs. If every token needs every neuron: gate first (or up without a gate), then up of
+the neurons whose gate fires for any token, then down of those, each as a matrix product.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from native_kernels.cpu.runtime.simd import (
 
 MOST_TOKENS = 32  # bits of a word
 _GRAIN = 16
-# Columns of down that a worker takes at least, of codecs whose rows can be cut there: of 5120 columns in pieces of 256,
-# which others need, some of 15 workers would have two and most one.
+# Minimum columns of down per worker, for codecs whose rows can be cut there. In chunks of 256, as other codecs need,
+# 5120 columns would give some of 15 workers two chunks and most one.
 _DOWN_GRAIN, _FINE = 128, ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 Words = NDArray[np.uint32]
@@ -54,9 +54,9 @@ Words = NDArray[np.uint32]
 
 @kernel
 def open_listed(args: int, lo: int, hi: int, worker: int) -> None:
-    """The activation of first [T, N], and which are not 0 for any token.
+    """Apply the activation to first [T, N], and flag the neurons that are nonzero for any token.
 
-    Items stand for the listed neurons. args: first, its row step, F, ids (0: all), how many of them (address), bias,
+    Items represent the listed neurons. args: first, its row stride, F, ids (0: all), their number (address), bias,
     kind, threshold, tokens, flags u8, counts i64 [3].
     """
     first, step, of = get_int(args), get_int(args + 8), get_int(args + 16)
@@ -84,8 +84,11 @@ def open_listed(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def list_opened(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item. args: flags, how many (address), ids (0: all), places i32, neurons i32, count: those marked;
-    totals i64 [2], to which are added how many there were, and how many were marked."""
+    """List the flagged neurons. One item.
+
+    args: flags, their number (address), ids (0: all), places i32, neurons i32, count; totals i64 [2], incremented by
+    the number of flags and of flagged neurons.
+    """
     flags, n, ids = get_int(args), get_int(get_int(args + 8)), get_int(args + 16)
     places, neurons, count = get_int(args + 24), get_int(args + 32), get_int(args + 40)
     found = 0
@@ -101,11 +104,11 @@ def list_opened(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def join_opened(args: int, lo: int, hi: int, worker: int) -> None:
-    """h [T, F] of the opened neurons: first times up, at the neurons' own places.
+    """Compute h [T, F] of the active neurons, at their own places: first times up.
 
-    Items stand for the opened neurons. args: first, up (0: there is none), row step of both, F, places, neurons, count
-    (address), bias of up, kind, threshold, tokens, h, its row step, counts i64 [3], address of the tally i64 [F] (that:
-    0: none).
+    Items represent the active neurons. args: first, up (0: none), row stride of both, F, places, neurons, count
+    (address), bias of up, kind, threshold, tokens, h, its row stride, counts i64 [3], address of the tally's address
+    (which may be 0: none); tally i64 [F].
     """
     first, up, step, of = get_int(args), get_int(args + 8), get_int(args + 16), get_int(args + 24)
     places, neurons, n = get_int(args + 32), get_int(args + 40), get_int(get_int(args + 48))
@@ -138,10 +141,10 @@ def join_opened(args: int, lo: int, hi: int, worker: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class UnionBuffers:
-    """What the calls of one feed-forward part write between each other; layers after each other can share it.
+    """Intermediate arrays of an FFN's calls; can be shared by all layers.
 
-    first, up, h: f32 [T, F]. ids, neurons: the needed and the opened ones; n_ids, n_opened i64 [1]: how many.
-    tally i64 [1]: the address of where each fired neuron is counted, 0: nowhere.
+    first, up, h: f32 [T, F]. ids, neurons: the needed and the active neurons; n_ids, n_opened i64 [1]: their number.
+    tally i64 [1]: the address of the counts of fired neurons, 0: none.
     """
 
     max_tokens: int
@@ -158,7 +161,7 @@ class UnionBuffers:
 
     @classmethod
     def make(cls, max_tokens: int, f: int) -> UnionBuffers:
-        """For up to so many tokens of a layer of f neurons. Cost: 12 bytes for each of both, 13 a neuron.
+        """Allocate for max_tokens tokens and f neurons. Cost: 12 bytes per token and neuron, 13 per neuron.
 
         Raises: ValueError for more tokens than a word has bits.
         """
@@ -172,7 +175,7 @@ class UnionBuffers:
 
 @dataclass(frozen=True, eq=False)
 class Workspace:
-    """What products work in, of one engine: layers after each other share it."""
+    """Working memory of an engine's products, shared by all layers."""
 
     scratch: Scratch
     room: RowRoom
@@ -184,7 +187,7 @@ class Workspace:
     vectors: Vectors = field(default_factory=dict)
 
     def panels(self, w: PackedMatrix) -> Panels:
-        """Where the tokens are laid out to be multiplied with such a matrix."""
+        """Return panels for the input of such a matrix."""
         form = form_of(w.codec, self.buffers.max_tokens)
         key = (form, w.n_cols)
         if key not in self._panels:
@@ -192,20 +195,20 @@ class Workspace:
         return self._panels[key]
 
     def firing(self, w: PackedMatrix) -> Firing:
-        """Where the values are laid out that rows of such a matrix are weighted with."""
+        """Return the buffers for the values that weight the rows of such a matrix."""
         key = (w.codec, w.n_rows)
         if key not in self._firing:
             self._firing[key] = Firing.make(self.buffers.max_tokens, w.n_rows, w.codec)
         return self._firing[key]
 
     def needed(self, n_neurons: int) -> NeededBuffers:
-        """Where the values of each neuron lie that tokens need."""
+        """Return the buffers for the values of each neuron and token."""
         if n_neurons not in self._needed:
             self._needed[n_neurons] = NeededBuffers.make(self.buffers.max_tokens, n_neurons, self.scratch.n_workers)
         return self._needed[n_neurons]
 
     def down(self, w: PackedMatrix) -> DownBuffers:
-        """Where rows of such a matrix are added up."""
+        """Return the buffers for adding up rows of such a matrix."""
         key = (w.codec, w.n_rows, w.n_cols)
         if key not in self._down:
             self._down[key] = DownBuffers.make(self.buffers.max_tokens, w, self.scratch.n_workers)
@@ -230,13 +233,14 @@ def union_calls(
     counts: I64,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out [max_tokens, D] = down_t (activation(gate x) * up x), or down_t activation(up x), for tokens[0] rows of x.
+    """Compute out [max_tokens, D] = down_t (activation(gate x) * up x), or down_t activation(up x), for tokens[0] rows
+    of x.
 
-    words u32 [F]: bit t is set where token t needs the neuron; None: everybody needs all. counts i64 [5], to which are
-    added the neurons computed, those whose first row fired, those that went into down, over all tokens; then of how
-    many neurons the first row was read, and of how many the others.
-    Without down_t the values stay in work.buffers.h, of the opened neurons; `out` is not written.
-    Raises: ValueError where shapes do not fit.
+    words u32 [F]: bit t is set if token t needs the neuron; None: every token needs every neuron. counts i64 [5],
+    incremented over all tokens by the neurons computed, those whose first row fired, those that went into down; then by
+    the neurons whose first row was read, and whose other rows were read.
+    Without down_t the values of the active neurons stay in work.buffers.h, and `out` is not written.
+    Raises: ValueError if shapes do not match.
     """
     if words is not None:
         return _needed_calls(
@@ -284,7 +288,7 @@ def _needed_calls(
     work: Workspace, threshold: float, words: Words, gate_bias: F32 | None, up_bias: F32 | None, counts: I64,
     stage: str,
 ) -> list[Call]:  # fmt: skip
-    """As union_calls, a product for each neuron and token that needs it."""
+    """As union_calls, with one product per neuron and token that needs it."""
     b, own = work.buffers, work.needed(up.n_rows)
     codecs = {up.codec} if gate is None else {gate.codec, up.codec}
     forms, calls = needed_ffn.vector_calls(x, codecs, work.vectors, stage)
@@ -298,7 +302,7 @@ def _needed_calls(
 
 
 def _down_calls(w: PackedMatrix, tokens: I64, out: F32, work: Workspace, stage: str) -> list[Call]:
-    """As matmul_t_calls, of neurons that are listed already."""
+    """As matmul_t_calls, for neurons that are already listed."""
     b = work.buffers
     _, _, pack, product = matmul_t_calls(b.h, tokens, w, out, work.firing(w), work.scratch, stage)
     for call, ids_at, count_at in ((pack, 4, 5), (product, 3, 4)):
@@ -313,7 +317,7 @@ def _or_none(array: Any) -> Any:
 
 
 def row_room(matrices: list[PackedMatrix], n_workers: int) -> RowRoom:
-    """Room for rows of any of these."""
+    """Allocate scratch for rows of any of these matrices."""
     return RowRoom.make(n_workers, max(matrix.row_bytes for matrix in matrices))
 
 

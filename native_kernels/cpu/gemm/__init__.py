@@ -1,1 +1,1 @@
-"""Products of a matrix with several positions at once, as prompts and batches need them."""
+"""Products of a matrix with several tokens at once, for prefill and batches."""

@@ -1,10 +1,9 @@
-"""Tiles of bfloat16 that one instruction multiplies and adds up in float32 (AMX), as LLVM code.
+"""Tiles of bfloat16 that one instruction multiplies and accumulates in float32 (AMX), as LLVM code.
 
-Eight tiles of 16 rows of 64 bytes: four hold sums, two rows of the one factor, two of the other. The tiles belong to a
-thread from `configure` to `release`, which stand at the beginning and the end of a kernel. A number that has to keep
-more bits than bfloat16's eight is split into two of them, high and low; of their products that of the two low parts is
-left out, and each of the others is exact in float32 (Henry, Tang and Heinecke, arXiv 1904.06376). What is multiplied
-with what is gemm_amx's business.
+There are eight tiles of 16 rows of 64 bytes: four hold sums, two hold rows of one factor, two of the other. The tiles
+belong to a thread from `configure` to `release`, at the start and end of a kernel. A number that needs more than
+bfloat16's eight bits is split into a high and a low bfloat16. The product of two low parts is omitted, and each of the
+others is exact in float32 (Henry, Tang and Heinecke, arXiv 1904.06376). gemm_amx chooses what is multiplied.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 SIDE = 16  # rows and columns of a tile of sums
-STEP = 32  # numbers of the summed dimension that one instruction takes
+STEP = 32  # numbers of the summed dimension per instruction
 CONFIGURATION_BYTES = 64
 AHEAD_BYTES = 256
 
-# Of a tile configuration, as int64 words: eight tiles of 16 rows of 64 bytes.
+# A tile configuration as int64 words: eight tiles of 16 rows of 64 bytes.
 _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010_1010_1010_1010, 0)
 _A, _B = (4, 5), (6, 7)
 
 
-binding.initialize_native_asmparser()  # for the one instruction that LLVM's intrinsics give no type of llvmlite's
+binding.initialize_native_asmparser()  # for the one instruction whose LLVM intrinsic has a type that llvmlite lacks
 
 
 def _tile(which: int) -> Any:
@@ -61,7 +60,7 @@ def _call(b: Any, name: str, *values: Any) -> None:
 
 @operation(void, i64)
 def configure(b: Any, memory: Any) -> None:
-    """Takes the tiles for this thread. memory: CONFIGURATION_BYTES, written here."""
+    """Allocate the tiles to this thread. memory: CONFIGURATION_BYTES, written here."""
     for i, word in enumerate(_CONFIGURATION):
         store(b, offset(b, memory, 8 * i), number(word))
     _call(b, "ldtilecfg", pointer(b, memory, I8))
@@ -73,19 +72,20 @@ def release(b: Any) -> None:
 
 
 def tile_products(b: Any, state: list[Any]) -> list[Any]:
-    """What stands in the four tiles of factors, multiplied with each other into the four tiles of sums."""
+    """Multiply the four factor tiles and accumulate in the four tiles of sums."""
     for tile in range(4):
         _call(b, "tdpbf16ps", _tile(tile), _tile(_A[tile // 2]), _tile(_B[tile % 2]))
     return state
 
 
 def product(a_parts: int, x_parts: int, wide: bool) -> Any:
-    """(a, a_step, a_low, x, x_step, x_low, steps, c, c_step, begin, ahead): c [2 SIDE, 2 SIDE] (+)= a x.
+    """Return the operation (a, a_step, a_low, x, x_step, x_low, steps, c, c_step, begin, ahead): c [2 SIDE, 2 SIDE]
+    (+)= a x.
 
-    a: [2 SIDE, STEP * steps] bfloat16, rows a_step bytes apart. x: pairs of the summed dimension side by side,
-    [STEP / 2 * steps, 2 SIDE, 2], x_step bytes apart. c: float32, rows c_step bytes apart. Where a number is in two
-    parts, the low ones lie a_low or x_low bytes behind the high ones. Not wide: half as many columns of x and c. begin:
-    c was nothing. ahead: where something lies that is read later; AHEAD_BYTES of it are asked for in every step.
+    a: [2 SIDE, STEP * steps] bfloat16, row stride a_step bytes. x: pairs of the summed dimension, [STEP / 2 * steps, 2
+    SIDE, 2], stride x_step bytes. c: float32, row stride c_step bytes. With two parts, the low ones are a_low or x_low
+    bytes after the high ones. Not wide: half as many columns of x and c. begin: overwrite c. ahead: address of what is
+    read later; each step prefetches AHEAD_BYTES of it.
     """
     columns = 2 if wide else 1
 
@@ -145,13 +145,13 @@ def product(a_parts: int, x_parts: int, wide: bool) -> Any:
 
 
 def _rounded(b: Any, x: Any) -> Any:
-    """float32 -> bfloat16, to the nearest, halves to the even one; what is below the smallest normal number is 0."""
+    """Round float32 to bfloat16, to nearest, ties to even; subnormals become 0."""
     kind = ir.FunctionType(ir.VectorType(I16, LANES), [VF])
     return b.asm(kind, "vcvtneps2bf16 $1, $0", "=v,v", [x], side_effect=False)
 
 
 def parts_of(b: Any, x: Any, parts: int) -> list[Any]:
-    """x as so many bfloat16, whose sum is off by at most 2^-8 of x for one, and 2^-16 for two."""
+    """Split x into bfloat16 parts; their sum is off by at most 2^-8 of x for one part, and 2^-16 for two."""
     high = _rounded(b, x)
     if parts == 1:
         return [high]
@@ -162,7 +162,7 @@ def parts_of(b: Any, x: Any, parts: int) -> list[Any]:
 
 
 def rounding(parts: int) -> Any:
-    """(x, n, target, low): n float32, a multiple of LANES, as bfloat16 one behind the other."""
+    """Return the operation (x, n, target, low): round n float32, a multiple of LANES, to contiguous bfloat16."""
 
     def emit(b: Any, x: Any, n: Any, target: Any, low: Any) -> None:
         def body(i: Any, state: list[Any]) -> list[Any]:
@@ -179,9 +179,9 @@ def rounding(parts: int) -> Any:
 
 
 def pairs_of_columns(parts: int) -> Any:
-    """(x, x_step, n_rows, n_columns, target, target_step, low): LANES x LANES float32 -> [LANES / 2, LANES, 2].
+    """Return (x, x_step, n_rows, n_columns, target, target_step, low): LANES x LANES float32 -> [LANES / 2, LANES, 2].
 
-    Rows of x are x_step bytes apart; of those beyond n_rows and columns beyond n_columns nothing is read: they are 0.
+    Rows of x are x_step bytes apart. Rows from n_rows on and columns from n_columns on are 0 and not read.
     """
 
     def emit(b: Any, x: Any, x_step: Any, n_rows: Any, n_columns: Any, target: Any, target_step: Any, low: Any) -> None:
@@ -200,12 +200,12 @@ def pairs_of_columns(parts: int) -> Any:
 
 
 def side_by_side(b: Any, first: Any, second: Any) -> Any:
-    """Pairs of 16 bits, as vectors of 32."""
+    """Interleave 16-bit items, as vectors of 32 bits."""
     return b.or_(b.zext(first, VI), b.shl(b.zext(second, VI), constant(VI, 16)))
 
 
 def pairs_of_rows(parts: int) -> Any:
-    """(x, y, n, target, low): two rows of n float32, a multiple of LANES -> [n, 2] bfloat16, x first."""
+    """Return (x, y, n, target, low): two rows of n float32, a multiple of LANES -> [n, 2] bfloat16, x first."""
 
     def emit(b: Any, x: Any, y: Any, n: Any, target: Any, low: Any) -> None:
         def body(i: Any, state: list[Any]) -> list[Any]:

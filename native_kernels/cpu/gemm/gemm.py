@@ -1,14 +1,13 @@
 """Matrix products of 2 to hundreds of tokens: x [T, D] times the rows of w [N, D], and h [T, F] times w [F, D].
 
-Two ways. *Floats*: pieces of rows are unpacked to float32 once, and tiles of them are multiplied with the tokens, which
-lie side by side in panels. *Bytes*, where the CPU multiplies bytes (VNNI) and rows hold blocks of quants: the
-tokens are quantised to bytes in groups of 32 columns, as at decode, and quants of many rows are laid side by side, so
-that a register works for as many rows as it has lanes. *Tiles*, where the CPU has them (AMX) and tokens are many:
-rows and tokens are rounded to bfloat16, or split into two of them. Weights are unpacked for a tile, never as a whole.
+Three forms. *Floats*: chunks of rows are decoded to float32 once, and tiles of them are multiplied by the tokens, which
+are interleaved in panels. *Bytes*, if the CPU multiplies bytes (VNNI) and rows hold blocks of quants: the tokens are
+quantised to bytes in groups of 32 columns, as in decode, and quants of many rows are interleaved, so that a register
+works for as many rows as it has lanes. *Tiles*, if the CPU has them (AMX) and there are many tokens: rows and tokens
+are rounded to bfloat16, or split into two of them. Weights are decoded tile by tile, never whole.
 
-The tokens are prepared by calls of their own, once for all matrices that read them (`Panels`). How many tokens there
-are is read when the calls run. Results do not depend on how rows are dealt out to workers. It does not measure when
-another kernel would be the better one for a single token (gemv is).
+Separate calls prepare the tokens once for all matrices that read them (`Panels`). The number of tokens is read when the
+calls run. Results do not depend on how rows are assigned to workers. For a single token, gemv is faster.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ _SCRATCH_BYTES = max(
 )  # fmt: skip
 
 Form = Literal["floats", "bytes", "tiles", "split tiles"]
-# From so many tokens on tiles are the fastest, where bytes are the other way and where floats are. On a Xeon of 2023
-# (billions of products a second on one thread): Q4_0 213 against 262 at 32 tokens, 366 against 288 at 64.
+# Number of tokens from which tiles are fastest, by the alternative form. On a Xeon of 2023 (billions of products a
+# second on one thread, tiles against bytes): Q4_0 213 against 262 at 32 tokens, 366 against 288 at 64.
 _TILE_TOKENS = {"bytes": 48, "floats": 24}
 
 
 def form_of(codec: str, max_tokens: int) -> Form:
-    """How up to so many tokens are laid out to be multiplied with rows in this codec."""
+    """Return the form of up to max_tokens tokens for products with rows in this codec."""
     other: Form = "bytes" if takes_bytes(codec) else "floats"
     if max_tokens < _TILE_TOKENS[other] or not gemm_amx.takes_tiles(codec):
         return other
@@ -48,7 +47,7 @@ def form_of(codec: str, max_tokens: int) -> Form:
 
 
 def tile_tokens(form: Form) -> int:
-    """Tokens that lie side by side in one tile of panels."""
+    """Return the number of tokens in one tile of panels."""
     return {"bytes": BYTE_TOKENS, "floats": PANEL}.get(form, gemm_amx.PANEL)
 
 
@@ -69,7 +68,9 @@ class Panels:
 
     @classmethod
     def make(cls, max_tokens: int, n_cols: int, form: Form) -> Panels:
-        """Cost: 4 bytes a number as floats and as split tiles, 1.75 as bytes, 2 as tiles; T rounded up to panels."""
+        """Allocate panels. Cost per number: 4 bytes as floats or split tiles, 1.75 as bytes, 2 as tiles; T rounded up
+        to panels.
+        """
         meta, wide = aligned_empty(0, np.int32), tile_tokens(form)
         tiles, groups = -(-max_tokens // wide), -(-n_cols // 32)
         if form == "bytes":
@@ -84,19 +85,19 @@ class Panels:
 
 @dataclass(frozen=True, eq=False)
 class Scratch:
-    """Memory of every worker for the tiles in work; one for all products of an engine, which run one after another."""
+    """Each worker's memory for tiles; shared by all products of an engine, which run one after another."""
 
     n_workers: int
     memory: NDArray[np.uint8]
 
     @classmethod
     def make(cls, n_workers: int) -> Scratch:
-        """Cost: some 300 KB for each worker, 900 with tiles."""
+        """Allocate scratch. Cost: about 300 KB for each worker, 900 with tiles."""
         return cls(n_workers, aligned_empty((n_workers, -(-_SCRATCH_BYTES // 4096) * 4096 + 256), np.uint8))
 
 
 def pack_calls(x: F32, tokens: I64, panels: Panels, stage: str = "") -> list[Call]:
-    """x [max_tokens, D], of which tokens[0] rows count -> panels."""
+    """Pack the first tokens[0] rows of x [max_tokens, D] into panels."""
     _check_rows(x, panels.max_tokens, panels.n_cols)
     keeps = (x, tokens, panels)
     if panels.form == "bytes":
@@ -111,9 +112,9 @@ def pack_calls(x: F32, tokens: I64, panels: Panels, stage: str = "") -> list[Cal
 def matmul_calls(
     panels: Panels, w: PackedMatrix, tokens: I64, out: F32, scratch: Scratch, stage: str = ""
 ) -> list[Call]:
-    """x times the rows of w [N, D] -> out [max_tokens, N], for the tokens[0] tokens in the panels.
+    """Multiply x by the rows of w [N, D] -> out [max_tokens, N], for the tokens[0] tokens in the panels.
 
-    Raises: ValueError where shapes do not fit, or the panels' form is not the one that `form_of` says.
+    Raises: ValueError if shapes do not match, or the panels' form is not that of `form_of`.
     """
     _check_rows(out, panels.max_tokens, w.n_rows)
     form = form_of(w.codec, panels.max_tokens)
@@ -134,9 +135,9 @@ def matmul_calls(
 
 @dataclass(frozen=True, eq=False)
 class Firing:
-    """Which neurons have a value other than 0 for any token, and those values as the transposed product reads them.
+    """The neurons with a nonzero value for any token, and those values as the transposed product reads them.
 
-    The form is that of the tokens, but for bytes: the values then are floats.
+    The form is that of the tokens, except that values are floats instead of bytes.
     """
 
     max_tokens: int
@@ -149,7 +150,7 @@ class Firing:
 
     @classmethod
     def make(cls, max_tokens: int, n_neurons: int, codec: str) -> Firing:
-        """For rows in this codec. Cost: 4.3 bytes a value, or about 2 as tiles, and 5 a neuron."""
+        """Allocate for rows in this codec. Cost: 4.3 bytes a value, or about 2 as tiles, and 5 a neuron."""
         form = _form_of_values(codec, max_tokens)
         wide = gemm_amx.PANEL if form != "floats" else TILE_ROWS
         shape = (-(-max_tokens // wide), -(-n_neurons // PIECE), 1, wide, ROW_BYTES)
@@ -165,10 +166,10 @@ class Firing:
 def matmul_t_calls(
     h: F32, tokens: I64, w: PackedMatrix, out: F32, firing: Firing, scratch: Scratch, stage: str = ""
 ) -> list[Call]:
-    """The sum of the rows of w [F, D] weighted with h [max_tokens, F] -> out [max_tokens, D], for tokens[0] tokens.
+    """Sum the rows of w [F, D] weighted by h [max_tokens, F] -> out [max_tokens, D], for tokens[0] tokens.
 
-    Rows of neurons that are 0 for all these tokens are not read; firing.count and firing.ids say afterwards which were.
-    Raises: ValueError where shapes do not fit, or `firing` was made for a codec that is multiplied in another form.
+    Rows of neurons that are 0 for all these tokens are not read; firing.count and firing.ids then list the others.
+    Raises: ValueError if shapes do not match, or `firing` was made for a codec with another form.
     """
     _check_rows(h, firing.max_tokens, w.n_rows)
     _check_rows(out, firing.max_tokens, w.n_cols)
@@ -201,7 +202,7 @@ def matmul_t_calls(
 
 
 def _form_of_values(codec: str, max_tokens: int) -> Form:
-    """The form of the values that rows in this codec are weighted with."""
+    """Return the form of the values that weight rows in this codec."""
     form = form_of(codec, max_tokens)
     return "floats" if form == "bytes" else form
 

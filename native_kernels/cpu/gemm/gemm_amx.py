@@ -1,11 +1,11 @@
-"""Products of many tokens in tiles of bfloat16, for processors with AMX: rows are unpacked and rounded piece by piece.
+"""Products of many tokens in bfloat16 tiles, for CPUs with AMX; rows are decoded and rounded chunk by chunk.
 
-Quantised weights and what they are multiplied with are rounded to bfloat16's eight bits: each product is off by at most
-2^-7 + 2^-16 of its size. float16 weights and their tokens are taken in two parts, bfloat16 weights' tokens, too: off by
-at most 3 * 2^-16. Sums are float32, in a fixed order. Tiles of bytes would need a sum of their own for every 32 columns
-with one scale, to be converted, scaled and added outside of the tiles, which takes longer than the products.
+Quantised weights and their tokens are rounded to bfloat16's eight bits: the relative error of a product is at most 2^-7
++ 2^-16. float16 weights and their tokens are split into two parts, as are the tokens of bfloat16 weights: at most 3 *
+2^-16. Sums are float32, in a fixed order. Byte tiles would need a separate sum for every 32 columns with one scale,
+converted, scaled and added outside of the tiles, which takes longer than the products.
 
-How calls are made of this is gemm's business.
+gemm lays out the calls.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 PANEL = 2 * SIDE  # tokens of a panel
-PIECE = 256  # columns of rows that are unpacked at a time: whole blocks of every codec
-_ROW_BYTES = 2 * PIECE + 64  # of an unpacked row; not a power of two, so that rows do not share cache sets
-# Rows unpacked at a time. 512 tokens of Q4_0 are 715 to 760 billion products a second on one thread of a Xeon of 2023;
-# with half as many rows 580 to 660, and in pieces of twice the columns 620 to 645.
+PIECE = 256  # columns decoded at a time: whole blocks of every codec
+_ROW_BYTES = 2 * PIECE + 64  # of a decoded row; not a power of two, so that rows do not share cache sets
+# Rows decoded at a time. 512 tokens of Q4_0 reach 715 to 760 billion products a second on one thread of a Xeon of 2023;
+# with half as many rows 580 to 660, and in chunks of twice the columns 620 to 645.
 _BLOCK_ROWS = 256
-_BLOCK_TOKENS = 512  # whose sums are kept beside them in the cache
+_BLOCK_TOKENS = 512  # tokens whose sums stay in the cache beside the rows
 
-# Of the transposed product: columns unpacked at a time, the bytes between two pairs of neurons of such a piece, and how
-# many neurons it has, whose values lie in rows of ROW_BYTES.
+# For the transposed product: columns decoded at a time, the stride of pairs of neurons in such a chunk, and its number
+# of neurons, whose values are in rows of ROW_BYTES.
 COLUMNS = 256
 _PAIR_BYTES = 4 * COLUMNS + 64
 NEURONS = 512
 ROW_BYTES = 2 * NEURONS + 64
-_AHEAD = 8  # neurons between the one in work and the one that is prefetched
+_AHEAD = 8  # prefetch distance in neurons
 
 _TEMPORARY = 4 * max(PIECE, COLUMNS, NEURONS) + 256  # a row as float32
 SCRATCH_BYTES = CONFIGURATION_BYTES + max(
@@ -64,12 +64,14 @@ SCRATCH_BYTES = CONFIGURATION_BYTES + max(
     2 * _TEMPORARY + NEURONS * _PAIR_BYTES + 4 * PANEL * PANEL,
 )
 
-# Parts that weights and tokens are split into; of every other codec they are one.
+# Parts of weights and of tokens; 1 for every other codec.
 _PARTS = {"f16": (2, 2), "bf16": (1, 2)}
 
 
 def takes_tiles(codec: str) -> bool:
-    """Whether there is a product in tiles of rows in this codec here; float32 keeps all its bits."""
+    """Return whether rows in this codec have a tile product on this CPU. float32 has none, because it keeps all its
+    bits.
+    """
     return ISA.tiles and codec in UNPACKERS and codec != "f32"
 
 
@@ -82,13 +84,13 @@ def token_parts(codec: str) -> int:
 
 
 def partial_products(codec: str) -> int:
-    """Products of bfloat16 that one product takes."""
+    """Return how many bfloat16 products one product takes."""
     return weight_parts(codec) + token_parts(codec) - 1
 
 
 @cache
 def pack_tiles(parts: int) -> Kernel:
-    """Items: STEP columns. args: x, its row step, D, tokens, panels, panel step."""
+    """Items: STEP columns. args: x, its row stride, D, tokens, panels, panel stride."""
     lay = pairs_of_columns(parts)
 
     def pack(args: int, lo: int, hi: int, worker: int) -> None:
@@ -106,9 +108,9 @@ def pack_tiles(parts: int) -> Kernel:
 
 @cache
 def tile_kernel(codec: str) -> Kernel:
-    """The product with tokens in tiles. Items: rows of w.
+    """Multiply rows by tokens in tiles. Items: rows of w.
 
-    args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
+    args: w, its row stride, D, panels, panel stride, tokens, out, its row stride, scratch, scratch stride.
     """
     unpack, in_weights, in_tokens = UNPACKERS[codec], weight_parts(codec), token_parts(codec)
     rounded = rounding(in_weights)
@@ -133,7 +135,7 @@ def tile_kernel(codec: str) -> Kernel:
                 for k in range(0, n_cols, PIECE):
                     n = min(PIECE, n_cols - k)
                     steps = (n + STEP - 1) // STEP
-                    # What is unpacked next: the columns behind these, or the first ones of the rows behind these.
+                    # Decoded next: the following columns, or the first columns of the following rows.
                     ahead = piece_bytes if k + PIECE < n_cols else _BLOCK_ROWS * w_step - (k // PIECE) * piece_bytes
                     for r in range(n_rows):
                         row = w + (first_row + r) * w_step
@@ -166,10 +168,10 @@ def tile_kernel(codec: str) -> Kernel:
 
 @cache
 def pack_firing_tiles(parts: int) -> Kernel:
-    """Items: NEURONS of the neurons found. args: as gemm_transposed.list_marked, then tiles, tile step, scratch and
-    its step.
+    """Items: NEURONS of the listed neurons. args: as gemm_transposed.list_marked, then tiles, tile stride, scratch, its
+    stride.
 
-    Tiles: bfloat16 [tiles, pieces, parts, PANEL, ROW_BYTES / 2].
+    Tiles: bfloat16 [tiles, chunks, parts, PANEL, ROW_BYTES / 2].
     """
     rounded = rounding(parts)
     low = PANEL * ROW_BYTES
@@ -208,9 +210,9 @@ def pack_firing_tiles(parts: int) -> Kernel:
 
 @cache
 def transposed_tile_kernel(codec: str) -> Kernel:
-    """The weighted sum of the rows that are listed. Items: columns of w.
+    """Sum the listed rows, weighted. Items: columns of w.
 
-    args: w, its row step, D, ids, count, tiles, tile step, tokens, out, its row step, scratch, scratch step.
+    args: w, its row stride, D, ids, count, tiles, tile stride, tokens, out, its row stride, scratch, scratch stride.
     """
     unpack, in_weights, in_tokens = UNPACKERS[codec], weight_parts(codec), token_parts(codec)
     rounded = pairs_of_rows(in_weights)
@@ -234,7 +236,7 @@ def transposed_tile_kernel(codec: str) -> Kernel:
             n_columns = min(COLUMNS, hi - column)
             wide = (n_columns + 2 * SIDE - 1) // (2 * SIDE) * (2 * SIDE)
             skipped = column * piece_bytes // COLUMNS
-            for first in range(0, max(count, 1), NEURONS):  # of none the sum is 0
+            for first in range(0, max(count, 1), NEURONS):  # an empty list gives a sum of 0
                 n = min(NEURONS, count - first)
                 steps = (n + STEP - 1) // STEP
                 for i in range(0, STEP * steps, 2):

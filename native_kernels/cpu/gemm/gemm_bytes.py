@@ -1,7 +1,7 @@
-"""Products of many tokens as bytes: quants of many rows are laid side by side and multiplied in tiles.
+"""Products of many tokens as bytes: quants of many rows are interleaved and multiplied in tiles.
 
-Only where the CPU multiplies bytes and adds up in one instruction (VNNI). Elsewhere the three instructions for
-it do as much as three of floats, so that little would be won. How calls are made of this is gemm's business.
+Only for CPUs that multiply bytes and accumulate in one instruction (VNNI). Elsewhere the three instructions for it do
+as much as three of floats, so little would be gained. gemm lays out the calls.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _GROUPS = 64
 _SUPERBLOCK = 16
 _FEW_TOKENS = min(4, BYTE_TOKENS)
 _GROUP_BYTES = 32 * BYTE_ROWS
-_META_BYTES = 4 * META_ROWS  # of one token and group
-_STAGED_BYTES = COLUMNS + 64  # of a block of 256 quants on its way into a panel
+_META_BYTES = 4 * META_ROWS  # per token and group
+_STAGED_BYTES = COLUMNS + 64  # a block of 256 quants on its way into a panel
 _TEMPORARY = max(4 * LANES * LANES, LANES * (_STAGED_BYTES + 64))
 
 SCRATCH_BYTES = (
@@ -41,13 +41,13 @@ SCRATCH_BYTES = (
 
 
 def takes_bytes(codec: str) -> bool:
-    """Whether rows in this codec are multiplied with tokens as bytes here; else with tokens as floats."""
+    """Return whether rows in this codec are multiplied with tokens as bytes on this CPU."""
     return ISA.byte_dot.startswith("vnni") and codec in _LAYERS
 
 
 @kernel
 def pack_bytes(args: int, lo: int, hi: int, worker: int) -> None:
-    """Items: groups of 32 columns. args: x, its row step, D, tokens, values, meta."""
+    """Items: groups of 32 columns. args: x, its row stride, D, tokens, values, meta."""
     x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
     tokens, values, meta = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
     groups = (n_cols + 31) // 32
@@ -58,13 +58,13 @@ def pack_bytes(args: int, lo: int, hi: int, worker: int) -> None:
             place = (t // wide) * groups + g
             here = values + place * 32 * wide + 4 * (t % wide)
             about = meta + place * _META_BYTES * wide + 4 * (t % wide)
-            # Tokens that fill up a tile are read from the first one, no number of it.
+            # Tokens that pad a tile read none of the first token's numbers.
             n = min(32, n_cols - 32 * g) if t < tokens else 0
             quantised(x + t * step + 128 * g if t < tokens else x, n, here, about, wide)
 
 
 def _ggml_layer(block: int, low: Any, high: Any) -> Any:
-    """Lays rows of GGML's blocks of 32 side by side; `high` lays their second 16 bytes, where they have so many."""
+    """Interleave rows of GGML's blocks of 32; `high` lays out their second 16 bytes, if there are so many."""
 
     @inline
     def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:
@@ -72,7 +72,7 @@ def _ggml_layer(block: int, low: Any, high: Any) -> Any:
         for i in range(n):
             at = block * (first + i)
             due += LANES
-            while due >= n:  # once for every row, evenly spread
+            while due >= n:  # one prefetch per row, evenly spread
                 ask_for(get_int(rows + 8 * asked) + block * first + ahead, block * n)
                 due -= n
                 asked += 1
@@ -85,7 +85,7 @@ def _ggml_layer(block: int, low: Any, high: Any) -> Any:
 
 
 def _lane_layer(fours: int) -> Any:
-    """Lays lane-interleaved rows side by side; fours: of bytes in a group, 4 or 8."""
+    """Interleave rows of the lane layout; fours: four-byte words in a group, 4 or 8."""
 
     @inline
     def lay(rows: int, temporary: int, n_cols: int, first: int, n: int, quants: int, scales: int, ahead: int) -> None:
@@ -99,7 +99,7 @@ def _lane_layer(fours: int) -> Any:
             at = 4 * fours * superblock + 4 * (group - superblock)
             for k in range(fours):
                 due += LANES
-                while due >= steps:  # once for every row, evenly spread
+                while due >= steps:  # one prefetch per row, evenly spread
                     ask_for(get_int(rows + 8 * asked) + 4 * fours * first + ahead, 4 * fours * n)
                     due -= steps
                     asked += 1
@@ -120,7 +120,7 @@ def _lane_layer(fours: int) -> Any:
 
 
 def _super_block_layer(codec: BlockCodec, kind: str) -> Any:
-    """Lays rows of blocks of 256 side by side, for tiles of this kind."""
+    """Interleave rows of blocks of 256, for tiles of this kind."""
     n_bytes = codec.n_bytes
     stage = staged(codec, kind)
 
@@ -132,7 +132,7 @@ def _super_block_layer(codec: BlockCodec, kind: str) -> Any:
             at = (first // 8 + i) * n_bytes
             for r in range(LANES):
                 due += 8
-                if due >= n:  # once for every row, evenly spread
+                if due >= n:  # one prefetch per row, evenly spread
                     ask_for(get_int(rows + 8 * asked) + n_bytes * (first // 8) + ahead, n_bytes * (n // 8))
                     due -= n
                     asked += 1
@@ -146,8 +146,8 @@ def _super_block_layer(codec: BlockCodec, kind: str) -> Any:
     return lay
 
 
-# How LANES listed rows are laid side by side, the kind of tile for them, and which row of meta has the products with
-# their quants' offset.
+# How to interleave LANES listed rows, the kind of tile for them, and the row of meta with the products of their quants'
+# offset.
 _LAYERS: dict[str, tuple[Any, str, int]] = {
     "q4_0": (_ggml_layer(18, lay_nibbles, lay_nibbles), "offset", 1),
     "q8_0": (_ggml_layer(34, lay_bytes, lay_bytes), "offset", 2),
@@ -163,9 +163,9 @@ _LAYERS: dict[str, tuple[Any, str, int]] = {
 
 @cache
 def byte_kernel(codec: str) -> Kernel:
-    """The product with tokens as bytes. Items: rows of w.
+    """Multiply rows by tokens as bytes. Items: rows of w.
 
-    args: w, its row step, D, values, meta, tokens, out, its row step, scratch, scratch step.
+    args: w, its row stride, D, values, meta, tokens, out, its row stride, scratch, scratch stride.
     """
     lay, kind, offset_row = _LAYERS[codec]
     many, few = byte_tile(BYTE_TOKENS, kind), byte_tile(_FEW_TOKENS, kind)
@@ -189,11 +189,11 @@ def byte_kernel(codec: str) -> Kernel:
             for first in range(0, groups, _GROUPS):
                 n = min(_GROUPS, groups - first)
                 for p in range(n_panels):
-                    # What is laid out next: the next panel, or the next columns of the first one.
+                    # Laid out next: the next panel, or the next columns of the first one.
                     ahead = BYTE_ROWS * w_step
                     if p == n_panels - 1 and first + _GROUPS < groups:
                         ahead = piece_bytes - (n_panels - 1) * BYTE_ROWS * w_step
-                    for r in range(BYTE_ROWS):  # rows that fill up a panel are the last one again
+                    for r in range(BYTE_ROWS):  # padding rows repeat the last one
                         put_int(rows + 8 * r, w + min(first_row + p * BYTE_ROWS + r, last_row - 1) * w_step)
                     for v in range(2):
                         lay(

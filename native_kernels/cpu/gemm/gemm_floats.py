@@ -1,6 +1,6 @@
-"""Products of many tokens as floats: rows are unpacked to float32 piece by piece and multiplied in tiles.
+"""Products of many tokens as floats: rows are decoded to float32 chunk by chunk and multiplied in tiles.
 
-How calls are made of this is gemm's business.
+gemm lays out the calls.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from native_kernels.cpu.gemm.transposition import turn, turn_part
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import LANES, floats_part, get_float, get_int, put_float, put_floats
 
-# Rows unpacked at a time, a multiple of every tile's; tokens whose sums are kept beside them in the cache.
+# Rows decoded at a time, a multiple of every tile's; tokens whose sums stay in the cache beside them.
 _BLOCK_ROWS = 96 if LANES == 16 else 48
 _BLOCK_TOKENS = 512
 PANEL = 2 * LANES  # tokens of a panel
 _TWO, _ONE = float_tile(TILE_ROWS, 2, 8 * LANES), float_tile(2 * TILE_ROWS, 1, 4 * LANES)
 
-# Up to so many tokens the tile runs along the columns. Rows in other codecs are unpacked for it in longer pieces.
+# Up to this many tokens, the tile runs along the columns. Rows in other codecs are then decoded in longer chunks.
 _DOT_MOST = LANES
 _DOT_PIECE = 1024
 _DOTS = {"f32": DOTS_OF_FLOATS, "f16": DOTS_OF_HALVES, "bf16": DOTS_OF_BFLOATS}
@@ -43,10 +43,10 @@ SCRATCH_BYTES = _BLOCK_ROWS * ROW_BYTES + 4 * _BLOCK_ROWS * _BLOCK_TOKENS
 
 @kernel
 def pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
-    """Items: LANES columns. args: x, its row step, D, tokens, panels, panel step."""
+    """Items: LANES columns. args: x, its row stride, D, tokens, panels, panel stride."""
     x, step, n_cols = get_int(args), get_int(args + 8), get_int(args + 16)
     tokens, panels, panel_step = get_int(get_int(args + 24)), get_int(args + 32), get_int(args + 40)
-    if tokens <= _DOT_MOST:  # rows, as they come
+    if tokens <= _DOT_MOST:  # rows, unchanged
         for t in range(tokens):
             for i in range(lo, hi):
                 n, at = min(LANES, n_cols - i * LANES), 4 * LANES * i
@@ -69,9 +69,9 @@ def pack_floats(args: int, lo: int, hi: int, worker: int) -> None:
 
 @cache
 def float_kernel(codec: str) -> Kernel:
-    """The product with tokens as floats. Items: rows of w.
+    """Multiply rows by tokens as floats. Items: rows of w.
 
-    args: w, its row step, D, panels, panel step, tokens, out, its row step, scratch, scratch step.
+    args: w, its row stride, D, panels, panel stride, tokens, out, its row stride, scratch, scratch stride.
     """
     unpack, dots = UNPACKERS[codec], _few_tokens(codec)
     piece_bytes = bytes_of(codec, PIECE)
@@ -100,7 +100,7 @@ def float_kernel(codec: str) -> Kernel:
                 n_rows = min(_BLOCK_ROWS, hi - first_row)
                 for k in range(0, n_cols, PIECE):
                     n = min(PIECE, n_cols - k)
-                    # What is unpacked next: the columns behind these, or the first ones of the rows behind these.
+                    # Decoded next: the following columns, or the first columns of the following rows.
                     ahead = piece_bytes if k + PIECE < n_cols else _BLOCK_ROWS * w_step - (k // PIECE) * piece_bytes
                     for r in range(n_rows):
                         row = w + (first_row + r) * w_step
@@ -126,7 +126,7 @@ def float_kernel(codec: str) -> Kernel:
 
 
 def _few_tokens(codec: str) -> Any:
-    """Up to DOT_ROWS rows times up to DOT_TOKENS tokens."""
+    """Return a function that multiplies up to DOT_ROWS rows by up to DOT_TOKENS tokens."""
     if codec in _DOTS:
         dots = _DOTS[codec]
 
@@ -173,7 +173,7 @@ def _few_tokens(codec: str) -> Any:
 
 @inline
 def write_sums(sums: int, step: int, n_tokens: int, n_rows: int, out: int, out_step: int) -> None:
-    """One panel's sums [rows, tokens of the panel], rows `step` bytes apart -> out [tokens, rows]."""
+    """Transpose one panel's sums [rows, tokens of the panel], row stride `step` bytes -> out [tokens, rows]."""
     for t in range(0, n_tokens, LANES):
         for r in range(0, n_rows, LANES):
             source, here = sums + r * step + 4 * t, out + t * out_step + 4 * r

@@ -1,4 +1,4 @@
-"""What the products of many tokens share: the sums of a tile on their way to and from the result, and look-ahead."""
+"""Shared by the products of many tokens: load and store a tile's sums, and prefetch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TILE_BYTES = 8 * LANES  # a row of a tile of two vectors
 
 
 def bytes_of(codec: str, n_cols: int) -> int:
-    """Bytes of so many columns; without the scales where they stand apart."""
+    """Return the bytes of n_cols columns, without scales that are stored separately."""
     if codec.endswith(".lanes"):
         return n_cols if codec == "q8_0.lanes" else n_cols // 2
     return CODECS[codec].n_bytes(n_cols)
@@ -18,14 +18,14 @@ def bytes_of(codec: str, n_cols: int) -> int:
 
 @inline
 def ask_for(at: int, n_bytes: int) -> None:
-    """Prefetches so many bytes."""
+    """Prefetch n_bytes."""
     for line in range(0, n_bytes, 64):
         prefetch(at + line)
 
 
 @inline
 def take_sums(sums: int, out: int, out_step: int, n_tokens: int, n_rows: int, wide: int, begin: bool) -> None:
-    """sums [wide, 2 * LANES] as they stand in out; 0 at the beginning, and for tokens and rows that are none."""
+    """Load sums [wide, 2 * LANES] from out; 0 at the beginning, and for padding tokens and rows."""
     for t in range(wide):
         for v in range(2):
             target = sums + _TILE_BYTES * t + 4 * LANES * v
@@ -40,7 +40,7 @@ def take_sums(sums: int, out: int, out_step: int, n_tokens: int, n_rows: int, wi
 
 @inline
 def put_sums(sums: int, out: int, out_step: int, n_tokens: int, n_rows: int) -> None:
-    """The sums of tokens and rows that are some -> out."""
+    """Store the sums of real tokens and rows to out."""
     for t in range(n_tokens):
         for v in range(2):
             left = min(LANES, n_rows - v * LANES)

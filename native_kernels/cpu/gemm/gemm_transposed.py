@@ -1,6 +1,6 @@
-"""The transposed product of many tokens: rows weighted with each token's values and added up.
+"""The transposed product of many tokens: rows weighted by each token's values and summed.
 
-Rows of neurons that fire for no token are not read. How calls are made of this is gemm's business.
+Rows of neurons that fire for no token are not read. gemm lays out the calls.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from native_kernels.cpu.runtime.simd import (
     put_int32,
 )
 
-# Columns unpacked at a time, and the bytes between two neurons of such a piece: 9 x 128, which
-# spreads them over all cache sets. Tokens take the place of rows.
+# Columns decoded at a time, and the stride of neurons in such a chunk: 9 x 128 bytes, which spreads them over all cache
+# sets. Tokens take the place of rows.
 COLUMNS = 256
 _STEP = 4 * COLUMNS + 128
 TOKENS = TILE_ROWS
-_AHEAD = 8  # neurons between the one in work and the one that is prefetched
+_AHEAD = 8  # prefetch distance in neurons
 _TILE, _FEW = float_tile(TILE_ROWS, 2, _STEP), float_tile(min(4, TILE_ROWS), 2, _STEP)
 _FEW_TOKENS = min(4, TILE_ROWS)
 
@@ -41,7 +41,7 @@ SCRATCH_BYTES = PIECE * _STEP + 4 * 2 * LANES * TILE_ROWS
 
 @kernel
 def mark(args: int, lo: int, hi: int, worker: int) -> None:
-    """Which neurons are not 0 for every token. Items: neurons. args: h, its row step, tokens, flags."""
+    """Mark the neurons that are not 0 for every token. Items: neurons. args: h, its row stride, tokens, flags."""
     h, step, tokens, flags = get_int(args), get_int(args + 8), get_int(get_int(args + 16)), get_int(args + 24)
     for f in range(lo, hi):
         put_byte(flags + f, 0)
@@ -54,7 +54,7 @@ def mark(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def list_marked(args: int, lo: int, hi: int, worker: int) -> None:
-    """One item: the numbers of marked neurons, ascending. args: as _mark, then ids, count, F."""
+    """List the marked neurons, ascending. One item. args: as mark, then ids, count, F."""
     flags, ids, count, n = get_int(args + 24), get_int(args + 32), get_int(args + 40), get_int(args + 48)
     found = 0
     for f in range(n):
@@ -65,7 +65,7 @@ def list_marked(args: int, lo: int, hi: int, worker: int) -> None:
 
 @kernel
 def pack_firing(args: int, lo: int, hi: int, worker: int) -> None:
-    """Items: PIECE of the neurons found. args: as _list, then tiles, tile step."""
+    """Items: PIECE of the listed neurons. args: as list_marked, then tiles, tile stride."""
     h, step, tokens = get_int(args), get_int(args + 8), get_int(get_int(args + 16))
     ids, count = get_int(args + 32), get_int(get_int(args + 40))
     tiles, tile_step = get_int(args + 56), get_int(args + 64)
@@ -90,9 +90,9 @@ def pack_firing(args: int, lo: int, hi: int, worker: int) -> None:
 
 @cache
 def transposed_kernel(codec: str) -> Kernel:
-    """The weighted sum of the rows that are listed. Items: columns of w.
+    """Sum the listed rows, weighted. Items: columns of w.
 
-    args: w, its row step, D, ids, count, tiles, tile step, tokens, out, its row step, scratch, scratch step.
+    args: w, its row stride, D, ids, count, tiles, tile stride, tokens, out, its row stride, scratch, scratch stride.
     """
     unpack = UNPACKERS[codec]
     piece_bytes = bytes_of(codec, COLUMNS)
@@ -107,7 +107,7 @@ def transposed_kernel(codec: str) -> Kernel:
         for column in range(lo, hi, COLUMNS):
             n_columns = min(COLUMNS, hi - column)
             skipped = column * piece_bytes // COLUMNS
-            for first in range(0, max(count, 1), PIECE):  # of none the sum is 0
+            for first in range(0, max(count, 1), PIECE):  # an empty list gives a sum of 0
                 n = min(PIECE, count - first)
                 for i in range(n):
                     later = get_int32(ids + 4 * min(first + i + _AHEAD, count - 1))

@@ -1,8 +1,7 @@
-"""The innermost loops of the matrix products, written as LLVM code: tiles held in registers.
+"""The innermost loops of the matrix products, as LLVM code: tiles held in registers.
 
-A tile keeps a small piece of the result in registers while it walks along the summed dimension, so that every number
-loaded is used several times. What is multiplied with what, and in which order the tiles are visited, is gemm's matter;
-tiles that are registers of their own (AMX) are amx's.
+A tile keeps a small part of the result in registers while it walks along the summed dimension, so that every loaded
+number is used several times. gemm decides the order in which tiles are visited; amx has the tiles of AMX registers.
 """
 
 from __future__ import annotations
@@ -46,13 +45,13 @@ from native_kernels.cpu.runtime.simd import (
     void,
 )
 
-PIECE = 256  # columns of a row that are unpacked at a time: whole blocks of every codec
-ROW_BYTES = 4 * PIECE + 64  # of an unpacked piece; not a power of two, so that rows do not share cache sets
+PIECE = 256  # columns of a row decoded at a time: whole blocks of every codec
+ROW_BYTES = 4 * PIECE + 64  # of a decoded chunk; not a power of two, so that rows do not share cache sets
 
-# Rows of a tile of two vectors; one of one vector has twice as many. 2 x 12 sums leave 8 of 32 registers for operands,
-# 2 x 6 leave 4 of 16. Without vector units of that width every vector is two registers.
+# Rows of a tile of two vectors; a tile of one vector has twice as many. 2 x 12 sums leave 8 of 32 registers for
+# operands, 2 x 6 leave 4 of 16. Without vector units of that width every vector takes two registers.
 TILE_ROWS = 12 if LANES == 16 else (3 if ISA.name == "generic" and isa.known()[0] != ISA else 6)
-BYTE_ROWS = 2 * LANES  # weight rows side by side in a panel of bytes
+BYTE_ROWS = 2 * LANES  # weight rows interleaved in a panel of bytes
 BYTE_TOKENS = 8 if LANES == 16 else 4  # tokens of a tile of bytes; 16 or 8 sums
 
 
@@ -60,7 +59,7 @@ BYTE_TOKENS = 8 if LANES == 16 else 4  # tokens of a tile of bytes; 16 or 8 sums
 
 
 def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
-    """The state after body(i, state) for i from 0 to count; it stays in registers."""
+    """Return the state after body(i, state) for i from 0 to count; it stays in registers."""
     before = b.block
     head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
     b.branch(head)
@@ -85,7 +84,8 @@ def repeat(b: Any, count: Any, state: Sequence[Any], body: Callable[[Any, list[A
 
 
 def float_tile(rows: int, vectors: int, step: int) -> Any:
-    """(a, x, n, c, begin): c [rows, vectors * LANES] (+)= the sum over k < n of a[r, k] x[k]; begin: c was nothing.
+    """Return (a, x, n, c, begin): c [rows, vectors * LANES] (+)= the sum over k < n of a[r, k] x[k]; begin: overwrite
+    c.
 
     a: rows of float32, ROW_BYTES apart. x: vectors * LANES float32 for every k, `step` bytes apart. Every sum runs
     through k in order with one fused multiply-add each, so it does not depend on the tile's shape.
@@ -135,16 +135,16 @@ def float_tile(rows: int, vectors: int, step: int) -> Any:
     return operation(void, i64, i64, i64, i64, i64)(emit)
 
 
-DOT_ROWS = 4  # of a tile for few tokens
+DOT_ROWS = 4  # rows of a tile for few tokens
 DOT_TOKENS = LANES // DOT_ROWS  # so that its sums are one vector
 
 
 def dot_tile(size: int, convert: Callable[[Any, Any], Any], of: Any) -> Any:
-    """(w0, w1, w2, w3, x, x_step, n, ahead, sums): sums [4, DOT_TOKENS] = four rows times DOT_TOKENS tokens.
+    """Return (w0, w1, w2, w3, x, x_step, n, ahead, sums): sums [4, DOT_TOKENS] = four rows times DOT_TOKENS tokens.
 
-    For few tokens, whose numbers would not fill a register side by side: registers run along the columns here. The
-    rows hold n numbers of `size` bytes and type `of` that `convert` makes float32, and what lies `ahead` of them is
-    prefetched. Every sum is one accumulator whose lanes are added up halves first.
+    For too few tokens to fill a register: registers run along the columns instead. The rows hold n numbers of `size`
+    bytes and type `of`, which `convert` makes float32; the bytes `ahead` of them are prefetched. Every sum is one
+    accumulator whose lanes are added halves first.
     """
 
     def emit(b: Any, *values: Any) -> None:
@@ -188,7 +188,7 @@ def dot_tile(size: int, convert: Callable[[Any, Any], Any], of: Any) -> Any:
 
         count = b.udiv(b.add(b.sub(n, done), number(LANES - 1)), number(LANES))
         sums = repeat(b, count, sums, rest)
-        while len(sums) > 1:  # pairs of vectors interleaved, and their halves added: lane i ends as the sum of vector i
+        while len(sums) > 1:  # interleave pairs of vectors and add their halves: lane i ends as the sum of vector i
             half = len(sums) // 2
             low = [i // 2 + LANES * (i % 2) for i in range(LANES)]
             high = [place + LANES // 2 for place in low]
@@ -207,17 +207,17 @@ DOTS_OF_BFLOATS = dot_tile(2, bfloats_to_floats, VS)
 # ---------------------------------------------------------------- byte tiles
 
 
-META_ROWS = 6  # what `quantised` says of each token's group of 32 columns
+META_ROWS = 6  # words per token and group of 32 columns, written by `quantised`
 
 
 def byte_tile(tokens: int, kind: str) -> Any:
-    """(w, scales, x, meta, first, n, c): c [tokens, BYTE_ROWS] += n groups of 32 columns.
+    """Return (w, scales, x, meta, first, n, c): c [tokens, BYTE_ROWS] += n groups of 32 columns.
 
     w: u8 [n, 8, BYTE_ROWS, 4]; x: i8 [n, 8, tokens, 4]; meta: [n, META_ROWS, tokens] as `quantised` writes it.
-    kind "offset": every quant is too large by one number, and its products stand in the meta at the byte `first` of
-    each group; there the sums of integers begin. scales: f32 [n, BYTE_ROWS]. "minima": scales f32 [n, 2, BYTE_ROWS],
-    of each group the scale, and then what is subtracted. "sixteens": scales f32 [n, 2, BYTE_ROWS], of each half of a
-    group; quants are too large by 32.
+    kind "offset": every quant is too large by one constant, whose products are in the meta at the byte `first` of each
+    group; the integer sums begin there. scales: f32 [n, BYTE_ROWS]. "minima": scales f32 [n, 2, BYTE_ROWS], per group
+    the scale, then the minimum to subtract. "sixteens": scales f32 [n, 2, BYTE_ROWS], per half of a group; quants are
+    too large by 32.
     """
     vectors, width = 2, 4 * LANES
     factors = 1 if kind == "offset" else 2
@@ -273,11 +273,11 @@ def byte_tile(tokens: int, kind: str) -> Any:
 
 @operation(void, i64, i64, i64, i64, i64)
 def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
-    """One token's 32 columns, of which n exist, as bytes: the eight fours to x, 4 * tokens bytes apart, and META_ROWS
-    words to meta, so far apart, too: the scale; -8 and -128 times the sum of the bytes; the sum times the scale; -32
-    times the sums of the first and of the second 16.
+    """Quantise one token's 32 columns, of which n exist, to bytes.
 
-    The largest magnitude becomes 127. Numbers that are infinite or none make the scale infinite or none, and with it
+    Writes the eight four-byte words to x, 4 * tokens bytes apart, and META_ROWS words to meta at the same stride: the
+    scale; -8 and -128 times the sum of the bytes; the sum times the scale; -32 times the sums of the first and of the
+    second 16. The largest magnitude becomes 127. Infinite or NaN numbers make the scale infinite or NaN, and with it
     every product.
     """
     count = 32 // LANES
@@ -286,7 +286,7 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
         left = b.sub(n, number(v * LANES))
         left = b.select(b.icmp_signed(">", left, number(0)), left, number(0))
         vectors.append(load_part(b, offset(b, at, 4 * LANES * v), left, VF))
-    magnitude = None  # of the bits, in which what is no number is largest
+    magnitude = None  # of the bits, where NaN is largest
     for vector in vectors:
         bits = b.and_(b.bitcast(vector, VI), constant(VI, 0x7FFFFFFF))
         magnitude = bits if magnitude is None else b.select(b.icmp_unsigned(">", bits, magnitude), bits, magnitude)
@@ -302,7 +302,7 @@ def quantised(b: Any, at: Any, n: Any, x: Any, meta: Any, tokens: Any) -> None:
     fours = []
     for vector in vectors:
         q = call_same(b, rounded, b.fmul(vector, inverse))
-        # What an infinite inverse makes of a magnitude below 2^-121 stays in range, and so does what is no number.
+        # Keeps in range NaN, and what an infinite inverse makes of a magnitude below 2^-121.
         q = b.select(b.fcmp_ordered("<", q, constant(VF, 127.0)), q, constant(VF, 127.0))
         q = b.select(b.fcmp_ordered(">", q, constant(VF, -127.0)), q, constant(VF, -127.0))
         whole = b.fptosi(q, VI)

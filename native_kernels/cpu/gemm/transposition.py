@@ -1,4 +1,4 @@
-"""Columns for rows in 4-byte items, and quants of many rows side by side, as LLVM code."""
+"""Transpose 4-byte items, and interleave the quants of many rows, as LLVM code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from native_kernels.cpu.runtime.simd import (
 
 
 def transposed(b: Any, rows: list[Any]) -> list[Any]:
-    """As many vectors as each has lanes, columns for rows: the perfect shuffle, log2 times."""
+    """Transpose as many vectors as each has lanes: the perfect shuffle, log2 times."""
     n = len(rows)
     low = [i // 2 + n * (i % 2) for i in range(n)]
     high = [place + n // 2 for place in low]
@@ -46,13 +46,13 @@ def transposed(b: Any, rows: list[Any]) -> list[Any]:
 
 
 def limited(b: Any, i: int, count: Any, n: Any) -> Any:
-    """n where i < count, else 0."""
+    """Return n if i < count, else 0."""
     return b.select(b.icmp_signed("<", number(i), count), n, number(0))
 
 
 @operation(void, i64, i64, i64, i64)
 def turn(b: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
-    """LANES x LANES items, rows so many bytes apart -> transposed."""
+    """Transpose LANES x LANES items with the given row strides in bytes."""
     rows = [load(b, b.add(source, times(b, source_step, i)), VI) for i in range(LANES)]
     for i, row in enumerate(transposed(b, rows)):
         store(b, b.add(target, times(b, target_step, i)), row)
@@ -70,8 +70,7 @@ def turn_part(
     n_out: Any,
     n_out_items: Any,
 ) -> None:
-    """As turn: of the source n_rows with n_items each are read, the others count as 0; n_out rows with n_out_items
-    each are written."""
+    """As turn, of an incomplete tile: reads n_rows of n_items each, the rest is 0; writes n_out rows of n_out_items."""
     rows = []
     for i in range(LANES):
         at = b.add(source, times(b, source_step, i))
@@ -82,14 +81,14 @@ def turn_part(
 
 
 def _listed(b: Any, addresses: Any, n_bytes: Any, of: Any) -> list[Any]:
-    """What lies n_bytes behind each of LANES listed addresses."""
+    """Load n_bytes after each of LANES listed addresses."""
     places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
     return [load(b, place, of) for place in places]
 
 
 @operation(void, i64, i64, i64, i64, i64)
 def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn, of LANES rows n_bytes behind the listed addresses, n_items of each."""
+    """As turn, of n_items in each of LANES rows n_bytes after the listed addresses."""
     places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
     rows = [load_part(b, place, n_items, VI) for place in places]
     for i, row in enumerate(transposed(b, rows)):
@@ -98,7 +97,7 @@ def turn_listed(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any,
 
 @operation(void, i64, i64, i64, i64, i64)
 def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any, target_step: Any) -> None:
-    """As turn_listed for float16, written as float32."""
+    """As turn_listed for float16, converted to float32."""
     places = [b.add(load(b, offset(b, addresses, 8 * i), I64), n_bytes) for i in range(LANES)]
     rows = [halves_to_floats(b, b.bitcast(load_part(b, place, n_items, VS), VH)) for place in places]
     for i, row in enumerate(transposed(b, rows)):
@@ -110,7 +109,7 @@ def turn_halves(b: Any, addresses: Any, n_bytes: Any, n_items: Any, target: Any,
 
 @operation(F, i64, i64)
 def listed_halves(b: Any, addresses: Any, n_bytes: Any) -> Any:
-    """The float16 n_bytes behind each of LANES listed addresses, as float32."""
+    """Load the float16 n_bytes after each of LANES listed addresses, as float32."""
     found = ir.Constant(VS, ir.Undefined)
     for i, value in enumerate(_listed(b, addresses, n_bytes, I16)):
         found = b.insert_element(found, value, ir.Constant(I32, i))
@@ -118,11 +117,11 @@ def listed_halves(b: Any, addresses: Any, n_bytes: Any) -> Any:
 
 
 def _quads(b: Any, addresses: Any, n_bytes: Any) -> list[Any]:
-    """16 bytes of LANES rows -> four vectors: the first four bytes of every row, the next four, ..."""
+    """Split 16 bytes of LANES rows into four vectors: the first four bytes of every row, the next four, ..."""
     fours = _listed(b, addresses, n_bytes, ir.VectorType(I32, 4))
     blocks = LANES // 4
     wide = []
-    for j in range(4):  # rows j, j + 4, j + 8, ... one after another
+    for j in range(4):  # rows j, j + 4, j + 8, ...
         parts = [fours[4 * block + j] for block in range(blocks)]
         while len(parts) > 1:
             n = 2 * parts[0].type.count
@@ -130,7 +129,7 @@ def _quads(b: Any, addresses: Any, n_bytes: Any) -> list[Any]:
         wide.append(parts[0])
 
     def zipped(x: Any, y: Any, size: int, start: int) -> Any:
-        """Within each four of lanes: `size` lanes of x from `start` on, the same of y, and so on."""
+        """Interleave within each four lanes: `size` lanes of x from `start` on, the same of y, and so on."""
         places = []
         for block in range(blocks):
             for piece in range(2 // size):
@@ -145,7 +144,7 @@ def _quads(b: Any, addresses: Any, n_bytes: Any) -> list[Any]:
 
 @operation(void, i64, i64, i64, i64)
 def lay_nibbles(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
-    """16 bytes of LANES rows with 32 quants, low halves first, as GGML has them -> 8 x [LANES, 4], `step` apart."""
+    """Interleave 16 bytes of LANES rows with 32 quants, GGML's low halves first -> 8 x [LANES, 4], `step` apart."""
     for i, quad in enumerate(_quads(b, addresses, n_bytes)):
         low, high = (
             b.and_(quad, constant(VI, 0x0F0F0F0F)),
@@ -157,14 +156,14 @@ def lay_nibbles(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) ->
 
 @operation(void, i64, i64, i64, i64)
 def lay_bytes(b: Any, addresses: Any, n_bytes: Any, target: Any, step: Any) -> None:
-    """16 signed bytes of LANES rows, plus 128 -> 4 x [LANES, 4], `step` apart."""
+    """Interleave 16 signed bytes of LANES rows, plus 128 -> 4 x [LANES, 4], `step` apart."""
     for i, quad in enumerate(_quads(b, addresses, n_bytes)):
         store(b, b.add(target, times(b, step, i)), b.xor(quad, constant(VI, -0x7F7F7F80)))
 
 
 @operation(void, i64, i64, i64)
 def split_nibbles(b: Any, source: Any, low: Any, high: Any) -> None:
-    """4 * LANES bytes -> their low and their high halves."""
+    """Split 4 * LANES bytes into their low and high halves."""
     quad = load(b, source, VI)
     store(b, low, b.and_(quad, constant(VI, 0x0F0F0F0F)))
     store(b, high, b.and_(b.lshr(quad, constant(VI, 4)), constant(VI, 0x0F0F0F0F)))
@@ -172,5 +171,5 @@ def split_nibbles(b: Any, source: Any, low: Any, high: Any) -> None:
 
 @operation(void, i64, i64)
 def flip_signs(b: Any, source: Any, target: Any) -> None:
-    """4 * LANES signed bytes, plus 128."""
+    """Add 128 to 4 * LANES signed bytes."""
     store(b, target, b.xor(load(b, source, VI), constant(VI, -0x7F7F7F80)))

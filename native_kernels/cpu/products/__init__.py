@@ -1,1 +1,1 @@
-"""Products of a matrix's rows with one vector, in every codec, and what they read and round."""
+"""Products of matrix rows with one vector, in every codec, and the input forms that they read."""

@@ -1,9 +1,9 @@
-"""Vectors as the kernels multiply them: float32 as they are, or quantised to bytes in the order of the weights.
+"""Input vectors of the products: float32, or quantised to bytes in the order of the weights.
 
-"q8": bytes in natural order, for GGML's blocks. "lanes": in the order of the bundle's packing, docs/bundle.md,
-section 4. Both are filled up with 0 to P columns, a multiple of 512, and lie in one buffer: P bytes; P / 32 float32
-scales, value = scale x byte; then int32 sums of the bytes: "q8": of each 16, "lanes": of each 32, times -8.
-A group with a value that is no finite number gets NaN for its scale, and so do the products.
+"q8": bytes in natural order, for GGML's blocks. "lanes": in the order of the bundle's packing, docs/bundle.md, section
+4. Both are padded with 0 to P columns, a multiple of 512, in one buffer: P bytes; P / 32 float32 scales, value = scale
+x byte; then int32 sums of the bytes: "q8": of each 16, "lanes": of each 32, times -8.
+A group with a value that is not finite gets a NaN scale, and so do its products.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _GROUP = 32
 
 
 def padded(d: int) -> int:
-    """Columns of a quantised vector of d columns."""
+    """Return the padded columns of a quantised vector of d columns."""
     return -(-d // SUPERBLOCK) * SUPERBLOCK
 
 
 def quantised_empty(form: Format, d: int) -> U8:
-    """The buffer for a quantised vector of d columns."""
+    """Allocate the buffer for a quantised vector of d columns."""
     n = padded(d)
     sums = {"q8": n // 4, "lanes": n // 8}[form]
     return aligned_empty(n + n // 8 + sums, np.uint8)
 
 
 def quantise_calls(x: NDArray[np.float32], out: U8, form: Format, stage: str = "quantise") -> list[Call]:
-    """x [d] -> out, the buffer of quantised_empty. Items are superblocks of 512 columns.
+    """Quantise x [d] into out, a buffer of quantised_empty. Items are superblocks of 512 columns.
 
-    Rounded to the nearest of 255 steps, halves to the even one: an error of at most max |x| / 254 in each group of 32.
+    Rounds to the nearest of 255 steps, ties to even: the error is at most max |x| / 254 in each group of 32.
     """
     d = len(x)
     if out.nbytes != quantised_empty(form, d).nbytes:
@@ -70,7 +70,7 @@ def quantise_calls(x: NDArray[np.float32], out: U8, form: Format, stage: str = "
 def _emit_group(in_lanes: bool) -> Any:
     @operation(void, *([i64] * 5))
     def group(b: Any, x: Any, n: Any, to: Any, scale_to: Any, sums_to: Any) -> None:
-        """32 numbers at x, of which n are there (0 or fewer: none) -> bytes, scale, sums."""
+        """Quantise 32 numbers at x, of which n exist (0 or fewer: none), to bytes, scale and sums."""
         pieces = _GROUP // LANES
         values = [load_part(b, offset(b, x, 4 * LANES * i), b.sub(n, number(LANES * i)), VF) for i in range(pieces)]
         sizes = [call_same(b, "fabs", value) for value in values]
@@ -78,7 +78,7 @@ def _emit_group(in_lanes: bool) -> Any:
         for size in sizes[1:]:
             most = b.select(b.fcmp_ordered(">", most, size), most, size)
         top = fold(b, most, lambda low, high: b.select(b.fcmp_ordered(">", low, high), low, high))
-        # 0 for finite numbers, else NaN: a comparison alone would drop what is no number
+        # 0 for finite numbers, else NaN: a comparison alone would drop NaN
         nothing = [b.fmul(value, constant(VF, 0.0)) for value in values]
         for more in nothing[1:]:
             nothing[0] = b.fadd(nothing[0], more)
@@ -120,7 +120,7 @@ def _groups(form: Format) -> Any:
 
     @inline
     def groups(x: int, out: int, d: int, first: int, stop: int) -> None:
-        """The groups first to stop of a vector."""
+        """Quantise the groups first to stop of a vector."""
         n = (d + 511) // 512 * 512
         for g in range(first, stop):
             to = out + 512 * (g // 16) + 4 * (g % 16) if in_lanes else out + 32 * g
@@ -139,7 +139,7 @@ def _quantiser(form: Format) -> Kernel:
 
 
 def _row_quantiser(form: Format) -> Kernel:
-    """Many vectors. Items: vectors. args: x, its step, out, its step, d."""
+    """Quantise many vectors. Items: vectors. args: x, its stride, out, its stride, d."""
     groups = _groups(form)
 
     def quantise_rows(args: int, lo: int, hi: int, worker: int) -> None:

@@ -1,4 +1,4 @@
-"""How fast the threads of a pool read memory: the ceiling that kernels which read weights are held against."""
+"""Measure how fast the threads of a pool read memory: the upper limit for kernels that read weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.pool import Pool, Program
 from native_kernels.cpu.runtime.simd import LANES, add_ints, get_int, ints, put_int, total_ints, zero_ints
 
-_PIECE = 1 << 16  # bytes of an item
+_PIECE = 1 << 16  # bytes per item
 
 
 @kernel
 def _read(args: int, lo: int, hi: int, worker: int) -> None:
-    """args: memory, where each worker leaves the sum of what it read."""
+    """args: memory, an address per worker for the sum of what it read."""
     at, end = get_int(args) + _PIECE * lo, get_int(args) + _PIECE * hi
     a, b, c, d = zero_ints(), zero_ints(), zero_ints(), zero_ints()
     while at < end:
@@ -29,29 +29,28 @@ def _read(args: int, lo: int, hi: int, worker: int) -> None:
 
 
 class ReadProbe:
-    """So many bytes, to be read again and again by the threads of a pool.
+    """A buffer of n_bytes that the threads of a pool read repeatedly.
 
-    Cost: n_bytes of memory, written once; they should be far more than the CPU's caches hold, unless it is the
-    caches that are asked about.
+    Cost: n_bytes of memory, written once. To measure RAM, use far more than the CPU's caches hold.
     """
 
     def __init__(self, pool: Pool, n_bytes: int) -> None:
         self.n_bytes = max(_PIECE, n_bytes // _PIECE * _PIECE)
         memory = aligned_empty(self.n_bytes, np.uint8)
-        memory.fill(1)  # a page that was never written is not in memory
+        memory.fill(1)  # pages that were never written are not backed by RAM
         sums = aligned_empty((pool.n_threads, 16), np.int64)
         read = Call(_read, arguments(memory, sums), self.n_bytes // _PIECE, 1, "read", (memory, sums))
         self._pool, self._program = pool, Program([read])
 
     def seconds(self) -> float:
-        """What one reading of all of it took."""
+        """Read the whole buffer and return the time."""
         started = time.perf_counter()
         self._pool.run(self._program)
         return time.perf_counter() - started
 
 
 def read_bytes_per_s(pool: Pool, n_bytes: int, seconds: float = 0.5) -> float:
-    """The best of as many readings of so many bytes as fit into the time, at least three. Cost: as ReadProbe."""
+    """Return the best rate of at least three reads of n_bytes within the time. Cost: as ReadProbe."""
     probe = ReadProbe(pool, n_bytes)
     best, end, rounds = float("inf"), time.perf_counter() + seconds, 0
     while rounds < 3 or time.perf_counter() < end:

@@ -1,7 +1,7 @@
-"""Low-bit copies times many tokens: the same numbers, bit by bit, as the rows times one token after another.
+"""Low-bit copies times many tokens, equal bit by bit to the products of one token after another.
 
-A predictor's threshold decides which neurons are computed, so a prompt read at once must make the decisions of decode.
-Codes of some rows are unpacked to bytes once for all tokens; products are copy_dots'.
+A predictor's threshold decides which neurons are computed, so prefill must make the same decisions as decode. The codes
+of some rows are unpacked to bytes once for all tokens; the products are those of copy_dots.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from native_kernels.cpu.runtime.simd import (
 )
 
 _TILE_ROWS = 4
-_TILE_TOKENS = 4 if LANES == 16 else 1  # as many sums as registers hold beside the tile's loads
-_BLOCK_ROWS = 16  # unpacked at a time: at a width of 12,288 they and their scales take 220 KB
+_TILE_TOKENS = 4 if LANES == 16 else 1  # as many sums as fit in registers beside the tile's loads
+_BLOCK_ROWS = 16  # rows unpacked at a time: with their scales 220 KB at a width of 12,288
 
 
 def _emit_unpack(bits: int) -> Any:
@@ -52,7 +52,7 @@ def _emit_unpack(bits: int) -> Any:
 
     @operation(void, *[i64] * 5)
     def unpack(b: Any, quants: Any, scales: Any, pieces: Any, codes_to: Any, scales_to: Any) -> None:
-        """One superblock: codes as bytes, in the order of the input's; scales as 16 float32; 0 for missing pieces."""
+        """Unpack a superblock: codes as bytes in the input's order, scales as 16 float32; 0 for missing runs."""
         whole = b.icmp_signed("==", pieces, number(16))
         with b.if_else(whole) as (all_there, ragged):
             for here, is_ragged in ((all_there, False), (ragged, True)):
@@ -77,8 +77,10 @@ def _emit_unpack(bits: int) -> Any:
 def _emit_tile(bits: int, n_tokens: int) -> Any:
     @operation(void, *[i64] * 7)
     def tile(b: Any, codes: Any, scales: Any, row_pieces: Any, x: Any, x_step: Any, blocks: Any, out: Any) -> None:
-        """_TILE_ROWS unpacked rows times n_tokens tokens -> out f32 [n_tokens, _TILE_ROWS]. Rows and scales of
-        row_pieces pieces of 32; x: the first token's buffer."""
+        """Multiply _TILE_ROWS unpacked rows by n_tokens tokens -> out f32 [n_tokens, _TILE_ROWS].
+
+        Rows and scales have row_pieces runs of 32. x: the first token's buffer.
+        """
         rows, tokens = range(_TILE_ROWS), range(n_tokens)
         n_padded = b.mul(blocks, number(512))
         places = [
@@ -115,7 +117,9 @@ def _emit_tile(bits: int, n_tokens: int) -> Any:
 
 @cache
 def batch_kernel(codec: str) -> Kernel:
-    """Items: rows of w. args: w, its row step, D, x, its token step, tokens, out, its token step, scratch, its step."""
+    """Items: rows of w. args: w, its row stride, D, x, its token stride, tokens, out, its token stride, scratch, its
+    stride.
+    """
     bits = COPY_CODECS[codec].bits
     unpack, many, single = _emit_unpack(bits), _emit_tile(bits, _TILE_TOKENS), _emit_tile(bits, 1)
 
@@ -158,10 +162,10 @@ def batch_kernel(codec: str) -> Kernel:
 
 
 def batch_calls(x: F32, w: PackedMatrix, out: F32, n_workers: int, stage: str = "") -> list[Call]:
-    """x [T, D] times the rows of a copy [N, D] -> out [T, N].
+    """Multiply x [T, D] by the rows of a copy [N, D] -> out [T, N].
 
-    Cost: 1.4 bytes a number of x, and for each worker 18 bytes a column.
-    Raises: ValueError where shapes do not fit.
+    Cost: 1.4 bytes per number of x, and 18 bytes per column for each worker.
+    Raises: ValueError if the shapes do not match.
     """
     n_tokens, d = x.shape
     if (d, out.shape) != (w.n_cols, (n_tokens, w.n_rows)) or x.dtype != np.float32 or out.dtype != np.float32:

@@ -1,11 +1,11 @@
-"""How rows of low-bit copies are multiplied: for row_dots, one superblock of 512 columns a step.
+"""Products of rows of low-bit copies, for row_dots: one superblock of 512 columns per step.
 
-A lane adds up the products of a piece's 32 codes with the input's bytes, as integers; by how much levels differ from
-the codes is a multiple of the sum of those bytes, which is known. So a score is exact up to the addition of its
-superblocks, and those are added in the same order everywhere: for one row, for several, and for many tokens.
+A lane sums the products of a run's 32 codes with the input's bytes as integers. The difference between levels and codes
+is a known multiple of the sum of those bytes. So only the addition of superblocks rounds, and its order is the same for
+one row, for several, and for many tokens.
 
-On Zen 5 (width 4096, 11,008 rows) all rows of copy2, copy3 and copy4 come at 0.9 of the speed of a streaming read, of
-copy1, which has the most products for a byte, at 0.67; rows of a list of 5 to 20 % at 0.5.
+On Zen 5 (width 4096, 11,008 rows), reading all rows of copy2, copy3 or copy4 reaches 0.9 of the speed of a streaming
+read; copy1, which has the most products per byte, 0.67; rows of a list of 5 to 20 %, 0.5.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from native_kernels.cpu.runtime.simd import (
     splat,
 )
 
-PARTS = 16 // LANES  # registers that hold a superblock's lanes
+PARTS = 16 // LANES  # registers per superblock
 _WORDS = ir.VectorType(I16, 2 * LANES)
 
 
 def shifted(b: Any, packed: Any, down: int) -> Any:
-    """The bytes moved down (or up, below 0) by some bits; what comes over from a neighbour must be masked away."""
+    """Shift the bytes right (left if negative); bits from a neighbouring byte must be masked away."""
     if not down:
         return packed
     words = b.bitcast(packed, _WORDS)
@@ -53,7 +53,7 @@ def shifted(b: Any, packed: Any, down: int) -> Any:
 
 
 def codes_of(b: Any, registers: list[list[Any]], planes: tuple[int, ...], chunk: int) -> Any:
-    """The codes of columns 4 chunk to 4 chunk + 3 of every piece; registers: of each plane, those with its runs."""
+    """Return the codes of columns 4 chunk to 4 chunk + 3 of every run; registers: those of each plane."""
     found, up = None, 0
     for plane, bits in zip(registers, planes, strict=True):
         of_run = 8 // bits
@@ -65,19 +65,19 @@ def codes_of(b: Any, registers: list[list[Any]], planes: tuple[int, ...], chunk:
 
 
 def group_scale(b: Any, at: Any, n: Any | None) -> Any:
-    """The scale of a superblock as float32, in every lane that has a piece; n: pieces there are, None: all."""
+    """Return a superblock's scale as float32 in every lane with a run; n: number of runs, None: all."""
     half = b.bitcast(splat(b, load(b, at, I16), VS), VH)
     scales = halves_to_floats(b, half)
     return scales if n is None else b.select(part(b, n), scales, constant(VF, 0.0))
 
 
 def level_offsets(b: Any, eights: Any, bits: int) -> Any:
-    """From -8 times the sums of the input's bytes: (1 - 2^bits) / 2 times the sums, as float32; exact."""
+    """Return (1 - 2^bits) / 2 times the input sums as float32, exactly; eights: the sums times -8."""
     return b.fmul(b.sitofp(eights, VF), constant(VF, ((1 << bits) - 1) / 16))
 
 
 def add_scaled(b: Any, dots: Any, offsets: Any, scales: Any, x_scales: Any, before: Any) -> Any:
-    """before + (dots + offsets) scales x_scales: one order of operations for all that multiplies copies."""
+    """Return before + (dots + offsets) scales x_scales; all products of copies use this order of operations."""
     return call_same(b, "fma", b.fadd(b.sitofp(dots, VF), offsets), b.fmul(scales, x_scales), before)
 
 
@@ -109,7 +109,7 @@ class Copies:
             self._superblock(b, rows, steps, x, d, sums, None, left)
 
     def _filled(self, b: Any, d: Any) -> Any:
-        """Of a row, how many times 64 columns."""
+        """Return the padded columns of a row divided by 64."""
         return b.udiv(b.add(d, number(63)), number(64))
 
     def _scales(self, b: Any, row: Any, d: Any) -> Any:
@@ -118,7 +118,7 @@ class Copies:
     def _superblock(
         self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Any, asks: Any | None, pieces: Any | None
     ) -> None:
-        """pieces: how many a ragged superblock has; None: all 16."""
+        """Add the products of a superblock. pieces: its number of runs if incomplete; None: all 16."""
         padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
         x_bytes = b.add(x, b.mul(step, number(512)))
         x_scales = b.add(b.add(x, padded), b.mul(step, number(64)))
@@ -146,7 +146,7 @@ class Copies:
                 sums[i][register].put(b, add_scaled(b, dots[i], offsets, scale, x_scale, sums[i][register].get(b)))
 
     def _chunks(self) -> Iterator[range]:
-        """The eight chunks of four columns, as many together as one register of the lowest plane has codes for."""
+        """Yield the eight chunks of four columns, grouped by how many one register of the lowest plane covers."""
         at_once = 8 // planes_of(self.bits)[0]
         for start in range(0, 8, at_once):
             yield range(start, start + at_once)
@@ -154,7 +154,7 @@ class Copies:
     def _registers(
         self, b: Any, row: Any, chunk: Any, first: int, n: Any | None, together: range, asks: Any | None
     ) -> list[list[Any]]:
-        """Of each plane its runs; those that these chunks do not read are left out as None."""
+        """Load the registers of each plane; None for those that these chunks do not read."""
         found, start = [], 0
         for bits in planes_of(self.bits):
             of_run = 8 // bits

@@ -1,4 +1,4 @@
-"""Weight rows times one vector: all rows of a matrix, or those of a list. How rows are read is row_dots' business."""
+"""Weight rows times one vector: all rows of a matrix, or listed ones. The loops are row_dots'."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GRAIN = 16  # rows: one cache line of results
 
 
 def vector_format(codec: str) -> Format:
-    """What rows of this codec are multiplied with: a format of activations.py."""
+    """Return the input format of rows in this codec, one of activations.py."""
     return CODECS[codec].vector
 
 
 def rows_ahead(w: PackedMatrix) -> int:
-    """How far ahead rows are asked for: passes in the lower half of the word, more than one where rows are short.
+    """Return the prefetch distance, packed into a word.
 
-    In the upper half single rows, where the rows follow each other without a gap; else 0.
+    Lower half: passes, more than one if rows are short. Upper half: single rows, if rows are contiguous; else 0.
     """
     row_bytes = max(1, w.row_bytes)
     without_gap = w.n_rows > 1 and stride_of(w) - w.row_bytes < ALIGNMENT
@@ -39,7 +39,7 @@ def stride_of(w: PackedMatrix) -> int:
 
 
 def dots_over(codec: Codec) -> Any:
-    """The function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row i of the list times x, lo <= i < hi."""
+    """Return the function (w, stride, ids, lo, hi, x, d, out, ahead): out[i] = row ids[i] times x, lo <= i < hi."""
     rows = rows_at_once(codec)
     several, one = emit_dots(codec, rows), emit_dots(codec, 1)
 
@@ -96,11 +96,11 @@ def gemv_calls(
     relu: bool = False,
     stage: str = "gemv",
 ) -> list[Call]:
-    """out[i] = row i of w times x, plus bias[i]; with ids [K]: out[i] = row ids[i] times x, plus bias[ids[i]].
+    """Compute out[i] = row i of w times x, plus bias[i]; with ids [K]: row ids[i] times x, plus bias[ids[i]].
 
-    relu: whether what is below 0 becomes 0.
+    relu: negative results become 0.
     x: float32 [D], or the buffer of activations.quantised_empty in vector_format(w.codec).
-    n_ids: int64 [1], how many of the ids count, read when it runs.
+    n_ids: int64 [1], the number of ids, read when the call runs.
     """
     n_items: int | I64 = w.n_rows if ids is None else len(ids) if n_ids is None else n_ids
     words = (
@@ -120,7 +120,7 @@ def gemv_calls(
 
 
 def check_vector(w: PackedMatrix, x: NDArray[Any]) -> None:
-    """Raises: ValueError where x is not what rows of w are multiplied with."""
+    """Check the input of rows of w. Raises: ValueError for a wrong format or size."""
     wanted = np.float32 if vector_format(w.codec) == "f32" else np.uint8
     if x.dtype != wanted:
         raise ValueError(f"x is {x.dtype}; {w.codec} is multiplied with {vector_format(w.codec)}")

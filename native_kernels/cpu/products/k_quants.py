@@ -1,8 +1,8 @@
-"""How rows of quantised blocks are multiplied as they lie in a GGUF: K-quants, and small blocks but q4_0 and q8_0.
+"""Products of rows of quantised blocks as GGUF stores them, for row_dots: K-quants, and small blocks but q4_0 and q8_0.
 
-For row_dots: the products of quants with the bytes of a vector in the format "q8" are exact integers; scales are
-applied in float32, and minima and offsets through the sums of the vector's bytes. How blocks are read is
-k_quant_blocks' business, unpacking is unpack's, and products of many tokens are gemm's.
+The products of quants with the bytes of a vector in the format "q8" are exact integers. Scales are applied in float32,
+minima and offsets through the sums of the vector's bytes. k_quant_blocks reads the blocks, unpack decodes them, and
+gemm multiplies many tokens.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from native_kernels.cpu.runtime.simd import (
 
 _INTS = ir.VectorType(I32, 16)
 _HALF_QUARTER = ir.VectorType(I8, 32)
-_PARTS = 16 // LANES  # registers that hold one number for each 16 columns of a block
+_PARTS = 16 // LANES  # registers that hold one number per 16 columns of a block
 
 
 def _parts(b: Any, x: Any) -> list[Any]:
-    """A vector of 16 numbers, or of 64 bytes, as registers."""
+    """Split a vector of 16 numbers, or of 64 bytes, into registers."""
     width = x.type.count // _PARTS
     return [pick(b, x, list(range(width * i, width * i + width))) for i in range(_PARTS)] if _PARTS > 1 else [x]
 
 
 @dataclass(frozen=True)
 class _Vector:
-    """256 or 64 columns of the vector: bytes by 64, a scale for every 16, and what goes with minima or offsets."""
+    """256 or 64 columns of the input: bytes by 64, a scale for every 16, and the factors of minima or offsets."""
 
     columns: list[Any]
     factors: Any
@@ -56,7 +56,7 @@ class _Vector:
 
 @dataclass(frozen=True)
 class SuperBlocks:
-    """A codec of row_dots: one block a step, and nothing left behind the last."""
+    """A codec of row_dots: one block per step; rows have no remainder."""
 
     codec: BlockCodec
     vector: Format = "q8"
@@ -67,7 +67,7 @@ class SuperBlocks:
         return self.codec.n_bytes
 
     def sums(self) -> int:
-        """What the quants make, then what the minima or offsets take away."""
+        """Two sums: the quants' products, and what minima or offsets subtract."""
         return 2 * _PARTS
 
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
@@ -86,14 +86,14 @@ class SuperBlocks:
             self._add(b, block, vector, row_sums, asks)
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
-        """Rows are whole blocks."""
+        """Do nothing: rows are whole blocks."""
 
     def _less(self, b: Any, totals: Any, factors: Any) -> Any:
-        """What minima or scales are multiplied with: sums of the vector's numbers, negative."""
+        """Return the factors of minima or scales: negative sums of the input's numbers."""
         return b.fmul(b.fmul(b.sitofp(totals, GROUPS), factors), constant(GROUPS, -float(self.codec.offset or 1)))
 
     def _add(self, b: Any, block: Block, vector: _Vector, sums: list[Any], asks: Any | None) -> None:
-        """Adds the products of one row's block."""
+        """Add the products of one row's block."""
         dot = dot_signed if self.codec.signed else dot_unsigned
         products = b.fmul(block.scales, vector.factors)
         for c, (quarter, columns) in enumerate(zip(block.quants, vector.columns, strict=True)):
@@ -112,7 +112,7 @@ class SuperBlocks:
 
 @dataclass(frozen=True)
 class EightBlocks(SuperBlocks):
-    """A codec of row_dots: eight blocks of 32 a step; what is left of a row one by one."""
+    """A codec of row_dots: eight blocks of 32 per step, the rest of a row one by one."""
 
     codec: SmallCodec
 
@@ -134,7 +134,7 @@ class EightBlocks(SuperBlocks):
 
 
 def _beside(b: Any, x: Any, d: Any) -> tuple[Any, Any]:
-    """Where the scales and the sums of a vector of d columns in the format "q8" begin."""
+    """Return the addresses of the scales and the sums of a "q8" vector of d columns."""
     padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
     return b.add(x, padded), b.add(x, b.add(padded, b.lshr(padded, number(3))))
 

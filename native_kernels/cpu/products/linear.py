@@ -1,7 +1,4 @@
-"""One token's vector times matrices of any codec: finds the kernel, and shares what it makes of the vector.
-
-It lays out calls and runs nothing.
-"""
+"""Lay out products of one token's vector with matrices of any codec, and share the converted forms of the vector."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ from native_kernels.cpu.runtime.call import Call
 
 
 class Vector:
-    """A buffer of one token's numbers, and the forms of them that the kernels of some codecs read."""
+    """A buffer of one token's numbers, and its forms for the kernels of other codecs."""
 
     def __init__(self, values: F32) -> None:
         self.values = values
-        self._forms: dict[str, NDArray[Any]] = {}  # made once
-        self._fresh: set[str] = set()  # whose calls have been laid out since the buffer was written
+        self._forms: dict[str, NDArray[Any]] = {}  # each made once
+        self._fresh: set[str] = set()  # forms whose calls were laid out since the buffer was written
 
     def renew(self) -> None:
-        """The buffer is written anew behind here: its other forms have to be made again."""
+        """Mark the buffer as rewritten: its other forms must be made again."""
         self._fresh.clear()
 
     def as_read_by(self, codec: str, stage: str) -> tuple[NDArray[Any], list[Call]]:
-        """The numbers as rows of this codec are multiplied with, and the calls that make them where they are not."""
+        """Return the form that rows of this codec read, and the calls that make it if it is stale."""
         form = vector_format(codec)
         if form == "f32":
             return self.values, []
@@ -45,17 +42,17 @@ class Vector:
 
 
 def why_not(w: PackedMatrix) -> list[str]:
-    """Why no kernel multiplies this matrix; empty where one does."""
+    """Return why no kernel multiplies this matrix; empty if one does."""
     return [] if w.codec in GEMV and has_kernel(w.codec) else [f"No CPU kernel multiplies {w.codec}."]
 
 
 def has_kernel(codec: str) -> bool:
-    """Whether matrices in this codec are multiplied, with one token or many, where and as they lie."""
+    """Return whether matrices in this codec are multiplied in place, with one token or many."""
     return codec in UNPACKERS or codec in COPY_CODECS
 
 
 class Products:
-    """The products of one program with n_workers threads, and the memory that they work in."""
+    """The products of a program with n_workers threads, and their working memory."""
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
@@ -75,12 +72,12 @@ class Products:
         n_ids: I64 | None = None,
         barrier: bool = True,
     ) -> list[Call]:
-        """out [N] = the rows of w [N, D] times x [D], plus bias [N]; of the listed rows alone where there are ids."""
+        """Compute out [N] = the rows of w [N, D] times x [D], plus bias [N]; with ids, only the listed rows."""
         values, calls = x.as_read_by(w.codec, stage)
         products = gemv_calls(w, values, out, ids=ids, n_ids=n_ids, bias=bias, stage=stage)
         return calls + products[:-1] + [replace(products[-1], barrier=barrier)]
 
     def transposed_calls(self, w: PackedMatrix, h: F32, out: F32, stage: str) -> list[Call]:
-        """out [D] = the sum of the rows of w [F, D] weighted with h [F]; rows whose weight is 0 are not read."""
+        """Compute out [D] = the sum of the rows of w [F, D] weighted by h [F]; rows with weight 0 are not read."""
         firing = self._firing.setdefault(w.n_rows, Firing.make(1, w.n_rows, w.codec))
         return matmul_t_calls(h[None], self._one, w, out[None], firing, self._scratch, stage)

@@ -1,8 +1,8 @@
 """Products of a few tokens with some rows of a matrix: x [T, D] times the listed rows of w [N, D].
 
-Every worker copies some of its rows side by side and multiplies them with all tokens before it reads the next ones, so
-that a row comes from memory once however many tokens there are. The products themselves are gemm's, in the same forms
-and with the same results. Which rows are listed, and how many, is read when the calls run.
+Every worker copies some of its rows side by side and multiplies them by all tokens before it reads the next ones, so
+that a row is read from memory once. The products are gemm's, in the same forms and with the same results. The list is
+read when the calls run.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from native_kernels.cpu.runtime.gather import copy_bytes
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import call_kernel, get_int, get_int32, prefetch, put_int
 
-# Rows copied at a time: two panels of every form. Of 8192 columns in float16 they take half a megabyte, which a core's
-# second cache holds.
+# Rows copied at a time: two panels of every form. With 8192 columns in float16 they take half a megabyte, which fits in
+# a core's second-level cache.
 ROWS = 32
-_GAP = 64  # bytes behind a row, so that rows do not share cache sets
-_AHEAD = 2048  # bytes of the next row that are asked for while one is copied
+_GAP = 64  # bytes after a row, so that rows do not share cache sets
+_AHEAD = 2048  # bytes of the next row to prefetch while one is copied
 _PRODUCT_WORDS = 10  # arguments of gemm's kernels
-_OUT = 6  # of them the result's address
-_WORDS_BYTES = 128  # in front of the rows: the arguments of the product with them
+_OUT = 6  # index of the result's address among them
+_WORDS_BYTES = 128  # before the rows: the arguments of their product
 
 
 @dataclass(frozen=True, eq=False)
 class RowRoom:
-    """Memory of every worker for the rows in work; one for all products of an engine, which run one after another."""
+    """Each worker's memory for copied rows; shared by all products of an engine, which run one after another."""
 
     memory: NDArray[np.uint8]
 
     @classmethod
     def make(cls, n_workers: int, row_bytes: int) -> RowRoom:
-        """For rows of up to so many bytes. Cost: 32 rows for each worker."""
+        """Allocate for rows of up to row_bytes. Cost: 32 rows for each worker."""
         n_bytes = _WORDS_BYTES + ROWS * _step(row_bytes)
         return cls(aligned_empty((n_workers, -(-n_bytes // 4096) * 4096 + 256), np.uint8))
 
@@ -52,10 +52,10 @@ def _step(row_bytes: int) -> int:
 
 @kernel
 def listed(args: int, lo: int, hi: int, worker: int) -> None:
-    """Items stand for the listed rows, in proportion.
+    """Items represent the listed rows proportionally.
 
-    args: as gemm's product; then ids i32, how many (address), of how many items, bytes of a row, from one copied row to
-    the next, room, its step, the product's machine code.
+    args: as gemm's product; then ids i32, their number (address), number of items, row bytes, stride of the copied
+    rows, scratch, its stride, the product's machine code.
     """
     w, w_step, out = get_int(args), get_int(args + 8), get_int(args + 8 * _OUT)
     own = args + 8 * _PRODUCT_WORDS
@@ -96,9 +96,10 @@ def listed_calls(
     room: RowRoom,
     stage: str = "",
 ) -> list[Call]:
-    """out [max_tokens, N]: x times row ids[i] of w [N, D] in column i, for i < n_ids[0] and the tokens in the panels.
+    """Compute column i of out [max_tokens, N] = x times row ids[i] of w [N, D], for i < n_ids[0] and the panels'
+    tokens.
 
-    Raises: ValueError where shapes do not fit, or the panels' form is not the one that `form_of` says.
+    Raises: ValueError if shapes do not match, or the panels' form is not that of `form_of`.
     """
     form = form_of(w.codec, panels.max_tokens)
     if panels.n_cols != w.n_cols or panels.form != form:

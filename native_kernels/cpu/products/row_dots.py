@@ -1,10 +1,10 @@
-"""Products of weight rows, as they are stored, with one vector: the inner loops of the matrix kernels, by codec.
+"""Products of stored weight rows with one vector: the inner loops of the matrix kernels, by codec.
 
-Several rows at a time, because one core needs several streams to reach the memory's speed. Every stream asks for its
-bytes in advance, over the end of its row into the row that follows in the list: 8 KB on their way were the best of 2 to
-32 KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows; there eight rows of q4_0 came 10 %
-faster than four, those of f16 somewhat slower. Rows that follow each other without a gap are one stream, read by far
-the best one at a time. One row alone is added up in the same order as one of several.
+Several rows are read at a time, because one core needs several streams to reach the memory's speed. Every stream
+prefetches its bytes, across the end of its row into the next row of the list. 8 KB in flight were the best of 2 to 32
+KB on Zen 5, and near the best with 4 KB pages, at 5 % as at 100 % of the rows; there eight rows of q4_0 were 10 %
+faster than four, those of f16 somewhat slower. Contiguous rows are one stream, by far fastest one row at a time. A
+single row is summed in the same order as one of several.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ from native_kernels.cpu.runtime.simd import (
     void,
 )
 
-ROWS = 8 if LANES == 16 else 4  # quantised ones that the registers have room for
-ON_THE_WAY = 8192  # bytes that have been asked for, of all streams together
+ROWS = 8 if LANES == 16 else 4  # quantised rows that fit in the registers
+ON_THE_WAY = 8192  # prefetched bytes in flight, over all streams
 _LINE = 64
 _GROUP = 32
 
 
 class Codec(Protocol):
-    """How the rows of one codec are read: in steps of some columns, and what is left behind the last whole step."""
+    """Reads the rows of one codec: in steps of some columns, and the rest after the last whole step."""
 
     @property
     def vector(self) -> Format:
-        """What a row is multiplied with: "f32", or "lanes" or "q8" of activations.py."""
+        """The input format of a row: "f32", or "lanes" or "q8" of activations.py."""
 
     @property
     def step_columns(self) -> int: ...
@@ -74,25 +74,25 @@ class Codec(Protocol):
     def step_bytes(self) -> int: ...
 
     def sums(self) -> int:
-        """Accumulators that one row needs."""
+        """Accumulators per row."""
 
     def side_lines(self, b: Any, row: Any, step: Any, d: Any) -> list[Any]:
-        """Addresses that a step reads beside its bytes in the row's run."""
+        """Return addresses that a step reads beside its bytes in the row."""
 
     def step(self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks) -> None:
-        """Adds the products of one step to the sums of each row, asking for a line before each load of a row."""
+        """Add the products of one step to the sums of each row, prefetching a line before each load of a row."""
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: Sums) -> None:
-        """Adds the products of all columns behind the last whole step; reads nothing behind the row."""
+        """Add the products of all columns after the last whole step; must not read beyond the row."""
 
 
 def rows_at_once(codec: Codec) -> int:
-    """Rows in one pass."""
+    """Return the rows of one pass."""
     return 4 if codec.vector == "f32" else ROWS
 
 
 class Slot:
-    """A vector that loops change; it ends up in a register."""
+    """A vector that loops update; LLVM keeps it in a register."""
 
     def __init__(self, b: Any, value: Any) -> None:
         self.place = cgutils.alloca_once(b, value.type)
@@ -112,13 +112,13 @@ Sums = list[list[Slot]]
 
 
 class Asks:
-    """Cache lines to ask for, one at a time between the loads of a step: many at once would hold up the loads."""
+    """Cache lines to prefetch, one at a time between the loads of a step: many at once would stall the loads."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Any]] = []
 
     def wait(self, place: int, address: Any) -> None:
-        """place: lines of one place are asked for together, for one stream after another."""
+        """Queue a prefetch. place: lines of one place are prefetched together, one stream after another."""
         self._waiting.append((place, address))
         self._waiting.sort(key=lambda one: one[0])
 
@@ -132,12 +132,12 @@ class Asks:
 
 
 def steps_of(b: Any, start: Any, stop: Any, by: int = 1) -> Any:
-    """A loop over int64 from start below stop."""
+    """Loop over int64 from start to below stop."""
     return cgutils.for_range_slice(b, start, stop, number(by), I64)
 
 
 def whole(b: Any, value: Any, by: int) -> Any:
-    """value // by, for what is never negative."""
+    """Return value // by for a non-negative value."""
     return b.udiv(value, number(by))
 
 
@@ -146,9 +146,9 @@ def smaller_of(b: Any, x: Any, y: Any) -> Any:
 
 
 def list_rows(b: Any, w: Any, stride: Any, ids: Any, places: list[Any]) -> list[Any]:
-    """Addresses of the rows at these places of a list of int32 ids; of w itself where ids is 0."""
+    """Return the addresses of the rows at these places of a list of int32 ids; ids 0: the places are rows of w."""
     of_matrix = b.icmp_signed("==", ids, number(0))
-    unread = b.ptrtoint(cgutils.alloca_once_value(b, ir.Constant(I32, 0)), I64)  # so that no branch is needed
+    unread = b.ptrtoint(cgutils.alloca_once_value(b, ir.Constant(I32, 0)), I64)  # avoids a branch
     found = []
     for place in places:
         at = b.select(of_matrix, unread, b.add(ids, times(b, place, 4)))
@@ -158,10 +158,11 @@ def list_rows(b: Any, w: Any, stride: Any, ids: Any, places: list[Any]) -> list[
 
 
 def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
-    """The operation (w, stride, ids, i, following, last, x, d, out): out [i ...] = n_rows rows from i times x [d].
+    """Return the operation (w, stride, ids, i, following, last, x, d, out): out [i ...] = n_rows rows from i times x
+    [d].
 
-    Row i is that of a list of int32 ids, or of w itself where ids is 0. following: where in the list the rows begin
-    that are asked for; none lies behind `last`.
+    Row i is that of a list of int32 ids, or of w itself if ids is 0. following: place in the list of the rows to
+    prefetch, at most `last`.
     """
 
     def dots(b: Any, *values: Any) -> None:
@@ -176,9 +177,9 @@ def emit_dots(codec: Codec, n_rows: int) -> Callable[..., Any]:
 
 
 def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
-    """The operation (w, stride, ids, i, other w, other stride, other ids, follows, last, x, d, out).
+    """Return the operation (w, stride, ids, i, other w, other stride, other ids, follows, last, x, d, out).
 
-    As emit_dots, but the rows that are asked for are another matrix's, and out [0] is that of row i.
+    As emit_dots, but it prefetches rows of another matrix, and out [0] is the product of row i.
     """
 
     def dots(b: Any, *values: Any) -> None:
@@ -192,11 +193,11 @@ def emit_dots_towards(codec: Codec, n_rows: int) -> Callable[..., Any]:
 
 
 def _dots(b: Any, codec: Codec, rows: list[Any], following: list[Any], x: Any, d: Any, out: Any) -> None:
-    """out [0 ...] = rows times x [d]; the rows `following` are asked for."""
+    """Compute out [0 ...] = rows times x [d], and prefetch the rows `following`."""
     steps = whole(b, d, codec.step_columns)
     sums = [[Slot(b, constant(VF, 0.0)) for _ in range(codec.sums())] for _ in rows]
     ahead = smaller_of(b, steps, number(max(1, ON_THE_WAY // len(rows) // codec.step_bytes)))
-    turn = b.sub(steps, ahead)  # from here on the rows that follow are asked for
+    turn = b.sub(steps, ahead)  # from here on the following rows are prefetched
     reach = times(b, ahead, codec.step_bytes)
     left = times(b, turn, codec.step_bytes)
     in_row = [(b.add(row, reach), row, ahead) for row in rows]
@@ -220,7 +221,7 @@ def _dots(b: Any, codec: Codec, rows: list[Any], following: list[Any], x: Any, d
 
 
 def ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> None:
-    """Asks for what lies behind the last whole step of these rows: of a narrow matrix, for all of them."""
+    """Prefetch what is after the last whole step of these rows; all of it, if the matrix is narrow."""
     columns = b.sub(d, times(b, steps, codec.step_columns))
     with b.if_then(b.icmp_signed(">", columns, number(0))):
         n_bytes = whole(
@@ -238,7 +239,7 @@ def ask_for_rests(b: Any, codec: Codec, rows: list[Any], steps: Any, d: Any) -> 
 class Plain:
     """f32, f16, bf16: times float32."""
 
-    item: int  # bytes of a number
+    item: int  # bytes per number
     element: Any
     to_floats: Callable[[Any, Any], Any]
     vector: Format = "f32"
@@ -290,7 +291,7 @@ def groups_of(b: Any, d: Any) -> Any:
 
 
 def padded_groups(b: Any, d: Any) -> Any:
-    """Groups of a quantised vector, which is filled up to a multiple of 512 columns."""
+    """Return the groups of a quantised vector, which is padded to a multiple of 512 columns."""
     return times(b, whole(b, b.add(d, number(511)), 512), 16)
 
 
@@ -300,7 +301,7 @@ def scaled(b: Any, dot: Any, scales: Any, x_scales: Any, sums: Slot) -> None:
 
 @dataclass(frozen=True)
 class Lanes:
-    """q4_0.lanes and q8_0.lanes: superblocks of 16 groups, one group a lane; then the row's scales."""
+    """q4_0.lanes and q8_0.lanes: superblocks of 16 groups, one group per lane; then the row's scales."""
 
     bits: int
     vector: Format = "lanes"
@@ -330,7 +331,7 @@ class Lanes:
     def _superblock(
         self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Sums, asks: Asks, groups: Any | None
     ) -> None:
-        """groups: how many a ragged superblock has; None: all 16."""
+        """Add the products of a superblock. groups: its number if incomplete; None: all 16."""
         n_padded = padded_groups(b, d)
         x_bytes = b.add(x, times(b, step, 512))
         x_scales = b.add(b.add(x, times(b, n_padded, 32)), times(b, step, 64))
@@ -370,12 +371,12 @@ class Lanes:
         return dot_unsigned.emit(b, dot, b.lshr(packed, constant(VB, 4)), x_parts[1])
 
 
-# With VNNI a signed weight w becomes the unsigned w + 128, and -128 sum(x) is where the sum begins.
+# With VNNI a signed weight w becomes the unsigned w + 128, and the sum begins at -128 sum(x).
 SHIFTS_SIGNED = ISA.byte_dot.startswith("vnni")
 
 
 def start_of_signed(b: Any, eights: Any) -> Any:
-    """Where the sum of products with signed weights begins, from -8 times the sum of x."""
+    """Return the initial sum of products with signed weights, from -8 times the sum of x."""
     return b.shl(eights, constant(VI, 4)) if SHIFTS_SIGNED else constant(VI, 0)
 
 
@@ -389,7 +390,7 @@ def signed_products(b: Any, dot: Any, weights: Any, xs: Any) -> Any:
 class Blocks:
     """GGML's q4_0 and q8_0: blocks of a float16 scale and 32 quants. Each block takes eight lanes of a register.
 
-    q4_0 in registers of 64 bytes has a faster way: sixteen_blocks.
+    sixteen_blocks is faster for q4_0 in registers of 64 bytes.
     """
 
     bits: int
@@ -427,7 +428,7 @@ class Blocks:
     def _blocks(
         self, b: Any, rows: list[Any], block: Any, x: Any, d: Any, sums: list[Slot], asks: Asks, n: int
     ) -> None:
-        """n blocks from `block` on, n = LANES / 8 or 1: the other lanes are 0."""
+        """Add the products of n blocks from `block` on, n = LANES / 8 or 1: the other lanes are 0."""
         n_padded = padded_groups(b, d)
         x_bytes = load(b, b.add(x, times(b, block, 32)), VB if n == LANES // 8 else ir.VectorType(I8, 32))
         x_scales = b.add(b.add(x, times(b, n_padded, 32)), times(b, block, 4))
@@ -448,7 +449,7 @@ class Blocks:
             scaled(b, dot, halves_to_floats(b, scales), x_scale, row_sums)
 
     def _start(self, b: Any, x_sums: Any, n: int) -> Any:
-        """The sums of each 16 x, times -8, in lanes 0 and 4 of the block's eight; what the products begin with."""
+        """Return the initial sums: those of each 16 x, times -8, in lanes 0 and 4 of the block's eight."""
         sixteens = load(b, x_sums, ir.VectorType(I32, 2 * n))
         none = ir.Constant(sixteens.type, None)
         places = [lane // 4 if lane % 4 == 0 and lane < 8 * n else 2 * n for lane in range(LANES)]
@@ -463,7 +464,7 @@ class Blocks:
         return b.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, size), list(range(size))))
 
     def _widen(self, b: Any, vector: Any) -> Any:
-        """Zeros behind it, up to a whole register."""
+        """Pad with zeros to a whole register."""
         if vector.type.count == 4 * LANES:
             return vector
         none = ir.Constant(vector.type, None)
@@ -472,7 +473,7 @@ class Blocks:
         return b.shuffle_vector(vector, none, ir.Constant(ir.VectorType(I32, 4 * LANES), places))
 
     def _nibbles(self, b: Any, packed: list[Any]) -> Any:
-        """16 bytes of each block -> 32 numbers: the low halves, then the high ones."""
+        """Unpack 16 bytes of each block to 32 numbers: the low halves, then the high ones."""
         joined = self._join(b, packed)
         n = len(packed)
         places = [16 * (i // 32) + i % 16 for i in range(32 * n)]
@@ -483,7 +484,7 @@ class Blocks:
         return self._widen(b, b.and_(shifted, constant(twice.type, 15)))
 
     def _eightfold(self, b: Any, values: list[Any], of: Any) -> Any:
-        """Each value in the eight lanes of its block; 0 behind the last."""
+        """Repeat each value in the eight lanes of its block; 0 after the last."""
         if len(values) == LANES // 8 == 1:
             return splat(b, values[0], of)
         half = ir.VectorType(of.element, 8)

@@ -1,8 +1,8 @@
 """Sums of weight rows, each times a coefficient, over a range of columns: the inner loops of down, by codec.
 
-Several rows a pass, in ascending order, one after another in every column: the sum of a column depends neither on how
-the rows are grouped nor on which columns a worker has. Columns go in units; lines of the rows of the next pass are
-asked for between the loads of this one.
+A pass adds several rows, in ascending order within every column: the sum of a column depends neither on the grouping of
+the rows nor on which columns a worker has. Columns go in units. Rows of the next pass are prefetched between the loads
+of this one.
 """
 
 from __future__ import annotations
@@ -60,30 +60,30 @@ _LINE = 64
 
 
 class Codec(Protocol):
-    """How sums over rows of one codec are formed, in columns as the row has them, and brought into order at the end."""
+    """Sums the rows of one codec, in columns as the row stores them; the order is restored at the end."""
 
     @property
     def whole_passes(self) -> bool:
-        """Whether rows always come in whole passes, the last of them filled up with rows times 0."""
+        """Whether passes must be whole: the last one is padded with rows times 0."""
 
     def units(self, d: int) -> int:
-        """Units of a row of d columns."""
+        """Return the units of a row of d columns."""
 
     def scratch_bytes(self, d: int) -> int:
-        """What one worker needs for sums that are not yet in order."""
+        """Return the bytes that one worker needs for sums in the row's order."""
 
     def begin(self, b: Any, first: Any, last: Any, d: Any, out: Any, bias: Any, scratch: Any) -> None:
-        """Sets the sums of the units first to last to 0, or to the bias [d] where it is not added later."""
+        """Set the sums of the units first to last to 0, or to the bias [d] unless `finish` adds it."""
 
     def add(self, b: Any, rows: list[Any], following: list[Any], values: list[Any], *place: Any) -> None:
-        """Adds rows times values; place: first, last, d, out, scratch."""
+        """Add rows times values. place: first, last, d, out, scratch."""
 
     def finish(self, b: Any, first: Any, last: Any, d: Any, out: Any, bias: Any, scratch: Any) -> None:
-        """Leaves the sums in out [d] f32, with the bias."""
+        """Write the sums to out [d] f32, with the bias."""
 
 
 def emit_begin(codec: Codec) -> Callable[..., Any]:
-    """The operation (first, last, d, out, bias, scratch)."""
+    """Return the operation (first, last, d, out, bias, scratch)."""
     begin: Callable[..., Any] = operation(void, *[i64] * 6)(codec.begin)
     return begin
 
@@ -94,9 +94,9 @@ def emit_finish(codec: Codec) -> Callable[..., Any]:
 
 
 def emit_add(codec: Codec, n: int) -> Callable[..., Any]:
-    """The operation (w, stride, ids, i, following, last id, values, first, last, d, out, scratch).
+    """Return the operation (w, stride, ids, i, following, last id, values, first, last, d, out, scratch).
 
-    Adds the n rows from i on of the list, row i times values[i]; the rest as row_dots.emit_dots has it.
+    It adds the n rows of the list from i on, row i times values[i]; the rest as in row_dots.emit_dots.
     """
 
     def add_rows(b: Any, *arguments: Any) -> None:
@@ -112,8 +112,11 @@ def emit_add(codec: Codec, n: int) -> Callable[..., Any]:
 
 
 def emit_add_towards(codec: Codec, n: int) -> Callable[..., Any]:
-    """The operation (w, stride, ids, i, other w, other stride, other ids, follows, last, values, first unit, last
-    unit, d, out, scratch): as emit_add, but the rows that are asked for are another matrix's."""
+    """Return the operation (w, stride, ids, i, other w, other stride, other ids, follows, last, values, first unit,
+    last unit, d, out, scratch).
+
+    As emit_add, but it prefetches rows of another matrix.
+    """
 
     def add_rows(b: Any, *arguments: Any) -> None:
         w, stride, ids, i, other, other_stride, other_ids, follows, last_id, values = arguments[:10]
@@ -132,12 +135,12 @@ def _fma(b: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def _zero(b: Any, at: Any, n: Any) -> None:
-    """n floats from `at` on."""
+    """Set n floats from `at` on to 0."""
     _fill(b, at, n, number(0))
 
 
 def _fill(b: Any, at: Any, n: Any, source: Any) -> None:
-    """n floats from `at` on become those at the source; 0 where that is address 0."""
+    """Copy n floats from the source to `at`; source 0: set them to 0."""
     with steps_of(b, number(0), n, LANES) as (i, _):
         left = smaller_of(b, b.sub(n, i), number(LANES))
         there = b.select(b.icmp_signed("==", source, number(0)), number(0), left)
@@ -145,13 +148,13 @@ def _fill(b: Any, at: Any, n: Any, source: Any) -> None:
 
 
 def _part_of(b: Any, source: Any, n_bytes: Any) -> Any:
-    """n_bytes behind an address, unless that is 0."""
+    """Return the address n_bytes after another, or 0 if that is 0."""
     return b.select(b.icmp_signed("==", source, number(0)), number(0), b.add(source, n_bytes))
 
 
 @dataclass(frozen=True)
 class PlainSums:
-    """f32, f16, bf16. Units of 32 columns; the sums grow in out itself."""
+    """f32, f16, bf16. Units of 32 columns; sums accumulate in out."""
 
     numbers: Plain
     unit: int = 32
@@ -176,7 +179,7 @@ class PlainSums:
         first, last, d, out, _ = place
         unit_bytes = self.unit * self.numbers.item
         factors = [splat(b, value, VF) for value in values]
-        stop = smaller_of(b, last, whole(b, d, self.unit))  # units that are whole
+        stop = smaller_of(b, last, whole(b, d, self.unit))  # whole units
         ahead = smaller_of(b, b.sub(stop, first), number(max(1, ON_THE_WAY // len(rows) // unit_bytes)))
         turn = b.sub(stop, ahead)
         reach = times(b, ahead, unit_bytes)
@@ -211,11 +214,11 @@ class PlainSums:
 class LaneSums:
     """q4_0.lanes, q8_0.lanes. A unit is one chunk of a superblock: 64 bytes of every row.
 
-    Coefficient and scale of a row make one factor for each group. The factors of one pass are rounded to bytes, to
-    1 / 127 of the largest of the pass, much as GGML rounds the vector that q4_0 is multiplied with; the bytes of four
-    rows for one column are brought side by side and multiplied as bytes. Quants are taken as positive numbers; what
-    that adds is taken away at the end, by the sum of each group's factors. The scratch holds, for each unit, its sums
-    as vectors of 16: in each four lanes four neighbouring columns of a group; behind all units the sums of the factors.
+    Coefficient and scale of a row form one factor per group. The factors of a pass are rounded to bytes, to 1 / 127 of
+    the largest of the pass, much as GGML rounds the input of q4_0; the bytes of four rows for one column are
+    interleaved and multiplied as bytes. Quants are treated as unsigned; the excess is subtracted at the end, by the sum
+    of each group's factors. The scratch holds each unit's sums as vectors of 16 (every four lanes are four adjacent
+    columns of a group), then the sums of the factors.
     """
 
     bits: int
@@ -224,7 +227,7 @@ class LaneSums:
 
     @property
     def vectors(self) -> int:
-        """Of 16 sums in a unit."""
+        """Vectors of 16 sums in a unit."""
         return 32 // self.bits
 
     def units(self, d: int) -> int:
@@ -253,7 +256,7 @@ class LaneSums:
         end = smaller_of(b, stop, whole_blocks)
         block_bytes = 64 * self.bits
         ahead = smaller_of(b, b.sub(end, start), number(max(1, ON_THE_WAY // len(rows) // block_bytes)))
-        turn = b.sub(end, ahead)  # from here on the rows that follow are asked for
+        turn = b.sub(end, ahead)  # from here on the following rows are prefetched
         back = b.sub(start, turn)
         for begin, until, streams, shift in ((start, turn, rows, ahead), (turn, end, following, back)):
             asked = [
@@ -263,7 +266,7 @@ class LaneSums:
             with steps_of(b, begin, until) as (block, _):
                 self._superblock(b, rows, asked, values, place, block, None)
         groups = b.sub(groups_of(b, d), times(b, whole_blocks, 16))
-        with b.if_then(b.icmp_signed("<", end, stop)):  # the ragged one
+        with b.if_then(b.icmp_signed("<", end, stop)):  # the incomplete superblock
             asked = [(row, self.rows_of.scales(b, row, d)) for row in following]
             self._superblock(b, rows, asked, values, place, end, groups)
 
@@ -277,7 +280,7 @@ class LaneSums:
         block: Any,
         groups: Any,
     ) -> None:
-        """asked: quants and scales that are asked for. groups: of a ragged superblock; None: all 16."""
+        """Add a superblock. asked: quants and scales to prefetch. groups: how many it has; None: all 16."""
         first, last, d, _, scratch = place
         scale_at = times(b, block, 32)
         factor_sums = b.add(self._factor_sums(b, scratch, d), times(b, block, 64))
@@ -319,7 +322,7 @@ class LaneSums:
                         store(b, place_k, _fma(b, b.sitofp(products, VF), scale, load(b, place_k, VF)))
 
     def _products(self, b: Any, quants: list[Any], words: list[Any]) -> list[Any]:
-        """Sums over all rows for the columns of a vector: of low halves, then of high ones; or of whole bytes."""
+        """Return the sums over all rows for a vector's columns: of low and then high halves, or of whole bytes."""
         if self.bits == 8:
             return [_products(b, quants, words, SHIFTS_SIGNED)]
         low = [b.and_(one, constant(VB, 15)) for one in quants]
@@ -351,7 +354,7 @@ class LaneSums:
                     whole_quarter = b.icmp_signed(">=", left, number(4))
                     with b.if_else(whole_quarter) as (all_there, some_there):
                         with all_there:
-                            # without a bias the sums' own place is read, and not used
+                            # without a bias the sums' own address is read, and the value not used
                             more = load(b, b.select(no_bias, sums, b.add(bias, to)), quarter)
                             store(b, b.add(out, to), b.select(no_bias, total, b.fadd(total, more)))
                         with some_there:
@@ -370,14 +373,14 @@ _MAGIC_BITS = 0x4B400000
 
 @dataclass(frozen=True)
 class Factors:
-    """What the rows of a pass are multiplied with, for LANES groups."""
+    """The factors of the rows of a pass, for LANES groups."""
 
-    words: list[list[Any]]  # of each four rows, of each group of four: its four bytes in every lane of that group
-    scales: list[Any]  # of each group of four
+    words: list[list[Any]]  # per four rows, per four groups: its four bytes in every lane of that group
+    scales: list[Any]  # one per four groups
 
 
 def _as_bytes(b: Any, scales: list[Any], values: list[Any], sums_at: Any) -> Factors:
-    """Scales of the rows times their values, rounded to bytes; adds up what they became at sums_at."""
+    """Round the rows' scales times their values to bytes; add their sums at sums_at."""
     rounded, step, total = as_words(b, scales, values)
     store(b, sums_at, _fma(b, b.sitofp(total, VF), step, load(b, sums_at, VF)))
     words = [[_spread_within_fours(b, word, i) for i in range(4)] for word in rounded]
@@ -385,14 +388,16 @@ def _as_bytes(b: Any, scales: list[Any], values: list[Any], sums_at: Any) -> Fac
 
 
 def as_words(b: Any, scales: list[Any], values: list[Any]) -> tuple[list[Any], Any, Any]:
-    """Scales of the rows times their values, rounded to bytes: those of each four rows, what one of them is worth, and
-    the sum of all; for LANES groups."""
+    """Round the rows' scales times their values to bytes, for LANES groups.
+
+    Return the bytes by four rows, the value of one unit, and the sum of all.
+    """
     factors = [b.fmul(scale, splat(b, value, VF)) for scale, value in zip(scales, values, strict=True)]
     largest, spoilt = constant(VF, 0.0), constant(VF, 0.0)
     for factor in factors:
         size = call_same(b, "fabs", factor)
         largest = b.select(b.fcmp_ordered(">", size, largest), size, largest)
-        spoilt = _fma(b, factor, constant(VF, 0.0), spoilt)  # 0, or NaN where a factor is no finite number
+        spoilt = _fma(b, factor, constant(VF, 0.0), spoilt)  # 0, or NaN if a factor is not finite
     step = b.fadd(b.fmul(largest, constant(VF, 1 / 127)), spoilt)
     usable = b.fcmp_ordered(">", b.fmul(largest, constant(VF, 1 / 127)), constant(VF, 0.0))
     inverse = b.select(usable, b.fdiv(constant(VF, 127.0), largest), constant(VF, 0.0))
@@ -410,15 +415,15 @@ def as_words(b: Any, scales: list[Any], values: list[Any]) -> tuple[list[Any], A
 
 
 def _spread_within_fours(b: Any, vector: Any, i: int) -> Any:
-    """Lane i of each four lanes in all four."""
+    """Copy lane i of each four lanes to all four."""
     return b.shuffle_vector(vector, vector, ir.Constant(VI, [4 * (lane // 4) + i for lane in range(LANES)]))
 
 
 def _side_by_side(b: Any, rows: list[Any]) -> list[Any]:
-    """The bytes of four rows for one place in one lane. Vector i: of each 16 bytes, the places 4 i to 4 i + 3."""
+    """Interleave the bytes of four rows. Vector i: of each 16 bytes, the places 4 i to 4 i + 3."""
 
     def interleaved(x: Any, y: Any, size: int, high: bool) -> Any:
-        """Of each 16 bytes the low or high 8, items of `size` bytes of x and y taking turns."""
+        """Interleave items of `size` bytes of the low or high 8 of each 16 bytes of x and y."""
         width, places = x.type.count, []
         for start in range(0, width, 16):
             for item in range(8 // size):
@@ -436,7 +441,7 @@ def _side_by_side(b: Any, rows: list[Any]) -> list[Any]:
 
 
 def _products(b: Any, quants: list[Any], words: list[Any], shifts_signed: bool | None) -> Any:
-    """In every lane the sum of all bytes times bytes. shifts_signed: None where the quants are not signed."""
+    """Return in every lane the sum of all byte products. shifts_signed: None if the quants are unsigned."""
     total = constant(VI, 0)
     for quant, word in zip(quants, words, strict=True):
         factors = b.bitcast(word, VB)
@@ -451,9 +456,9 @@ def _products(b: Any, quants: list[Any], words: list[Any], shifts_signed: bool |
 
 @dataclass(frozen=True)
 class BlockSums:
-    """GGML's q4_0 and q8_0. A unit is a block; the sums grow in out itself.
+    """GGML's q4_0 and q8_0. A unit is a block; sums accumulate in out.
 
-    q4_0 in registers of 64 bytes has a faster way: sixteen_block_sums.
+    sixteen_block_sums is faster for q4_0 in registers of 64 bytes.
     """
 
     bits: int
@@ -493,7 +498,7 @@ class BlockSums:
                 store(b, offset(b, out_at, 4 * LANES * i), total)
 
     def _numbers(self, b: Any, block: Any, piece: int) -> Any:
-        """Columns LANES * piece and on, as int32."""
+        """Return the columns from LANES * piece on, as int32."""
         of = ir.VectorType(I8, LANES)
         if self.bits == 8:
             return b.sext(load(b, offset(b, block, 2 + LANES * piece), of), VI)

@@ -1,8 +1,7 @@
 """Sums of rows of GGML's q4_0 times coefficients, with registers of 64 bytes: for row_sums, sixteen blocks at a time.
 
-Coefficient and scale of a row make one factor for each block. The factors of one pass are rounded to bytes, to 1 / 127
-of the largest of the pass, and the bytes of four rows for one column are brought side by side and multiplied as bytes:
-what row_sums has for rows interleaved by lanes. Narrower registers: row_sums' BlockSums.
+Coefficient and scale of a row form one factor per block, and factors are rounded to bytes as in row_sums.LaneSums.
+Narrower registers: row_sums.BlockSums.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ _BLOCKS = 16
 _BYTES = _BLOCK * _BLOCKS
 _LINE = 64
 _SIXTEEN = ir.VectorType(I8, 16)
-# Of four rows, one after another: their bytes for one column in one lane.
+# Interleaves four consecutive rows: their bytes for one column in one lane.
 _SIDE_BY_SIDE = [16 * row + column for column in range(16) for row in range(4)]
 
 
 @dataclass(frozen=True)
 class SixteenBlockSums:
-    """A unit is a block; the sums grow in out itself."""
+    """A unit is a block; sums accumulate in out."""
 
     as_words: Callable[..., Any]  # row_sums' rounding of factors
     fill: Callable[..., None]
@@ -93,7 +92,7 @@ class SixteenBlockSums:
                     _add_block(b, [offset(b, row, _BLOCK * k) for row in here], factors, number(k), out_at)
                 asks.rest(b)
         with b.if_then(b.icmp_signed("<", end, last)):
-            # Fewer than sixteen: looked at from where sixteen begin that end within the row, or else copied.
+            # Fewer than sixteen blocks: read sixteen that end within the row, or else a copy.
             of_row = b.udiv(d, number(32))
             enough = b.icmp_signed(">=", of_row, number(_BLOCKS))
             window = smaller_of(b, end, b.select(enough, b.sub(of_row, number(_BLOCKS)), end))
@@ -113,13 +112,13 @@ class SixteenBlockSums:
         for place, word in zip(factors.words, words, strict=True):
             store(b, place, word)
         store(b, factors.steps, step)
-        # Quants are taken as positive numbers: eight times the sum of the factors is too much.
+        # Quants are treated as unsigned: eight times the sum of the factors is too much.
         store(b, factors.taken_off, b.fmul(b.fmul(b.sitofp(total, VF), step), constant(VF, -8.0)))
 
 
 @dataclass(frozen=True)
 class _Factors:
-    """Where the factors of sixteen blocks lie: bytes of each four rows, what one is worth, what is added at the end."""
+    """Addresses of the factors of sixteen blocks: bytes by four rows, the value of one, the final correction."""
 
     words: list[Any]
     steps: Any
@@ -133,7 +132,7 @@ class _Factors:
 
 
 def _add_block(b: Any, rows: list[Any], factors: _Factors, k: Any, out: Any) -> None:
-    """Adds block k of the sixteen, whose addresses in all rows these are."""
+    """Add block k of sixteen, given its address in every row."""
     at = times(b, k, 4)
     sums = [constant(VI, 0), constant(VI, 0)]
     for i, place in enumerate(factors.words):

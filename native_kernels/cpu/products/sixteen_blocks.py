@@ -1,7 +1,7 @@
-"""How rows of GGML's q4_0 are multiplied with registers of 64 bytes: for row_dots, sixteen blocks a step.
+"""Products of rows of GGML's q4_0 with registers of 64 bytes: for row_dots, sixteen blocks per step.
 
-The products of four blocks are added up as integers in four lanes each, and sixteen blocks are folded to one lane
-each before scales are applied, so that scales cost one multiplication a step. Narrower registers: row_dots' Blocks.
+The products of four blocks are summed as integers in four lanes each, and sixteen blocks are folded to one lane each
+before scales are applied, so that scales cost one multiplication per step. Narrower registers: row_dots.Blocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _pick_two(b: Any, x: Any, y: Any, places: list[int]) -> Any:
 
 
 def _fold(b: Any, x: Any, y: Any, of: Any) -> Any:
-    """The sums of neighbours in x, then in y; `of`: what a lane is taken for, so that pairs are added to pairs."""
+    """Return the pairwise sums of x, then of y; `of`: the lane type, so that pairs of pairs can be added."""
     x, y = b.bitcast(x, of), b.bitcast(y, of)
     even, odd = (b.bitcast(_pick_two(b, x, y, list(range(first, 2 * of.count, 2))), VI) for first in (0, 1))
     return b.add(even, odd)
@@ -52,8 +52,9 @@ def _fold(b: Any, x: Any, y: Any, of: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Vector:
-    """512 columns of the vector: for every four blocks the bytes that meet low and high halves, then scales, and
-    eight times the sums of each 16."""
+    """512 columns of the input: for every four blocks the bytes for low and high halves, then scales, and eight times
+    the sums of each 16.
+    """
 
     columns: list[tuple[Any, Any]]
     scales: Any
@@ -62,7 +63,7 @@ class _Vector:
 
 @dataclass(frozen=True)
 class SixteenBlocks:
-    """A codec of row_dots for q4_0, where registers have 16 lanes."""
+    """A codec of row_dots for q4_0, with registers of 16 lanes."""
 
     vector: Format = "q8"
     step_columns: int = 32 * _BLOCKS
@@ -81,7 +82,7 @@ class SixteenBlocks:
             _add(b, b.add(row, at), vector, row_sums[0], asks)
 
     def rest(self, b: Any, rows: list[Any], steps: Any, x: Any, d: Any, sums: list[list[Any]]) -> None:
-        """What is left of a row goes through a step of blocks of 0, because nothing may be read behind the row."""
+        """Multiply the rest of a row as a step padded with blocks of 0, because nothing beyond the row may be read."""
         first = b.mul(steps, number(_BLOCKS))
         left = b.sub(b.udiv(b.add(d, number(31)), number(32)), first)
         with b.if_then(b.icmp_signed(">", left, number(0))):
@@ -92,7 +93,7 @@ class SixteenBlocks:
 
 
 def copied(b: Any, at: Any, n: Any) -> Any:
-    """Where a copy of n of sixteen blocks lies, with blocks of 0 behind them."""
+    """Copy n of sixteen blocks, pad with blocks of 0, and return the copy's address."""
     size = _BLOCK * _BLOCKS
     copy = b.ptrtoint(cgutils.alloca_once(b, ir.ArrayType(I8, size)), I64)
     for place in range(0, size, 32):
@@ -119,7 +120,7 @@ def _vector(b: Any, step: Any, x: Any, d: Any) -> _Vector:
 
 
 def _add(b: Any, at: Any, vector: _Vector, total: Any, asks: Any | None) -> None:
-    """Adds the products of one row's sixteen blocks at this address."""
+    """Add the products of one row's sixteen blocks at this address."""
     fours = []
     for four, (low, high) in enumerate(vector.columns):
         if asks is not None:
@@ -135,14 +136,14 @@ def _add(b: Any, at: Any, vector: _Vector, total: Any, asks: Any | None) -> None
 
 
 def _quants(b: Any, at: Any) -> Any:
-    """The packed quants of four blocks."""
+    """Load the packed quants of four blocks."""
     one = [load(b, offset(b, at, _BLOCK * i + 2), _SIXTEEN) for i in range(4)]
     first, second = (_pick_two(b, one[i], one[i + 1], list(range(32))) for i in (0, 2))
     return _pick_two(b, first, second, list(range(64)))
 
 
 def scales_of(b: Any, at: Any) -> Any:
-    """The scales of sixteen blocks: they lie in the lower and the upper half of a word in turns."""
+    """Load the scales of sixteen blocks, which are alternately in the lower and the upper half of a word."""
     fours = [load(b, offset(b, at, _FOUR * i), VI) for i in range(4)]
     places = [0, 4, 9, 13, 16, 20, 25, 29]
     first, second = (_pick_two(b, fours[i], fours[i + 1], places) for i in (0, 2))

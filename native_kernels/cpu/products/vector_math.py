@@ -1,7 +1,6 @@
-"""Functions of whole vectors that processors have no instruction for: exp, the logistic function, tanh, erf.
+"""Vector functions without a CPU instruction: exp, the logistic function, tanh, erf.
 
-Each is within a few units of the last place of float32 of the true value, relative to the largest result (1) where
-that is a bounded function. What is no number stays none.
+Errors are within a few float32 ulps, relative to the largest result (1) of a bounded function. NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ from native_kernels.cpu.runtime.simd import (
 
 @operation(F, I)
 def power_of_two(b: Any, exponents: Any) -> Any:
-    """2^n for whole n from -126 to 127."""
+    """2^n for integers n from -126 to 127."""
     return b.bitcast(b.shl(b.add(exponents, constant(VI, 127)), constant(VI, 23)), VF)
 
 
 @operation(F, F, F)
 def with_sign_of(b: Any, x: Any, sign: Any) -> Any:
-    """The size of x with the other's sign."""
+    """|x| with the sign of `sign`."""
     size = b.and_(b.bitcast(x, VI), constant(VI, 0x7FFFFFFF))
     return b.bitcast(b.or_(size, b.and_(b.bitcast(sign, VI), constant(VI, -0x80000000))), VF)
 
 
 @operation(F, F, i64)
 def first_lanes(b: Any, x: Any, n: Any) -> Any:
-    """Zeros from lane n on."""
+    """Set lanes from n on to zero."""
     return b.select(part(b, n), x, constant(VF, 0.0))
 
 
 @operation(i64, F)
 def count_other_than_zero(b: Any, x: Any) -> Any:
-    """How many lanes are not zero; what is no number counts."""
+    """Count the lanes that are not zero; NaN counts."""
     bits = ir.IntType(VF.count)
     mask = b.bitcast(b.fcmp_unordered("!=", x, constant(VF, 0.0)), bits)
     return b.zext(b.ctpop(mask), ir.IntType(64)) if VF.count < 64 else b.ctpop(mask)
@@ -69,7 +68,7 @@ def count_other_than_zero(b: Any, x: Any) -> Any:
 
 @inline
 def some_floats(at: int, n: int) -> Any:
-    """A whole vector, or where n is less its first n lanes and zeros."""
+    """Load a vector, or if n is smaller its first n lanes and zeros."""
     if n >= LANES:
         return floats(at)
     return floats_part(at, n)
@@ -77,7 +76,7 @@ def some_floats(at: int, n: int) -> Any:
 
 @inline
 def put_some_floats(at: int, n: int, value: Any) -> None:
-    """Writes a whole vector, or where n is less its first n lanes."""
+    """Store a vector, or if n is smaller its first n lanes."""
     if n >= LANES:
         put_floats(at, value)
     else:
@@ -86,20 +85,20 @@ def put_some_floats(at: int, n: int, value: Any) -> None:
 
 @inline
 def exp(x: Any) -> Any:
-    """e^x; 0 below -87.3, where the result is next to nothing, and at most 3.4e38."""
+    """e^x; 0 below -87.3, where the result is negligible, and at most 3.4e38."""
     low = spread(-87.3)
     kept = smaller(spread(88.7), larger(low, x))
     whole = nearest(mul(kept, spread(1.44269504)))
     rest = fma(whole, spread(-0.693359375), kept)
     rest = fma(whole, spread(2.12194440e-4), rest)
-    # Cephes' polynomial for the rest, which lies within half a power of two.
+    # Cephes' polynomial for the remainder, which is within half a power of two.
     series = fma(spread(1.9875691500e-4), rest, spread(1.3981999507e-3))
     series = fma(series, rest, spread(8.3334519073e-3))
     series = fma(series, rest, spread(4.1665795894e-2))
     series = fma(series, rest, spread(1.6666665459e-1))
     series = fma(series, rest, spread(5.0000001201e-1))
     series = add(fma(series, mul(rest, rest), rest), spread(1.0))
-    # In two factors: 2^128 is no float32.
+    # In two factors, because 2^128 is not a float32.
     half = nearest(mul(whole, spread(0.5)))
     scaled = mul(mul(series, power_of_two(as_ints(half))), power_of_two(as_ints(sub(whole, half))))
     return where_above_zero(sub(low, x), spread(0.0), scaled)
@@ -107,7 +106,7 @@ def exp(x: Any) -> Any:
 
 @inline
 def logistic(x: Any) -> Any:
-    """1 / (1 + e^-x); 0 below -87.3, so that minus infinity times it is no number."""
+    """1 / (1 + e^-x); 0 below -87.3, so that minus infinity times it is NaN."""
     one = spread(1.0)
     found = div(one, add(one, exp(sub(spread(0.0), x))))
     return where_above_zero(sub(spread(-87.3), x), spread(0.0), found)
@@ -115,7 +114,7 @@ def logistic(x: Any) -> Any:
 
 @inline
 def tanh(x: Any) -> Any:
-    """By e^(-2 |x|), which cannot overflow; near zero the error is 1e-7 and not relative."""
+    """By e^(-2 |x|), which cannot overflow; near zero the error is 1e-7, not relative."""
     one = spread(1.0)
     small = exp(mul(absolute(x), spread(-2.0)))
     return with_sign_of(div(sub(one, small), add(one, small)), x)
