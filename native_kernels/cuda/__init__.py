@@ -1,5 +1,5 @@
-"""Operators on an NVIDIA GPU. Importing this package alone loads nothing: no driver, no compiler, no context.
+"""Operators on an NVIDIA GPU. Importing this package loads nothing: no driver, no compiler, no context.
 
-driver: CUDA's driver by ctypes; nvrtc: the compiler; modules: machine code for the GPU at hand, and where it is kept;
-the .cu files hold the kernels. native_kernels.reference is the specification of them all.
+runtime.driver binds CUDA's driver by ctypes, runtime.nvrtc the compiler; runtime.modules compiles and caches machine
+code. The .cu files hold the kernels, and native_kernels.reference specifies them.
 """

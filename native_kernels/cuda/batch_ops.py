@@ -1,7 +1,6 @@
-"""Operators on one position of each of several sequences, for batches: prefill_ops' on rows, and what else they need.
+"""Operators on one position of each of several sequences, for batches: those of prefill_ops on rows, and more.
 
-Sequences share the products; each has keys and values of its own: a slot of so many positions in the layer's region,
-one behind the other. It decides nothing about what lies where.
+Sequences share the products. Each has its own keys and values: one of the consecutive slots in the layer's cache.
 """
 
 from __future__ import annotations
@@ -18,14 +17,15 @@ from native_kernels.cuda.runtime.modules import load
 
 MOST_SEQUENCES = 32  # bits of a word
 _THREADS = 128
-_FEW = (8, 16, 32)  # positions that the products of few_rows.cu are made for
-_FEW_SIDE = 16  # rows of a matrix in a block of them
-_AT_ONCE = 3  # products in one launch
-MOST_STAGED_SLOTS = 16384  # that stage_rows.cu lists
+_FEW = (8, 16, 32)  # numbers of positions with a product in few_rows.cu
+_FEW_SIDE = 16  # rows of a matrix per block there
+_AT_ONCE = 3  # products per launch
+MOST_STAGED_SLOTS = 16384  # limit of the list in stage_rows.cu
 _MOST_PLANES = 12
-_STAGING_BLOCKS, _STAGING_THREADS = 16, 1024  # of an H200: 51 GB/s over its bus; 8 have 29 at most, more no more
-_STAGING_SHARE = 4  # of a small GPU's multiprocessors that part
-_FEW_ROW_THREADS = 1024  # for a row, where there are few: nobody else is on the GPU meanwhile
+# Best on an H200: 51 GB/s over its bus; 8 blocks reach 29 at most, more gain nothing.
+_STAGING_BLOCKS, _STAGING_THREADS = 16, 1024
+_STAGING_SHARE = 4  # at most one in this many of a small GPU's multiprocessors
+_FEW_ROW_THREADS = 1024  # per row, if there are few rows: the GPU is otherwise idle
 _KERNELS = {
     "batch": ("needed_words", "keep_needed", "count_used"),
     "stage_rows": ("stage_rows",),
@@ -56,7 +56,7 @@ class _Staged(Structure):
 
 
 class GpuBatchOps(GpuPrefillOps):
-    """The operators, in the GPU's stream; `stage` in one beside it. The GPU must be entered.
+    """The operators, in the GPU's stream; `stage` runs in a second stream. The GPU must be entered.
 
     Raises: NoMachineCodeError, CudaError.
     """
@@ -114,8 +114,10 @@ class GpuBatchOps(GpuPrefillOps):
         self, matrices: tuple[GpuMatrix, GpuMatrix, GpuMatrix], x: RoundedRows, n_tokens: int,
         outs: tuple[Rows, Rows, Rows], tile: Tile, biases: tuple[int, int, int] = (0, 0, 0),
     ) -> None:  # fmt: skip
-        """As three of `multiply`, in one launch where all are of halves and rows of results are as far apart; the
-        matrices have as many columns."""
+        """As three of `multiply`, in one launch if all weights are halves and the results have the same row stride.
+
+        The matrices must have the same number of columns.
+        """
         width = next((one for one in _FEW if n_tokens <= one), None)
         if width is None or any(w.codec != "f16" for w in matrices) or len({out.step for out in outs}) > 1:
             self.multiply(matrices[0], x, n_tokens, outs[0], tile, biases[0])
@@ -132,8 +134,9 @@ class GpuBatchOps(GpuPrefillOps):
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, slot: int, states: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
-        """out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t] (i32 [T])
-        of slot t of kv, of them the last `window`."""
+        """Compute out [T, H * head_dim]: attention of row t of q [T, H, head_dim] over the positions 0 to states[t]
+        (i32 [T]) of slot t of kv, limited to the last `window`.
+        """
         self._gpu.attend_each(
             q.address, q.step, n_tokens, n_heads, kv, slot, states, out.address, out.step, scale, softcap, window
         )  # fmt: skip
@@ -141,23 +144,27 @@ class GpuBatchOps(GpuPrefillOps):
     def needed(
         self, logits: Rows, n_tokens: int, n: int, threshold: float, hot_bits: int, words: int, cold: int
     ) -> None:
-        """words u32 [n]: bit t is set where row t of logits [T, n] reaches the threshold; cold: the same without the
-        neurons whose bit in hot_bits is set."""
+        """Write words u32 [n]: bit t is set if row t of logits [T, n] reaches the threshold.
+
+        cold: the same without the neurons whose bit in hot_bits is set.
+        """
         self._functions["needed_words"].launch(
             self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(logits.address), c_uint64(logits.step),
             c_int(n_tokens), c_int(n), c_float(threshold), c_uint64(hot_bits), c_uint64(words), c_uint64(cold),
         )  # fmt: skip
 
     def keep(self, first: Rows, n_tokens: int, n: int, neuron_in: int, words: int, computed: int) -> None:
-        """first [T, n] becomes 0 where row t does not need neuron_in[s] (i32 [n], negative: none), as bit t of its word
-        says; computed u32 is counted up by the others."""
+        """Set first [T, n] to 0 where row t does not need neuron_in[s] (i32 [n], negative: none), by bit t of its word.
+
+        computed u32 is incremented by the remaining values.
+        """
         self._functions["keep_needed"].launch(
             self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(first.address), c_uint64(first.step),
             c_int(n_tokens), c_int(n), c_uint64(neuron_in), c_uint64(words), c_uint64(computed),
         )  # fmt: skip
 
     def count_used(self, h: Rows, n_tokens: int, n: int, used: int) -> None:
-        """used u32 is counted up by the columns of h [T, n] in which any number is not 0."""
+        """Increment used u32 by the columns of h [T, n] that hold any nonzero number."""
         self._functions["count_used"].launch(
             self.stream, (-(-n // _THREADS),), (_THREADS,), c_uint64(h.address), c_uint64(h.step), c_int(n_tokens),
             c_int(n), c_uint64(used),
@@ -166,18 +173,20 @@ class GpuBatchOps(GpuPrefillOps):
     # ------------------------------------------------------------ rows over the bus
 
     def hold_staging(self) -> None:
-        """What is staged from now on comes behind all that was asked for so far."""
+        """Order later staging after all work queued so far."""
         self._so_far.record(self.stream)
         self._so_far.hold(self._copies)
 
     def stage(
         self, pairs: Sequence[tuple[GpuMatrix, GpuMatrix]], neuron_in: int, words: int, count: int, half: int
     ) -> None:
-        """Beside the stream, into one of two halves (0 or 1) of a place: the rows of each pair's first matrix, in the
-        host's memory, to the second's where words u32 (by neuron number; 0: all) of neuron_in[s] (i32, negative: none)
-        is not 0; all other rows become 0. All matrices have as many rows. count u32 is counted up by the slots read.
+        """Copy needed rows from host memory, beside the stream, into half 0 or 1 of a staging buffer.
 
-        Raises: ValueError for what does not fit.
+        Row s of each pair's first matrix goes to the second if words u32 (by neuron number; 0: all) of neuron_in[s]
+        (i32, negative: none) is not 0; all other rows become 0. All matrices have the same number of rows. count u32 is
+        incremented by the slots read.
+
+        Raises: ValueError for sizes that do not match.
         """
         planes: list[_Plane] = []
         for source, to in pairs:
@@ -193,5 +202,5 @@ class GpuBatchOps(GpuPrefillOps):
         self._staged[half].record(self._copies)
 
     def await_staging(self, half: int) -> None:
-        """What is asked for from now on comes behind what was last staged in that half."""
+        """Order later work after the last staging in that half."""
         self._staged[half].hold(self.stream)

@@ -1,7 +1,7 @@
-"""Products of rounded rows by cuBLAS: what the library does not know, the rows' factors and a bias, is put around it.
+"""Products of rounded rows by cuBLAS, with the row factors and the bias that the library lacks.
 
-Each product is prepared once: to hand its numbers over takes Python longer than the library takes, and the same ones
-come again in every layer and every piece of a prompt.
+Each product is prepared once: passing its arguments takes longer in Python than in the library, and the same ones recur
+in every layer and every chunk of a prompt.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 from native_kernels.cuda.runtime.cublas import Cublas, LibraryError, Shape, alignment
 from native_kernels.cuda.runtime.driver import Function, Launch, Stream
 
-_MOST_PREPARED = 4096  # 3 KB each: a model of halves has some thousand, others some dozen for a number of positions
+_MOST_PREPARED = 4096  # 3 KB each: models in halves need some thousand, others some dozen per number of positions
 _ROW_THREADS = 256
 
 _Prepared = tuple[Launch | None, list[Callable[[], None]], Launch]
 
 
 class LibraryProducts:
-    """What GpuPrefillOps multiplies by, in the entered GPU; it owns the library. scale: scale_rows of finish.cu."""
+    """The products of GpuPrefillOps in the entered GPU. Owns the library. scale: scale_rows of finish.cu."""
 
     def __init__(self, library: Cublas, scale: Function, stream: Stream) -> None:
         self.stream = stream
@@ -29,18 +29,19 @@ class LibraryProducts:
 
     @property
     def version(self) -> int:
-        """As Cublas has it."""
+        """The version, as in Cublas."""
         return self._library.version
 
     def multiply(
         self, columns: bool, x: int, x_step: int, w: int, w_step: int, out: int, out_step: int, factors: int, bias: int,
         n_tokens: int, n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None,
     ) -> None:  # fmt: skip
-        """out [T, N] = x [T, K] times the rows of w [N, K], or where `columns` is set times w [K, N]; by factors [T],
-        + bias [N] (0: none), or added to what out holds. other: weights, out and bias of a second product of the same
-        rows, which is not added.
+        """Compute out [T, N] = x [T, K] times the rows of w [N, K], or with `columns` times w [K, N].
 
-        Raises: LibraryError; where it was to be added, out is as it was then.
+        The result is multiplied by factors [T], plus bias [N] (0: none), or added to out. other: weights, out and bias
+        of a second product of the same rows, which is not added.
+
+        Raises: LibraryError; if it was to be added, out is then unchanged.
         """
         key = (
             columns,
@@ -111,6 +112,6 @@ class LibraryProducts:
         self._library.spare(n)
 
     def close(self) -> None:
-        """Gives all of it back. A second time does nothing."""
+        """Release everything. A second call does nothing."""
         self._prepared.clear()
         self._library.close()

@@ -1,5 +1,6 @@
-"""Whether a GPU's library of products multiplies as the kernels here do, and faster: tried on small whole numbers,
-whose sums are exact in any order, so that every result has to be the same bit for bit, and timed at a usual size.
+"""Test whether a GPU's library multiplies exactly like the kernels here, and faster.
+
+Small integers have exact sums in any order, so every result must be equal bit by bit. The timing uses a typical size.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from native_kernels.cuda.runtime.memory import DeviceMemory
 log = logging.getLogger(__name__)
 
 _TOKENS, _OUTPUTS, _DEPTH = LEAST_POSITIONS + 5, 136, 200
-_STEP = 208  # of rows, so that it is not their length
-_LARGEST = 4  # of the numbers
-# Positions, outputs, depth: 16 MiB of halves, and 128 blocks of 128 x 128. Of our own kernels' time the library may
-# take such a share at most: else it is not worth that its sums depend on the number of positions.
+_STEP = 208  # row stride; differs from the row length
+_LARGEST = 4  # largest number
+# Positions, outputs, depth: 16 MiB of halves, and 128 blocks of 128 x 128. The library must need at most this share of
+# our own kernels' time; otherwise it is not worth sums that depend on the number of positions.
 _TIMED, _ROUNDS, _EACH = (512, 4096, 2048), 4, 4
 _MOST_SHARE = 1 / 1.15
 
@@ -33,12 +34,13 @@ def use_library(
     ops: GpuPrefillOps, opened: Callable[[GpuPrefillOps], Cublas] | None = None, is_forced: bool = False,
     shares: MutableMapping[str, float] | None = None,
 ) -> tuple[bool, str]:  # fmt: skip
-    """Whether ops multiply by the library from now on, and why or why not in one sentence. opened: how it is opened.
-    is_forced: it is used even where it is not faster, for tests and benchmarks. shares: by library, what was timed
-    before counts and nothing is timed; else that is left there.
+    """Return whether ops should multiply by the library from now on, and the reason in one sentence.
 
-    The GPU must be entered. Cost: 0.15 to 0.5 s, and 27 MiB of the GPU meanwhile.
-    Raises: CudaError; ops are as before then.
+    opened: opens the library. is_forced: use it even if it is not faster, for tests and benchmarks. shares: cache of
+    measured shares of time, by library.
+
+    The GPU must be entered. Cost: 0.15 to 0.5 s, and temporarily 27 MiB of GPU memory.
+    Raises: CudaError; ops are then unchanged.
     """
     library = None
     try:
@@ -69,7 +71,7 @@ def use_library(
 
 
 def _share_of_time(ops: GpuPrefillOps, products: LibraryProducts) -> float:
-    """The library's time over our own kernels', of products by rows and by columns as prompts have them.
+    """Return the library's time relative to our own kernels', for prefill's products by rows and by columns.
 
     Raises: LibraryError, CudaError.
     """
@@ -85,7 +87,7 @@ def _share_of_time(ops: GpuPrefillOps, products: LibraryProducts) -> float:
 
 
 def _seconds(ops: GpuPrefillOps) -> float:
-    """Of a product by rows and one by columns that is added, the shortest of some rounds."""
+    """Return the best time of some rounds, of a product by rows and one by columns that is added."""
     n_tokens, n_out, depth = _TIMED
     sizes = 2 * n_tokens * depth, 2 * n_out * depth, 4 * n_tokens * n_out, 4 * n_tokens
     memory = DeviceMemory(ops.device, sum(sizes))
@@ -114,20 +116,20 @@ def _seconds(ops: GpuPrefillOps) -> float:
 
 
 def _in_words(version: int) -> str:
-    """130002 -> 13.0.2"""
+    """Format a version: 130002 -> 13.0.2."""
     major, rest = divmod(version, 10000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _multiplies_alike(ops: GpuPrefillOps, products: LibraryProducts) -> bool:
-    """Raises: LibraryError, CudaError."""
+    """Return whether all results equal those of our kernels. Raises: LibraryError, CudaError."""
     rng = np.random.default_rng(3)
 
     def some(*shape: int) -> NDArray[Any]:
         return rng.integers(-_LARGEST, _LARGEST + 1, shape)
 
     rows, out_numbers = max(_OUTPUTS, _DEPTH), _TOKENS * 2 * _STEP
-    # Behind each other: x, two matrices, a factor for each row, biases, and what out holds.
+    # Consecutive: x, two matrices, a factor per row, biases, and the previous content of out.
     parts: list[NDArray[Any]] = [
         some(_TOKENS, _STEP).astype(np.float16), some(2, rows, _STEP).astype(np.float16),
         np.where(np.arange(_TOKENS) % 3, 1.0, 2.0**-9).astype(np.float32), some(2, rows).astype(np.float32),

@@ -1,6 +1,6 @@
-"""A GPU of NVIDIA as native_kernels/cuda/gpu.py asks for it: memory, one stream, captured work, operators.
+"""An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
 
-The operators themselves are products.py, neurons.py and token_ops.py; this holds them together. It knows no model.
+The operators are in products.py, neurons.py and token_ops.py; this combines them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from native_kernels.cuda.token_ops import GpuTokenOps
 
 
 class CudaGpu:
-    """The `Gpu` of native_kernels/cuda/gpu.py on a device; what each member does is said there.
+    """The `Gpu` of native_kernels/cuda/gpu.py on a device; members are documented there.
 
-    device: whose context becomes the calling thread's, and which `close` closes too.
-    Cost: 0.1 to 0.3 s, and where machine code was not kept the compilation of it.
-    Raises: CudaError, NoMachineCodeError; then nothing is held.
+    device: its context becomes the calling thread's; `close` closes it too.
+    Cost: 0.1 to 0.3 s, plus compilation if no machine code is cached.
+    Raises: CudaError, NoMachineCodeError; nothing is then held.
     """
 
     def __init__(self, device: Device) -> None:
@@ -87,5 +87,5 @@ class CudaGpu:
         self.device.driver.call("cuGraphLaunch", work.handle, self.stream_handle)
 
     def close(self) -> None:
-        """A second time does nothing. What cannot be given back is told after all the rest was."""
+        """Release everything; errors are raised after all the rest was released. A second call does nothing."""
         self._held.close()

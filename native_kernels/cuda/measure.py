@@ -1,7 +1,6 @@
-"""What a GPU does on this machine: its memory's speed, the bus's, what an exchange with the CPU costs, and how fast
-both read the host's memory at once.
+"""Measure a GPU in this PC: its memory's speed, the bus, an exchange with the CPU, and concurrent reads of host memory.
 
-It takes memory only while it runs, and changes no setting of the GPU.
+Memory is allocated only during the measurement, and no GPU setting is changed.
 """
 
 from __future__ import annotations
@@ -27,22 +26,24 @@ from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Eve
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 from native_kernels.cuda.runtime.modules import load
 
-_READ_BYTES = 1 << 30  # of the GPU's memory: many times its caches
+_READ_BYTES = 1 << 30  # of GPU memory: many times its caches
 _BUS_BYTES = 64 << 20
 _ROUNDS = 8
-_REACHED_BYTES = 256 << 20  # of the host's memory, at a time
-_REACHING_S = 0.25  # how long both read
-_ALONE = 3  # readings of the CPU before that, and as many behind it
-_EXCHANGES = 40  # in a row, as the layers of a token
-_PATIENCE_S = 0.5  # for one exchange, which takes some 15 us
+_REACHED_BYTES = 256 << 20  # of host memory, at a time
+_REACHING_S = 0.25  # duration of the concurrent reads
+_ALONE = 3  # reads by the CPU alone, before and again after them
+_EXCHANGES = 40  # in a row, as in the layers of a token
+_PATIENCE_S = 0.5  # timeout of an exchange, which takes about 15 us
 
 
 @dataclass(frozen=True)
 class GpuSpeed:
-    """bytes_per_s: reading the GPU's memory. pcie_bytes_per_s: pinned memory of the host to the GPU. sync_s: one
-    exchange of `width` numbers each way, with the launch of the next layer's work. reach_bytes_per_s: kernels that read
-    the host's memory over the bus while the CPU reads it; beside_share: what that has meanwhile of its rate by
-    itself. None where they were not asked for, or no memory could be pinned for it."""
+    """Measured rates of a GPU; None if not requested, or if no memory could be pinned.
+
+    bytes_per_s: reading GPU memory. pcie_bytes_per_s: pinned host memory to the GPU. sync_s: one exchange of `width`
+    numbers each way, with the launch of the next layer's work. reach_bytes_per_s: zero-copy reads of host memory by
+    kernels while the CPU reads it too. beside_share: the CPU's rate during that, relative to its rate alone.
+    """
 
     bytes_per_s: float
     pcie_bytes_per_s: float
@@ -52,12 +53,13 @@ class GpuSpeed:
 
 
 class ExchangeError(Exception):
-    """The GPU did not answer as it should; the message says how."""
+    """The GPU's answer was wrong or missing; the message says how."""
 
 
 def measure_gpu(device: Device, width: int = 8192, threads: int = 0, ram_bytes: int = 1 << 30) -> GpuSpeed:
-    """Measures the GPU, whose context must be entered. threads: of the CPU that read so much of the host's
-    memory beside the GPU; 0: that is not measured. Cost: about 2 s, at most an eighth of its free memory.
+    """Measure the GPU, whose context must be entered. Cost: about 2 s, at most an eighth of its free memory.
+
+    threads: CPU threads that read ram_bytes of host memory beside the GPU; 0: concurrent reads are not measured.
 
     Raises: CudaError, NoMachineCodeError, ExchangeError.
     """
@@ -105,7 +107,7 @@ def _bus_speed(device: Device, stream: Stream) -> float:
 
 
 def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
-    """The shortest of some rounds, as the GPU's own clock has it."""
+    """Return the shortest of some rounds, by the GPU's clock."""
     start, end = Event(device), Event(device)
     try:
         took = []
@@ -122,9 +124,11 @@ def _best_s(device: Device, stream: Stream, work: Callable[[], None]) -> float:
 
 
 def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes: int) -> tuple[float, float]:
-    """Bytes/s of the GPU's kernels that read the host's memory while the CPU's threads do, and the share of
-    their own rate that those have then: medians of what began and ended while both read, and of what did just before
-    and behind it, for a machine may be another one a second later."""
+    """Return the GPU's zero-copy rate in bytes/s while the CPU reads too, and the CPU's share of its own rate then.
+
+    Medians of readings that began and ended while both read. The CPU's own rate is measured just before and after,
+    because it may change within a second.
+    """
     rounds = max(3, round(_REACHING_S * bus / _REACHED_BYTES))
     with ExitStack() as at_end:
         pool = Pool(threads)
@@ -149,7 +153,7 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
                 c_uint64(out.address),
             )  # fmt: skip
             mark.record(stream)
-        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the GPU takes longer, beside the CPU
+        end = time.perf_counter() + 0.8 * rounds * _REACHED_BYTES / bus  # the GPU is slower while the CPU reads
         read = [probe.seconds()]
         while time.perf_counter() < end:
             read.append(probe.seconds())
@@ -161,9 +165,9 @@ def _both_rates(device: Device, kernel: Any, bus: float, threads: int, ram_bytes
 
 
 def _exchange_s(device: Device, stream: Stream, publish: Any, merge: Any, width: int) -> float:
-    """Median seconds of one exchange: numbers to the host and a flag, the next launch, numbers back.
+    """Return the median seconds of an exchange: numbers to the host and a flag, the next launch, numbers back.
 
-    Both ends are checked: the GPU adds what the CPU left, and the sum must come out.
+    Both directions are checked: the GPU adds the CPU's numbers, and the sum must be right.
     """
     n_bytes = 4 * width
     host, x = PinnedMemory(device, 2 * n_bytes + 128), DeviceMemory(device, n_bytes + 64)

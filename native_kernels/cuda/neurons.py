@@ -1,8 +1,7 @@
-"""The neurons of feed-forward parts on a GPU: gate and up of the hot ones, down neuron by neuron, activations.
+"""Hot neurons of the FFN on a GPU: gate and up, down neuron by neuron, activations.
 
-The kernels are neurons.cu, down.cu and activate.cu; this compiles them for the codecs that are asked for, chooses how
-the work is cut into blocks, and prepares arguments. It owns no memory and waits for nothing, so all of it can be
-captured. Which neurons are expected to fire is products.py's matter, and what adds up down's parts token_ops.py's.
+Compiles neurons.cu, down.cu and activate.cu for the codecs in use, chooses the cut into blocks, and prepares arguments.
+Allocates nothing and never waits, so everything can be captured.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _CODECS = {
 }  # fmt: skip
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
 
-_WARPS = 4  # of a block of neurons.cu and activate.cu
+_WARPS = 4  # per block of neurons.cu and activate.cu
 # down.cu
 _DOWN_THREADS, _ROW_GROUPS = 256, 4
 _MOST_SLOTS_OF_PART = 2048
 _LEAST_SLOTS_OF_PART = 64
 _MOST_PARTS = 64
-_UNITS_OF_WARP = 8  # of the codecs that the tensor cores multiply
-_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # weights.cuh
+_UNITS_OF_WARP = 8  # for the codecs with tensor core products
+_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # as in weights.cuh
 _FLOATS = ("f32", "f16", "bf16")
 
 
@@ -63,11 +62,11 @@ class _Elements(Structure):
 
 
 class GpuNeurons:
-    """The group `neurons` of native_kernels/cuda/gpu.py's `Gpu`; what each does and its shapes are said there.
+    """The group `neurons` of native_kernels/cuda/gpu.py's `Gpu`; methods and shapes are documented there.
 
-    Planes and vectors begin on 16 bytes. Cost of a call: about 10 us of the caller's; the first with new codecs 1 ms,
-    or 1 s where they are compiled.
-    Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
+    Planes and vectors are aligned to 16 bytes. Cost of a call: about 10 us of the caller's time; the first with new
+    codecs 1 ms, or 1 s if they must be compiled.
+    Raises: CudaError, NoMachineCodeError; ValueError for sizes that do not match.
     """
 
     def __init__(self, device: Device, stream: Stream) -> None:
@@ -76,7 +75,7 @@ class GpuNeurons:
         self._functions: dict[tuple[str, ...], Function] = {}
 
     def close(self) -> None:
-        """Takes the kernels off the GPU. A second time does nothing."""
+        """Unload the kernels. A second call does nothing."""
         for module in self._modules.values():
             module.close()
 
@@ -84,7 +83,7 @@ class GpuNeurons:
         self, block: GpuBlock, x: GpuVector, bits: int, activation: Activation, threshold: float, h: int,
         counts: int, gate_first: bool,
     ) -> None:  # fmt: skip
-        """A neuron counts as fired where its h is not 0, in `fired` too."""
+        """Compute h. A neuron counts as fired if its h is not 0, in `fired` too."""
         gate, up = block.gate, block.up
         if gate is None and activation == "drelu":
             raise ValueError("drelu needs a gate")
@@ -102,11 +101,11 @@ class GpuNeurons:
             function.launch(self._stream, (n_tiles,), (32 * _WARPS,), job)
 
     def down_parts(self, block: GpuBlock) -> int:
-        """At least 1. Cost: none."""
+        """Return at least 1. Cost: none."""
         return parts_of(block.down_t, self._n_multiprocessors)
 
     def down(self, block: GpuBlock, h: int, parts: int) -> None:
-        """Parts without an active slot become 0."""
+        """Compute parts. Parts without an active slot become 0."""
         down_t = block.down_t
         if down_t.n_rows != block.n_slots:
             raise ValueError(f"down has {down_t.n_rows} rows, up {block.n_slots}")
@@ -117,7 +116,7 @@ class GpuNeurons:
     def activate(
         self, first: int, up: int, n: int, activation: Activation, threshold: float, to: GpuVector, counts: int
     ) -> None:  # fmt: skip
-        """`to` may lack values or its 8-bit form."""
+        """Compute the activation. `to` may lack values or its 8-bit form."""
         if to.n != n:
             raise ValueError(f"{n} neurons do not fit a vector of {to.n}")
         rounded = _Rounded(0, to.values, to.bytes, to.scales, n)
@@ -127,7 +126,7 @@ class GpuNeurons:
             self._function("activate", "activate").launch(self._stream, (-(-n // (4 * threads)),), (threads,), job)
 
     def _function(self, name: str, kernel: str, **codecs: str) -> Function:
-        """Raises: ValueError for a codec that these kernels do not read."""
+        """Return a compiled kernel. Raises: ValueError for a codec that these kernels do not read."""
         key = (name, *codecs.values())
         found = self._functions.get((*key, kernel))
         if found is None:
@@ -142,7 +141,7 @@ class GpuNeurons:
 
 
 def split_of(codec: str, n_cols: int) -> int:
-    """How many warps share a row of gate or up: so that a long row does not keep a warp when others have ended."""
+    """Return how many warps share a row of gate or up, so that no warp works on a long row after the others ended."""
     wanted = 4 if codec in _FLOATS else 2
     n_units = -(-n_cols // _UNIT_COLUMNS.get(codec, 1))
     while wanted > 1 and 32 * wanted > n_units:
@@ -151,16 +150,20 @@ def split_of(codec: str, n_cols: int) -> int:
 
 
 def tiles_of(codec: str, gated: bool, n_slots: int, n_multiprocessors: int) -> int:
-    """Into how many tiles gate and up are cut. Tiles of many slots cost little where few fire; small ones end together
-    where many do. The numbers are the best of an H200 for gated neurons of 8192 and 5120 columns; without a gate a tile
-    of floats has as many bytes."""
+    """Return the number of tiles that gate and up are cut into.
+
+    Large tiles cost little when few slots fire; small ones end together when many do. The numbers are the best on an
+    H200 for gated neurons of 8192 and 5120 columns; without a gate, a tile of floats has the same number of bytes.
+    """
     of_multiprocessor, most = (24, 4 if gated else 8) if codec in _FLOATS else (13, 16)
     slots = max(2, min(most, n_slots // (of_multiprocessor * n_multiprocessors)))
     return -(-n_slots // slots)
 
 
 def parts_of(down_t: GpuMatrix, n_multiprocessors: int) -> int:
-    """How many partial sums: two blocks for each multiprocessor, but no parts of few slots; those are mostly cost."""
+    """Return the number of partial sums: two blocks per multiprocessor, but no parts of few slots, which are mostly
+    overhead.
+    """
     wanted = 2 * n_multiprocessors // _column_blocks(down_t)
     wanted = min(wanted, _MOST_PARTS, -(-down_t.n_rows // _LEAST_SLOTS_OF_PART))
     return max(wanted, -(-down_t.n_rows // _MOST_SLOTS_OF_PART), 1)
@@ -177,7 +180,7 @@ def _planes(matrix: GpuMatrix) -> Any:
 
 
 def _check_vector(x: GpuVector, *matrices: GpuMatrix) -> None:
-    """Raises: ValueError where a matrix has other columns, or reads a form that the vector lacks."""
+    """Check x. Raises: ValueError if a matrix has other columns, or reads a form that the vector lacks."""
     for matrix in matrices:
         if matrix.n_cols != x.n:
             raise ValueError(f"a matrix of {matrix.n_cols} columns was given a vector of {x.n}")

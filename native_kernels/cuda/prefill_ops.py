@@ -1,15 +1,13 @@
-"""Operators on many positions at once, for prompts: products on tensor cores, attention, norms, activations.
+"""Operators on many positions at once, for prefill: products on tensor cores, attention, norms, activations.
 
-They are put into one stream in order; nothing waits. Numbers are f32 [T, n], rows `step` numbers apart. What goes into
-a product is rounded to halves row by row, each under a power of two of its own so that no number is too large; weights
-are made halves too (f32 and bf16 ones lose what halves cannot hold, beyond 65504 they become that), and the sums are
-f32: a product is exact to about 2^-11 of its terms. Attention over keys and values in f32, or of heads beyond 128, is
-f32 throughout; else it is made of halves as well. It decides nothing about what lies where.
+They are queued in one stream; nothing waits. Numbers are f32 [T, n], rows `step` numbers apart. The input of a product
+is rounded to halves row by row, each scaled by a power of two against overflow. Weights become halves too (f32 and bf16
+lose precision, and are clamped to 65504), and sums are f32: a product is exact to about 2^-11 of its terms. Attention
+over f32 keys and values, or with heads above 128, is f32 throughout; otherwise it uses halves as well.
 
-The kernels here sum each position by itself, in an order that depends on the sizes of the matrices alone. Where a
-library multiplies, the same call gives the same bits from run to run, but the order of a position's sums may depend on
-how many positions are multiplied together: a prompt that is cut elsewhere, or begins behind what is known already, may
-differ in the last bits of its sums of f32.
+The kernels here sum each position by itself, in an order that depends only on the sizes of the matrices. With the
+library, the same call gives the same bits from run to run, but the order of a position's sums may depend on the number
+of positions. A prompt that is cut elsewhere, or starts after a cached prefix, may then differ in the last bits of f32.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ log = logging.getLogger(__name__)
 _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "silu": 3, "gelu": 4, "gelu-tanh": 5}
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
-_PLAIN = ("f32", "f16", "bf16")  # stored as the GPU keeps them
+_PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
 _DEQUANTISED = ("f32", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
 _HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
 _STORED = ("q8_0", "q4_0", "q4_k", "q6_k", "q8_0_lanes", "q4_0_lanes")
@@ -47,14 +45,14 @@ _KERNELS = {
     "prefill": ("round_rows", "activate_rows", "tally", "place_heads"),
     "dequantise": (*(f"dequantise_{one}" for one in _DEQUANTISED), *(f"stored_{one}" for one in _STORED)),
 }
-_SIDE = 128  # of what a block of a product makes
-PIECES_BYTES = (64 << 10, 96 << 10)  # its shared memory: two pieces before compute capability 8.0, else three
+_SIDE = 128  # of the part of a result that a block computes
+PIECES_BYTES = (64 << 10, 96 << 10)  # shared memory per block: two stages before compute capability 8.0, else three
 _MOST_ROWS = 65535  # of one launch
-_ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as prefill.cu holds them
+_ROUNDED_BY_THREAD, _ACTIVATED_BY_THREAD = 16, 8  # numbers of a row, as in prefill.cu
 _MOST_ROW_THREADS = 1024
-# Gathering rows of the host's memory waits for the bus: so many multiprocessors of a GPU, at most, are enough for it.
-# On each of them a product has one block less, by its registers: with 8 of an H200's 132 all blocks of 512 positions
-# and 8192 columns still have room at once.
+# Gathering rows of host memory waits for the bus, so at most this many multiprocessors are enough. By its registers it
+# displaces one block of a product on each of them: with 8 of an H200's 132, all blocks of 512 positions and 8192
+# columns still fit at once.
 _GATHERING_SHARE, _MOST_GATHERING, _GATHERING_THREADS = 8, 8, 512
 MOST_GATHERED = 3  # matrices at once
 
@@ -69,7 +67,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RoundedRows:
-    """T rows as halves, `step` halves apart (a multiple of 8), and the power of two of each, f32 [T]."""
+    """T rows of halves, `step` halves apart (a multiple of 8), and the power of two of each, f32 [T]."""
 
     address: int
     step: int
@@ -92,8 +90,10 @@ Weights = GpuMatrix | StoredMatrix
 
 @dataclass(frozen=True)
 class HostRows:
-    """Rows of a matrix in the host's memory, `stride` bytes apart from the GPU's address of them on; and where they go
-    on the GPU, `step` bytes apart. to and step are multiples of 16; the others may be any number."""
+    """Rows of a matrix in host memory, `stride` bytes apart from the GPU's address of them on, and their target.
+
+    They go to `to` on the GPU, `step` bytes apart. to and step are multiples of 16; the others may be any number.
+    """
 
     address: int
     stride: int
@@ -103,30 +103,30 @@ class HostRows:
 
 
 class _Source(ctypes.Structure):
-    """As gather.cu has it."""
+    """As in gather.cu."""
 
     _fields_ = tuple((name, c_uint64) for name in ("rows", "stride", "row_bytes", "to", "step"))
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Memory of the GPU in which weights become halves."""
+    """GPU memory in which weights are converted to halves."""
 
     address: int
     n_bytes: int
 
     def halved(self) -> tuple[Tile, Tile]:
-        """Both halves, each to be used by itself."""
+        """Return both halves as separate tiles."""
         size = self.n_bytes // 512 * 256
         return Tile(self.address, size), Tile(self.address + size, size)
 
 
 class GpuPrefillOps:
-    """The operators; stream: what they run in, copy_stream: what brings weights meanwhile. The GPU must be entered.
+    """The operators. stream: runs them; copy_stream: gathers weights meanwhile. The GPU must be entered.
 
-    library: what multiplies LEAST_POSITIONS and more, the operators' own; None, as at first: the kernels here do it.
-    failure: why it is no longer used.
-    Cost of making one: 5 ms, some seconds where the kernels are compiled.
+    library: computes products of LEAST_POSITIONS and more, owned by the operators; None, the initial value: use the
+    kernels here. failure: why the library was given up.
+    Cost of construction: 5 ms, some seconds if the kernels must be compiled.
     Raises: NoMachineCodeError, CudaError; all operators raise CudaError.
     """
 
@@ -135,19 +135,19 @@ class GpuPrefillOps:
 
     def __init__(self, device: Device, stream: Stream, copy_stream: Stream) -> None:
         self.device, self.stream, self.copy_stream = device, stream, copy_stream
-        self._row_threads: int | None = None  # of a block that rounds or activates a row; None: as many as it is long
+        self._row_threads: int | None = None  # threads of a block that rounds or activates a row; None: by row length
         self._modules: list[Module] = []
         self._functions: dict[str, Function] = {}
         for source, functions in _KERNELS.items():
             module = load(device, source)
             self._modules.append(module)
             self._functions |= {name: module.function(name) for name in functions}
-        # Without it no product ran on a multiprocessor that gathers: on an H200 half as fast where each has one block.
+        # Otherwise no product ran on a multiprocessor that gathers: on an H200 half as fast if each has one block.
         self._functions["gather_rows"].prefer_shared()
         self._pieces_bytes = PIECES_BYTES[device.capability >= (8, 0)]
         for name in ("multiply_rows", "multiply_columns"):
             self._functions[name].allow_shared(self._pieces_bytes)
-        self.wgmma: WgmmaProducts | None = None  # None: gemm.cu makes all products
+        self.wgmma: WgmmaProducts | None = None  # None: gemm.cu computes all products
         if device.capability == CAPABILITY and device.driver.offers("cuTensorMapEncodeTiled", "cuLaunchKernelEx"):
             module = load(device, "gemm_wgmma")
             self._modules.append(module)
@@ -155,7 +155,7 @@ class GpuPrefillOps:
         self.gathering = min(_MOST_GATHERING, max(1, device.n_multiprocessors // _GATHERING_SHARE)), _GATHERING_THREADS
 
     def close(self) -> None:
-        """Takes the kernels off the GPU, and the library."""
+        """Unload the kernels and the library."""
         library, self.library = self.library, None
         if library is not None:
             library.close()
@@ -163,14 +163,17 @@ class GpuPrefillOps:
             self._modules.pop().close()
 
     def by_library(self, library: Cublas) -> LibraryProducts:
-        """Products by the library in this stream, for `library`."""
+        """Return the products of `library` in this stream."""
         return LibraryProducts(library, self._functions["scale_rows"], self.stream)
 
     # ------------------------------------------------------------ weights on their way
 
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None:
-        """Row ids[i] (i32 [n] on the GPU) of each of up to MOST_GATHERED matrices in the host's memory to row i on the
-        GPU, in copy_stream; what is behind a row becomes 0 up to the next multiple of 16 bytes."""
+        """Copy row ids[i] (i32 [n] on the GPU) of up to MOST_GATHERED matrices in host memory to row i on the GPU, in
+        copy_stream.
+
+        The space after a row, up to the next multiple of 16 bytes, becomes 0.
+        """
         if any(one.to % 16 or one.step % 16 or one.step < one.row_bytes for one in rows):
             raise ValueError("rows on the GPU begin where sixteen bytes do, and do not overlap")
         sources = [_Source(one.address, one.stride, one.row_bytes, one.to, one.step) for one in rows]
@@ -182,7 +185,7 @@ class GpuPrefillOps:
         )
 
     def gather_nothing(self) -> None:
-        """Until `gather` is called the next time, products have all of the GPU to themselves."""
+        """Let products use the whole GPU until the next `gather`."""
         self._spare(0)
 
     def _spare(self, n: int) -> None:
@@ -198,7 +201,9 @@ class GpuPrefillOps:
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """out [T, n_rows] = x [T, D] times the rows of w [N, D] from `first` on (+ bias [n_rows]), or is added to."""
+        """Compute out [T, n_rows] = x [T, D] times the rows of w [N, D] from `first` on (+ bias [n_rows]), or add it to
+        out.
+        """
         count = w.n_rows - first if n_rows is None else n_rows
         for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
             done = row - first
@@ -211,7 +216,7 @@ class GpuPrefillOps:
         self, pair: tuple[Weights, Weights], x: RoundedRows, n_tokens: int, outs: tuple[Rows, Rows], tile: Tile,
         biases: tuple[int, int] = (0, 0), first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """As two of `multiply`, side by side where the matrices are alike, so that more of the GPU works."""
+        """As two of `multiply`, in one launch if the matrices are alike, which keeps more of the GPU busy."""
         one, other = pair
         alike = (one.n_rows, one.n_cols, one.codec) == (other.n_rows, other.n_cols, other.codec)
         if not alike or type(one) is not type(other) or outs[0].step != outs[1].step:
@@ -233,8 +238,10 @@ class GpuPrefillOps:
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         first: int = 0, n_columns: int | None = None,
     ) -> None:  # fmt: skip
-        """out [T, N] = x [T, n_columns] times the columns of w [N, F] from `first` on (a multiple of 8): what a part
-        of the neurons gives to a down that lies row-wise."""
+        """Compute out [T, N] = x [T, n_columns] times the columns of w [N, F] from `first` on (a multiple of 8).
+
+        This is the contribution of some neurons to a down that is stored row-wise.
+        """
         count = w.n_cols - first if n_columns is None else n_columns
         for row, some, at, step in self._pieces(w, 0, w.n_rows, first, count, tile):
             self._launch_product(
@@ -246,7 +253,7 @@ class GpuPrefillOps:
         self, w: Weights, x: RoundedRows, n_tokens: int, out: Rows, tile: Tile, bias: int = 0, adds: bool = False,
         first: int = 0, n_rows: int | None = None,
     ) -> None:  # fmt: skip
-        """out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a down that lies neuron by neuron."""
+        """Compute out [T, D] = x [T, n_rows] times w [F, D] from row `first` on: a down that is stored by neurons."""
         count = w.n_rows - first if n_rows is None else n_rows
         for row, some, at, step in self._pieces(w, first, count, 0, w.n_cols, tile):
             fresh = row == first
@@ -258,8 +265,10 @@ class GpuPrefillOps:
     def _pieces(
         self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, tile: Tile
     ) -> Iterator[tuple[int, int, int, int]]:
-        """(row, rows, address, step) of pieces of the matrix as halves. They take turns in the tile: a product with one
-        is to be asked for before the next is."""
+        """Yield (row, rows, address, step) of chunks of the matrix as halves.
+
+        They alternate in the tile: queue the product with one before asking for the next.
+        """
         if w.codec == "f16":
             (at, row_bytes), *_ = _planes(w)
             yield first, n_rows, at + first * row_bytes + 2 * column, row_bytes // 2
@@ -275,7 +284,7 @@ class GpuPrefillOps:
             yield row, some, tile.address, step
 
     def dequantise(self, w: Weights, first: int, n_rows: int, column: int, n_cols: int, to: int, step: int) -> None:
-        """Rows from `first` and columns from `column` on (a multiple of 8) of w, not of halves, as halves at `to`."""
+        """Convert rows from `first` and columns from `column` on (a multiple of 8) of w to halves at `to`."""
         places = [c_uint64(word) for pair in _planes(w) for word in pair]
         name = f"dequantise_{w.codec}"
         if isinstance(w, StoredMatrix) and w.codec not in _PLAIN:
@@ -294,7 +303,7 @@ class GpuPrefillOps:
         self, kernel: str, x: RoundedRows, x_column: int, w: int, w_step: int, out: Rows, bias: int, n_tokens: int,
         n_out: int, depth: int, adds: bool, other: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
-        """other: weights, out and bias of a second product of the same rows."""
+        """Launch a product. other: weights, out and bias of a second product of the same rows."""
         if self.library is not None and n_tokens >= LEAST_POSITIONS:
             try:
                 self.library.multiply(
@@ -335,8 +344,7 @@ class GpuPrefillOps:
         self, x: Rows, n_tokens: int, n: int, to: RoundedRows | None, norm: GpuNorm | None = None,
         out: Rows | None = None, adds: bool = False,
     ) -> None:  # fmt: skip
-        """Each row of x [T, n], through the norm where one is given, rounded into `to` and as it is into `out`, which
-        may be x itself, or is added to."""
+        """Norm (optional) each row of x [T, n], round it into `to`, and write or add it to `out`, which may be x."""
         halves, half_step, factors = (to.address, to.step, to.factors) if to else (0, 0, 0)
         kind, weight, bias, eps = (_NORMS[norm.kind], norm.weight, norm.bias, norm.eps) if norm else (0, 0, 0, 0.0)
         self._functions["round_rows"].launch(
@@ -350,9 +358,11 @@ class GpuPrefillOps:
         self, first: Rows, up: Rows | None, n_tokens: int, n: int, activation: Activation, threshold: float,
         to: RoundedRows, counts: int, neuron_in: int = 0,
     ) -> None:  # fmt: skip
-        """first [T, n] becomes activation(first) * up, or activation(first) without up, and is rounded into `to`; 0 in
-        slots where neuron_in i32 [n] is negative. counts u32 [T, 2], added to: how many passed the first activation,
-        and how many fired (drelu: both)."""
+        """Compute activation(first) * up, or activation(first) without up, in first [T, n], and round it into `to`.
+
+        Slots with a negative neuron_in i32 [n] become 0. counts u32 [T, 2], incremented: values that passed the first
+        activation, and that fired (drelu: both).
+        """
         if up is not None and up.step != first.step:
             raise ValueError("both rows of hidden values lie alike")
         self._functions["activate_rows"].launch(
@@ -363,12 +373,14 @@ class GpuPrefillOps:
         )  # fmt: skip
 
     def _threads_of_row(self, n: int, by_thread: int) -> tuple[int]:
-        """Only the row's length decides: the order of its sums depends on them."""
+        """Return the threads per row, from its length alone: the order of its sums depends on them."""
         return (self._row_threads or min(_MOST_ROW_THREADS, -(-n // (32 * by_thread)) * 32),)
 
     def tally(self, h: Rows, n_tokens: int, n: int, fired: int, places: int = 0) -> None:
-        """fired u32: counted up by the positions where h [T, n] is not 0, each at its own place, or at places i32 [n],
-        where a negative one is nowhere."""
+        """Increment fired u32 by the number of positions where h [T, n] is not 0.
+
+        Each neuron counts at its own place, or at places i32 [n], where a negative place is skipped.
+        """
         self._functions["tally"].launch(
             self.stream, (-(-n // 128), -(-n_tokens // 32)), (128,), c_uint64(h.address), c_uint64(h.step),
             c_int(n_tokens), c_int(n), c_uint64(fired), c_uint64(places),
@@ -380,9 +392,12 @@ class GpuPrefillOps:
         self, qkv: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, cosines: int, sines: int, n_angles: int,
         order: RopeOrder, q_norm: GpuNorm | None, k_norm: GpuNorm | None, positions: int = 0,
     ) -> None:  # fmt: skip
-        """qkv [T, H + 2 H_kv, head_dim]: norms over each head of q and of k (those that there are), then rotation of
-        the first 2 n_angles values of each by cosines and sines [T, n_angles] (0: none), in place; k and v go into kv
-        from position `start` on, or each to its own of the positions i32 [T] at that address. head_dim up to 256."""
+        """Norm and rotate the heads of qkv [T, H + 2 H_kv, head_dim] in place, and store k and v into kv.
+
+        The given norms apply to each head of q and of k. Then the first 2 n_angles values of each are rotated by
+        cosines and sines [T, n_angles] (0: none). k and v go to positions from `start` on, or to the positions i32 [T]
+        at that address. head_dim up to 256.
+        """
         norm = q_norm or k_norm
         self._functions["place_heads"].launch(
             self.stream, (n_tokens, -(-(n_heads + 2 * kv.n_kv_heads) // 4)), (128,), c_uint64(qkv.address),
@@ -399,8 +414,10 @@ class GpuPrefillOps:
         self, q: Rows, n_tokens: int, n_heads: int, kv: GpuKv, start: int, out: Rows, scale: float,
         softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
-        """out [T, H * head_dim] = attention of q [T, H, head_dim], of positions `start` on, over all positions up to
-        each one's own, of them the last `window`. head_dim up to 256."""
+        """Compute out [T, H * head_dim] = attention of q [T, H, head_dim], at positions from `start` on.
+
+        Each sees all positions up to its own, limited to the last `window`. head_dim up to 256.
+        """
         of_halves = kv.codec != "f32" and kv.head_dim <= _HALF_DIMS[-1] and kv.head_dim % 8 == 0
         dim = next(dim for dim in (_HALF_DIMS if of_halves else _HEAD_DIMS) if kv.head_dim <= dim)
         name, threads = (f"attend_half_{dim}", 128) if of_halves else (f"attend_{dim}", 256)
@@ -414,7 +431,7 @@ class GpuPrefillOps:
 
 
 def _planes(w: Weights) -> list[tuple[int, int]]:
-    """Where each part of a matrix begins, and the bytes from one row to the next."""
+    """Return the address and row stride in bytes of each plane of a matrix."""
     if isinstance(w, StoredMatrix):
         return [(w.address, w.step)]
     return list(zip(w.planes, plane_row_bytes(w.codec, w.n_cols), strict=True))

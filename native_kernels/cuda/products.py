@@ -1,7 +1,6 @@
-"""Matrices times one vector on a GPU, rounding of vectors, and rows of files turned into the GPU's planes.
+"""Matrices times one vector on a GPU, rounding of vectors, and conversion of stored rows to planes.
 
-The kernels are products.cu and repack.cu; this prepares their arguments. It owns no memory and waits for nothing, so
-all of it can be captured. Nothing here multiplies many vectors at once.
+Prepares the arguments of products.cu and repack.cu. Allocates nothing and never waits, so everything can be captured.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from native_kernels.cuda.runtime.modules import load
 
 _THREADS = 256
 _WARPS = _THREADS // 32
-_ROWS = 2  # of a warp at a time, in products.cu
-_AT_ONCE = 3  # matrices in one launch
-_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # weights.cuh
-_FEW_WARPS = ("q4_0", "copy3", "copy4")  # whose blocks of `expect` have half as many threads
-# Of each plane the bytes of a file's block, where the plane's begin in it, and in how many lines of 16 bytes they lie
-# there; 0 lines: two bytes.
+_ROWS = 2  # per warp at a time, in products.cu
+_AT_ONCE = 3  # matrices per launch
+_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # as in weights.cuh
+_FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
+# Per plane: bytes of a file's block, offset of the plane's bytes in it, and their number of 16-byte lines; 0 lines: two
+# bytes.
 _BLOCKS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "q8_0": ((34, 2, 2), (34, 0, 0)),
     "q4_0": ((18, 2, 1), (18, 0, 0)),
@@ -77,10 +76,11 @@ class _Repacked(Structure):
 
 
 class GpuProducts:
-    """The group `products` of native_kernels/cuda/gpu.py's `Gpu`; what each does and its shapes are said there.
+    """The group `products` of native_kernels/cuda/gpu.py's `Gpu`; methods and shapes are documented there.
 
-    Planes, and a vector's values, bytes and scales, begin on 16 bytes. Cost of a call: about 10 us of the caller's.
-    Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
+    Planes, and a vector's values, bytes and scales, are aligned to 16 bytes. Cost of a call: about 10 us of the
+    caller's time.
+    Raises: CudaError, NoMachineCodeError; ValueError for sizes that do not match.
     """
 
     def __init__(self, device: Device, stream: Stream) -> None:
@@ -97,14 +97,14 @@ class GpuProducts:
             raise
 
     def close(self) -> None:
-        """Takes the kernels off the GPU. A second time does nothing."""
+        """Unload the kernels. A second call does nothing."""
         for module in self._modules:
             module.close()
 
     def unpack_rows(
         self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
     ) -> None:
-        """Rows whose number is not one of the matrix are left out. raw and raw_stride are even."""
+        """Convert rows; row numbers outside the matrix are skipped. raw and raw_stride are even."""
         if gpu_codec(source_codec) != to.codec or (raw | raw_stride) % 2:
             raise ValueError(f"rows of {source_codec}, {raw_stride} bytes apart, were given for a matrix of {to.codec}")
         if not n_rows:
@@ -118,12 +118,12 @@ class GpuProducts:
         self._launch("unpack_rows", n_rows, job, threads)
 
     def quantise(self, x: GpuVector) -> None:
-        """A group of 32 with a value that is no finite number gets NaN for its scale, as on the CPU."""
+        """Quantise x. A group of 32 with a value that is not finite gets a NaN scale, as on the CPU."""
         job = _Rounded(x.values, 0, x.bytes, x.scales, x.n)
         self._launch("quantise", _rounding_blocks(x.n), job)
 
     def signs(self, x: GpuVector, to: GpuVector) -> None:
-        """What is no number stays none. `to` may lack values or rounded ones."""
+        """Compute signs; NaN stays NaN. `to` may lack values or rounded ones."""
         if to.n != x.n:
             raise ValueError(f"signs of {x.n} numbers do not fit a vector of {to.n}")
         self._launch("signs", _rounding_blocks(x.n), _Rounded(x.values, to.values, to.bytes, to.scales, x.n))
@@ -132,7 +132,7 @@ class GpuProducts:
         self, matrices: Sequence[GpuMatrix], x: GpuVector, outs: Sequence[int], biases: Sequence[int] = (),
         relu: bool = False,
     ) -> None:  # fmt: skip
-        """One launch for up to three matrices of one codec."""
+        """Multiply, with one launch per three matrices of one codec."""
         biases = biases or (0,) * len(matrices)
         given = list(zip(matrices, outs, biases, strict=True))
         for codec in dict.fromkeys(matrix.codec for matrix in matrices):
@@ -158,7 +158,7 @@ class GpuProducts:
         self, matrix: GpuMatrix, x: GpuVector, bias: int, threshold: float, bits: int, among: int = 0,
         copied: int = 0,
     ) -> None:  # fmt: skip
-        """A row whose product is no number is not expected to fire."""
+        """Predict; a row whose product is NaN is not expected to fire."""
         vector = _vector(x, matrix)
         job = _Expected(_planes(matrix), vector, bias, among, bits, copied, matrix.n_rows, threshold)
         threads = _THREADS // 2 if matrix.codec in _FEW_WARPS else _THREADS
@@ -170,7 +170,7 @@ class GpuProducts:
 
 
 def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
-    """How many warps share a row, 1, 2, 4 or 8: so many that every multiprocessor has enough to wait for."""
+    """Return how many warps share a row, 1, 2, 4 or 8, so that every multiprocessor has enough warps in flight."""
     split = 1
     while split < _WARPS and 64 * split <= n_units and n_rows * split < 16 * _ROWS * n_multiprocessors:
         split *= 2
@@ -191,7 +191,7 @@ def _planes(matrix: GpuMatrix) -> Any:
 
 
 def _vector(x: GpuVector, *matrices: GpuMatrix) -> _Vector:
-    """Raises: ValueError where a matrix has other columns, or reads a form that the vector lacks."""
+    """Check and pass x. Raises: ValueError if a matrix has other columns, or reads a form that x lacks."""
     for matrix in matrices:
         if matrix.n_cols != x.n:
             raise ValueError(f"a matrix of {matrix.n_cols} columns was given a vector of {x.n}")
@@ -202,7 +202,7 @@ def _vector(x: GpuVector, *matrices: GpuMatrix) -> _Vector:
 
 
 def _sources(source_codec: str, to: GpuMatrix) -> list[_Plane]:
-    """How each plane of a matrix comes from rows in a codec."""
+    """Return how each plane of a matrix is built from rows in a codec."""
     n_bytes = ROW_CODECS[source_codec].n_bytes(to.n_cols)
     lines = [row // 16 for row in plane_row_bytes(to.codec, to.n_cols)]
     if source_codec in _QUANT_BYTES:

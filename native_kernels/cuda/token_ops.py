@@ -1,7 +1,6 @@
-"""The operators of a GPU around the products: the stream with its norms, attention, and the exchange with the CPU.
+"""GPU operators around the products of decode: the residual stream with its norms, attention, and the CPU exchange.
 
-The kernels are token.cu, attention.cu and exchange.cu; this prepares their arguments. It waits for nothing, so all of
-it can be captured. Many positions at once are not its matter.
+Prepares the arguments of token.cu, attention.cu and exchange.cu. Never waits, so everything can be captured.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ _LOG2_E = 1.4426950408889634
 
 MAX_COLUMNS = 1 << 20  # of a vector that is normed
 MAX_HEAD_DIM = 256
-_COLUMNS = 32  # of a block of `gather`, and of one of `merge`
-_PARTS = 8  # that each row of a block of `gather` adds up, as long as there are rows
+_COLUMNS = 32  # per block of `gather` and of `merge`
+_PARTS = 8  # summed by each row of a block of `gather`, while there are rows
 _ROWS = 8
-_OTHERS = 4  # that `gather` takes at once
-_MAX_HEADS = 8  # of attention: query heads of one block
+_OTHERS = 4  # limit of one `gather`
+_MAX_HEADS = 8  # query heads per block of attention
 _MAX_SPLITS = 256
-_THREADS = 128  # of attention
+_THREADS = 128  # per block of attention
 _PUBLISH_THREADS = 1024
-_ONE_BLOCK = 16384  # words that one block publishes
-_EACH = 8192  # words of each of several
+_ONE_BLOCK = 16384  # words published by a single block
+_EACH = 8192  # words per block of several
 
 
 @dataclass(frozen=True)
 class _AttentionShape:
-    """What attention.cu is compiled for."""
+    """Compile-time parameters of attention.cu."""
 
     head_dim: int
     heads: int
@@ -60,18 +59,18 @@ class _AttentionShape:
 
     @property
     def blocks(self) -> int:
-        """That are on a multiprocessor at a time."""
+        """Blocks per multiprocessor."""
         many = self.heads > 4 if self.codec_bytes == 4 else self.head_dim > 128 or self.head_dim % 8
         return 2 if many else 3
 
 
 class GpuTokenOps:
-    """The groups `stream` and `exchange` of native_kernels/cuda/gpu.py's `Gpu`; what each does is said there.
+    """The groups `stream` and `exchange` of native_kernels/cuda/gpu.py's `Gpu`; methods are documented there.
 
-    Vectors begin on 16 bytes. Some memory of the GPU is kept for sums: 256 KiB, and for attention as much as the
-    largest one asked for needs, about a megabyte. Cost of a call: about 10 us of the caller's; of the first `attend` of
-    a kind of cache: its compilation.
-    Raises: CudaError, NoMachineCodeError; ValueError for what does not fit.
+    Vectors are aligned to 16 bytes. Keeps GPU memory for partial sums: 256 KiB, and for attention the largest size so
+    far, about a megabyte. Cost of a call: about 10 us of the caller's time; the first `attend` for a kind of cache
+    compiles its kernel.
+    Raises: CudaError, NoMachineCodeError; ValueError for sizes that do not match.
     """
 
     def __init__(self, device: Device, stream: Stream) -> None:
@@ -93,7 +92,7 @@ class GpuTokenOps:
             raise
 
     def close(self) -> None:
-        """Gives back the kernels and the memory, all of it even where something fails. A second time does nothing."""
+        """Release the kernels and the memory, all of it even after an error. A second call does nothing."""
         self._held.close()
 
     # ------------------------------------------------------------ the stream
@@ -102,8 +101,11 @@ class GpuTokenOps:
         self, stream: int, n: int, parts: int = 0, n_parts: int = 0, others: Sequence[int] = (),
         norm: GpuNorm | None = None, to: GpuVector | None = None,
     ) -> None:  # fmt: skip
-        """At most MAX_COLUMNS. Cost on an H200, 8192 columns: 1.2 us; with a norm 3.5, with 64 parts too 5.1, and with
-        another from pinned memory 6.7."""
+        """Advance the stream. At most MAX_COLUMNS.
+
+        Cost on an H200, 8192 columns: 1.2 us; with a norm 3.5, with 64 parts as well 5.1, and with another from pinned
+        memory 6.7.
+        """
         if (norm is None) != (to is None):
             raise ValueError("a norm needs a place for its result")
         for first in range(_OTHERS, len(others), _OTHERS):
@@ -113,7 +115,7 @@ class GpuTokenOps:
             self._normalise(stream, norm, to)
 
     def norm(self, x: int, norm: GpuNorm, to: GpuVector) -> None:
-        """At most MAX_COLUMNS. Two kernels."""
+        """Norm x. At most MAX_COLUMNS. Two kernels."""
         self._gather(x, to.n, 0, 0, (), norm)
         self._normalise(x, norm, to)
 
@@ -152,7 +154,7 @@ class GpuTokenOps:
         self, qkv: int, n_heads: int, kv: GpuKv, state: int, angles: int, n_angles: int, order: RopeOrder,
         q_norm: GpuNorm | None, k_norm: GpuNorm | None,
     ) -> None:  # fmt: skip
-        """A position behind the capacity is not stored."""
+        """Norm, rotate and store. A position beyond the capacity is not stored."""
         _check_heads(n_heads, kv)
         if 2 * n_angles > kv.head_dim:
             raise ValueError(f"{n_angles} angles for heads of {kv.head_dim}")
@@ -168,15 +170,18 @@ class GpuTokenOps:
         self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
         window: int | None,
     ) -> None:  # fmt: skip
-        """head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
+        """Compute attention. head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
         self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window)
 
     def attend_each(
         self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,
         to_step: int, scale: float, softcap: float | None, window: int | None,
     ) -> None:  # fmt: skip
-        """The same of several sequences at once: row t of to is `attend` of row t of q, f32 rows so many numbers apart,
-        whose position is states[t] (i32), over the positions from slot * t on of kv. Two kernels."""
+        """Compute `attend` for several sequences at once: row t of to from row t of q, f32 rows with strides in
+        numbers.
+
+        The position of row t is states[t] (i32), and its keys and values start at position slot * t of kv. Two kernels.
+        """
         row = GpuVector(n_heads * kv.head_dim, to)
         self._attend((q, q_step), n_sequences, n_heads, kv, slot, states, row, to_step, scale, softcap, window)
 
@@ -222,7 +227,7 @@ class GpuTokenOps:
         return found
 
     def _partial_sums(self, n_bytes: int) -> int:
-        """Memory for what the splits of one attention leave. Captured work may still use what was given before."""
+        """Return memory for the partial sums of one attention. Captured work may still use older memory."""
         if n_bytes > self._partial_bytes:
             self._partial, self._partial_bytes = self._memory(n_bytes), n_bytes
         return self._partial

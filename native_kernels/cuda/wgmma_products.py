@@ -1,6 +1,6 @@
 """Products of many positions on GPUs of compute capability 9.0: tensor maps, and how a product is cut into blocks.
 
-Only the sizes decide about the cut, and no sum depends on it. It launches gemm_wgmma.cu and knows no weights' codecs.
+The cut depends only on sizes, and no sum depends on the cut. Launches gemm_wgmma.cu.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ Kind = Literal["rows", "columns"]
 CAPABILITY = (9, 0)
 WIDTHS = (64, 128, 192)  # outputs of a block
 KERNELS = tuple(f"multiply_{kind}_{width}" for kind in ("rows", "columns") for width in WIDTHS)
-_POSITIONS, _BOX, _THREADS = 128, 64, 288  # of a block: positions; halves and rows of what is copied at once; threads
+_POSITIONS, _BOX, _THREADS = 128, 64, 288  # per block: positions; halves and rows of a copied box; threads
 _BOX_BYTES = _BOX * _BOX * 2
-_MOST_SHARED = 226 << 10  # of a block, and of all blocks of a multiprocessor
-_RESERVED = 1 << 10  # of a block, by the driver
+_MOST_SHARED = 226 << 10  # per block, and for all blocks of a multiprocessor
+_RESERVED = 1 << 10  # per block, by the driver
 _MOST_MAPS = 4096
-# Of cuTensorMapEncodeTiled (cuda.h): halves, rows of 128 bytes swizzled, 256 bytes at once into the second-level cache.
+# Arguments of cuTensorMapEncodeTiled (cuda.h): halves, rows of 128 bytes swizzled, 256 bytes at once into the
+# second-level cache.
 _HALVES, _PLAIN, _SWIZZLED, _PROMOTED, _ZEROS = 6, 0, 3, 3, 0
 
 
 class TensorMap(ctypes.Structure):
-    """CUtensorMap: a matrix of halves whose boxes the GPU copies by itself."""
+    """CUtensorMap: a matrix of halves whose boxes the GPU copies itself."""
 
     _fields_ = (("words", c_uint64 * 16),)
 
 
 class Tiling(NamedTuple):
-    """A block makes 128 positions x `width` outputs, `stages` pieces at once in shared memory; cluster: blocks side by
-    side over positions and over outputs, 1 or 2 each."""
+    """A block computes 128 positions x `width` outputs with `stages` stages in shared memory.
+
+    cluster: neighbouring blocks over positions and over outputs, 1 or 2 each.
+    """
 
     width: int
     cluster: tuple[int, int]
@@ -43,12 +46,12 @@ class Tiling(NamedTuple):
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block: its pieces, and two barriers for each."""
+        """Shared memory of a block: its stages, and two barriers for each."""
         return self.stages * stage_bytes(self.width) + 16 * self.stages
 
 
 class Operand(NamedTuple):
-    """A matrix of halves: rows `step` halves apart (a multiple of 8), from an address that is a multiple of 16 on."""
+    """A matrix of halves: rows `step` halves apart (a multiple of 8), from a 16-byte aligned address on."""
 
     address: int
     n_rows: int
@@ -57,7 +60,7 @@ class Operand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Where a product goes: f32, rows `step` numbers apart. bias 0: none."""
+    """The target of a product: f32, rows `step` numbers apart. bias 0: none."""
 
     address: int
     step: int
@@ -65,20 +68,22 @@ class Result(NamedTuple):
 
 
 def stage_bytes(width: int) -> int:
-    """Of one piece of 64 columns: 128 positions and `width` outputs."""
+    """Return the bytes of one stage of 64 columns: 128 positions and `width` outputs."""
     return (_POSITIONS // _BOX + width // _BOX) * _BOX_BYTES
 
 
 def most_stages(width: int, n_blocks: int) -> int:
-    """How many pieces fit where so many blocks share a multiprocessor."""
+    """Return how many stages fit if n_blocks blocks share a multiprocessor."""
     return min(8, (_MOST_SHARED // n_blocks - _RESERVED) // (stage_bytes(width) + 16))
 
 
 @cache
 def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: int) -> Tiling:
-    """The cut that keeps the GPU busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py): one block on
-    each multiprocessor, also on those where rows are gathered, and if it can be all at once. What comes of
-    it is recorded by tests/benchmarks/gpu_prompt.py --products."""
+    """Return the cut that keeps the GPU busiest, of those measured on an H200 (tests/benchmarks/gpu_tilings.py).
+
+    One block per multiprocessor, also on those that gather rows, and if possible all at once.
+    tests/benchmarks/gpu_prompt.py --products records the results.
+    """
     over_tokens = -(-n_tokens // _POSITIONS)
 
     def n_blocks(width: int) -> int:
@@ -88,14 +93,14 @@ def tiling_for(n_tokens: int, n_out: int, n_products: int, n_multiprocessors: in
     beside = (2, 1) if over_tokens % 2 == 0 else alone  # they share weights
     width, cluster = 128, beside
     if n_blocks(128) <= n_multiprocessors // 2:
-        width, cluster = 64, alone  # more blocks, of which each is ready sooner
+        width, cluster = 64, alone  # more blocks, each ready sooner
     elif n_blocks(192) <= n_multiprocessors < n_blocks(128):
         width, cluster = 192, (beside[0], 2)
     return Tiling(width, cluster, most_stages(width, 1))
 
 
 class WgmmaProducts:
-    """Launches them. function: a kernel by its name; the GPU must be entered. Raises: CudaError."""
+    """Launches the products. function: a kernel by name. The GPU must be entered. Raises: CudaError."""
 
     def __init__(self, device: Device, function: Callable[[str], Function]) -> None:
         self._device = device
@@ -110,8 +115,10 @@ class WgmmaProducts:
         self, kind: Kind, stream: Stream, x: Operand, factors: int, w: Operand, result: Result, adds: bool,
         other: tuple[Operand, Result] | None = None,
     ) -> None:  # fmt: skip
-        """result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or is added to. other: a
-        second product of the same x, of the same shape and step."""
+        """Compute result [T, N] = x [T, K] times w [N, K] (kind "rows") or w [K, N] ("columns"), or add it to result.
+
+        other: a second product of the same x, of the same shape and step.
+        """
         n_out, n_products = w.n_rows if kind == "rows" else w.n_cols, 2 if other else 1
         tiling = self.tiling_for(x.n_rows, n_out, n_products, self._n_multiprocessors)
         other_w, other_result = other or (w, result)
@@ -126,7 +133,7 @@ class WgmmaProducts:
         )  # fmt: skip
 
     def _map(self, of: Operand) -> TensorMap:
-        """Kept: buffers come again and again, and to make one takes as long as a launch."""
+        """Return a cached tensor map: buffers recur, and creating one takes as long as a launch."""
         found = self._maps.get(of)
         if found is None:
             if len(self._maps) >= _MOST_MAPS:
@@ -135,7 +142,7 @@ class WgmmaProducts:
         return found
 
     def _made(self, of: Operand) -> TensorMap:
-        # The driver wants it to begin on 64 bytes.
+        # The driver requires 64-byte alignment.
         space = (ctypes.c_ubyte * 192)()
         aligned = TensorMap.from_buffer(space, -ctypes.addressof(space) % 64)
         sizes, steps = (c_uint64 * 2)(of.n_cols, of.n_rows), (c_uint64 * 1)(2 * of.step)

@@ -134,8 +134,7 @@ def list_calls(
     n_of: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """List in ids [count[0]] the places where values + bias reach the threshold; without a threshold, where they are
-    nonzero.
+    """List in ids [count[0]] the places where values + bias reach the threshold, or are nonzero without one.
 
     also: another int64 for the count. of: numbers listed instead of the places, n_of[0] of them. One item.
     """

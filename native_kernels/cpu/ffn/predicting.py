@@ -90,8 +90,7 @@ def second_score_calls(
     also: I64 | None = None,
     stage: str = "predictor",
 ) -> list[Call]:
-    """List the neurons whose first score reaches its threshold in passed, with the products of their rows of the copy
-    [F, D] and x.
+    """List in passed the neurons whose first score reaches its threshold, and score them by the copy [F, D] times x.
 
     x: as in gemv_calls. bias [F] is added. also: another int64 for their number.
     """

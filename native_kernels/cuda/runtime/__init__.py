@@ -1,1 +1,1 @@
-"""What the kernels run on: CUDA's driver, the compiler, machine code, memory, uploads and cuBLAS."""
+"""The runtime of the GPU kernels: CUDA's driver, the compiler, machine code, memory, uploads and cuBLAS."""

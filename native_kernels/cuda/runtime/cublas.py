@@ -1,8 +1,7 @@
-"""cuBLASLt, NVIDIA's library of matrix products, where a CUDA build of torch has brought it; bound by ctypes.
+"""Bind cuBLASLt, NVIDIA's library of matrix products, by ctypes, if a CUDA build of torch has installed it.
 
-torch itself is not imported: only where it lies and what it was built for are looked at. The library works in the
-context that this process has entered anyway, in one stream, with memory of its own that is counted. It knows no codec
-and no row's factor: native_kernels/cuda/prefill_ops.py says what is done beside a product.
+torch is not imported: only its folder and build are examined. The library works in this process's context, in one
+stream, with a fixed workspace.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from native_kernels.cuda.runtime.memory import DeviceMemory
 
 log = logging.getLogger(__name__)
 
-# Fewer positions than these leave most of the library's larger blocks empty.
+# Fewer positions leave most of the library's larger blocks empty.
 LEAST_POSITIONS = 64
-# Its memory for sums that several blocks make together. With 32 MiB, as its manual recommends for an H200, no product
-# of a prompt was faster there: the largest want 6 MiB.
+# Workspace for sums that several blocks share. With 32 MiB, as the manual recommends for an H200, no product of a
+# prompt was faster: the largest need 6 MiB.
 WORKSPACE_BYTES = 8 << 20
-GPU_BYTES = WORKSPACE_BYTES + (4 << 20)  # all that it takes of a GPU: 10 MiB of an H200
+GPU_BYTES = WORKSPACE_BYTES + (4 << 20)  # all its GPU memory: 10 MiB on an H200
 
-# library_types.h, cublas_api.h and cublasLt.h
+# Constants of library_types.h, cublas_api.h and cublasLt.h
 _F32, _F16, _COMPUTE_F32 = 0, 2, 68
-_TRANSPOSED, _MULTIPROCESSORS = 3, 15  # of a product
-_COUNT, _APART = 5, 6  # of a matrix
-_WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)  # of what is preferred
+_TRANSPOSED, _MULTIPROCESSORS = 3, 15  # attributes of a product
+_COUNT, _APART = 5, 6  # attributes of a matrix
+_WORKSPACE, _ALIGNMENTS = 1, (5, 6, 7, 8)  # attributes of a preference
 _MOST_ALIGNED = 256
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -57,7 +56,7 @@ _ZERO, _ONE = c_float(0.0), c_float(1.0)
 
 
 class _Way(Structure):
-    """How a product is computed, as the library chooses it: cublasLtMatmulHeuristicResult_t."""
+    """The library's choice of algorithm: cublasLtMatmulHeuristicResult_t."""
 
     _fields_ = (
         ("algorithm", c_uint64 * 8), ("workspace", c_size_t), ("state", c_int), ("waves", c_float),
@@ -66,16 +65,16 @@ class _Way(Structure):
 
 
 class LibraryUnavailableError(Exception):
-    """The library is not there or does not run here; the message is the reason in words, half a sentence."""
+    """The library is missing or does not run here; the message is the reason, half a sentence."""
 
 
 class LibraryError(Exception):
-    """One of its calls failed; nothing was put into the stream."""
+    """A library call failed; nothing was queued."""
 
 
 @dataclass(frozen=True)
 class LibraryFile:
-    """Where the library lies, and the CUDA that it was built with, as (13, 0)."""
+    """Path of the library, and the CUDA version that it was built with, as (13, 0)."""
 
     path: Path
     cuda: tuple[int, int]
@@ -84,7 +83,7 @@ class LibraryFile:
 def find(
     torch: Path | None = None, folders: Sequence[str] | None = None, windows: bool = sys.platform == "win32"
 ) -> LibraryFile:
-    """The library of the installed torch. torch: its folder; folders: where packages lie beside that one (sys.path).
+    """Find the library of the installed torch. torch: its folder; folders: the package folders to search (sys.path).
 
     Cost: 1 ms. Raises: LibraryUnavailableError.
     """
@@ -111,7 +110,7 @@ def _torch_folder() -> Path:
 
 
 def torch_has_begun() -> bool:
-    """Whether this process's torch computes on a GPU: what it has there would be lost with the context."""
+    """Return whether torch computes on a GPU in this process: its data would be lost with the context."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())
 
@@ -135,9 +134,10 @@ def _candidates(folder: Path, major: int, windows: bool) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a product, or of `count` alike: out [T, N] = x [T, K] times the rows of w [N, K], or where `columns` is set
-    times w [K, N]; added to what out holds where `adds` is set. Steps from one row to the next are in numbers, and so
-    is how far apart the matrices of two products lie; x is the same. aligned: bytes that w, x and out begin on.
+    """The shape of a product, or of `count` equal ones: out [T, N] = x [T, K] times the rows of w [N, K].
+
+    columns: times w [K, N] instead. adds: add to out. Row strides and the distance between the matrices of two products
+    are in numbers; both products share x. aligned: byte alignment of w, x and out.
     """
 
     n_tokens: int
@@ -155,7 +155,7 @@ class Shape:
 
 
 def alignment(*addresses: int) -> int:
-    """The largest power of two, up to 256, that all of them are multiples of."""
+    """Return the largest power of two, up to 256, that divides all addresses."""
     together = _MOST_ALIGNED
     for address in addresses:
         together |= address
@@ -163,14 +163,14 @@ def alignment(*addresses: int) -> int:
 
 
 class Cublas:
-    """Products in one stream. version: 130002 is 13.0.2. The GPU must be the calling thread's, in all methods.
+    """Products in one stream. version: 130002 is 13.0.2. The GPU must be current in the calling thread.
 
-    Halves in, sums and results f32. The same call gives the same bits from run to run; another number of positions may
-    be summed in another order, because the library chooses its kernels by the shape.
+    Input halves, sums and results f32. The same call gives the same bits from run to run. With another number of
+    positions the order of sums may differ, because the library chooses its kernels by the shape.
     """
 
     def __init__(self, device: Device, stream: Stream, file: LibraryFile | None = None, library: Any = None) -> None:
-        """file: None: what `find` finds. library: a fake for what would be loaded from it.
+        """Open the library. file: None: search with `find`. library: a fake of the loaded library.
 
         Cost: 0.1 s. Raises: LibraryUnavailableError; CudaOutOfMemoryError.
         """
@@ -209,7 +209,7 @@ class Cublas:
         return function
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises: LibraryError."""
+        """Call a function of the library. Raises: LibraryError."""
         code = self._functions[name](*arguments)
         if code:
             raise LibraryError(f"{name} failed: {self._words(code)}")
@@ -223,17 +223,17 @@ class Cublas:
         return f"{(function(code) or b'an unknown status').decode('ascii', 'replace')} ({code})"
 
     def spare(self, n: int) -> None:
-        """Products that are made from now on leave so many multiprocessors to others that run beside them.
+        """Make products planned from now on leave n multiprocessors to concurrent work.
 
-        Their blocks each fill a multiprocessor and are as many as there are: those that found theirs taken would run
-        behind all others, and a product would take twice as long.
+        Each of the library's blocks fills a multiprocessor, one for each that exists. Blocks that found theirs taken
+        would run after all others, and the product would take twice as long.
         """
         self.spared = n
 
     def product(self, shape: Shape, x: int, w: int, out: int) -> Callable[[], None]:
-        """What puts a product into the stream whenever it is called, raising LibraryError. x and w are halves, out f32.
+        """Return a function that queues the product and raises LibraryError. x and w are halves, out f32.
 
-        Cost: 0.1 ms for a shape that is new. Raises: LibraryError.
+        Cost: 0.1 ms for a new shape. Raises: LibraryError.
         """
         planned = self._shapes.get((shape, self.spared))
         if planned is None:
@@ -252,7 +252,7 @@ class Cublas:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Gives all of it back. A second time does nothing."""
+        """Release everything. A second call does nothing."""
         handle, self._handle = self._handle, c_void_p()
         workspace, self._workspace = self._workspace, None
         shapes, self._shapes = self._shapes, {}
@@ -267,16 +267,16 @@ class Cublas:
 
 
 class _Planned:
-    """The library's descriptions of a product and its matrices, and the way that it chose."""
+    """The library's descriptors of a product and its matrices, and its chosen algorithm."""
 
     def __init__(self, owner: Cublas, handle: c_void_p, shape: Shape, multiprocessors: int, most_bytes: int) -> None:
-        """Raises: LibraryError; nothing is held then."""
+        """Plan the product. Raises: LibraryError; nothing is then held."""
         self._owner = owner
         self._made: list[tuple[str, c_void_p]] = []
         self.way = _Way()
         found = c_int()
         try:
-            # To the library, whose matrices lie column by column, this is out' = w' x'.
+            # For the library, whose matrices are column-major, this is out' = w' x'.
             self.product = self._new("cublasLtMatmulDesc", c_int(_COMPUTE_F32), c_int(_F32))
             self._set("cublasLtMatmulDesc", self.product, _TRANSPOSED, c_int(not shape.columns))
             if multiprocessors:
@@ -317,7 +317,7 @@ class _Planned:
         return made
 
     def close(self) -> None:
-        """Gives the descriptions back."""
+        """Release the descriptors."""
         while self._made:
             kind, made = self._made.pop()
             self._owner.call(f"{kind}Destroy", made)

@@ -1,6 +1,6 @@
-"""CUDA's driver by ctypes: devices, contexts, streams, events, modules and graphs. It knows no kernel.
+"""Bind CUDA's driver by ctypes: devices, contexts, streams, events, modules and graphs.
 
-Only the driver itself is needed, nothing of a toolkit. Every call is checked; what fails raises CudaError.
+Only the driver is needed, no toolkit. Every call is checked; a failure raises CudaError.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from native_kernels.cuda.runtime.launch_config import LaunchConfig
 
 OUT_OF_MEMORY = 2
 
-# Attributes of a device (cuda.h, CUdevice_attribute).
+# Device attributes (cuda.h, CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _REGISTERS_READ_ONLY = 16, 75, 76, 113
-_DYNAMIC_SHARED, _CARVEOUT = 8, 9  # of a kernel, CUfunction_attribute
-_NON_BLOCKING = 1  # a stream that does not wait for the default one
-_URGENT = -(1 << 16)  # more than any GPU has: the driver takes the most urgent of its own
+_DYNAMIC_SHARED, _CARVEOUT = 8, 9  # kernel attributes, CUfunction_attribute
+_NON_BLOCKING = 1  # a stream that does not synchronise with the default one
+_URGENT = -(1 << 16)  # beyond any GPU's range: the driver clamps it to the highest priority
 
 Address = c_uint64
 
 
 class CudaError(Exception):
-    """A call of the driver failed."""
+    """A driver call failed."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call} failed: {name} ({code})")
@@ -37,14 +37,14 @@ class CudaError(Exception):
 
 
 class CudaOutOfMemoryError(CudaError):
-    """The GPU, or the memory that can be pinned, has no room left."""
+    """The GPU, or the memory that can be pinned, is full."""
 
 
 class CudaUnavailableError(Exception):
-    """There is no driver to talk to; the message is the reason in words."""
+    """There is no usable driver; the message is the reason."""
 
 
-# The functions used, with the types of their arguments.
+# The functions used, with their argument types.
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDriverGetVersion": (POINTER(c_int),),
@@ -91,7 +91,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
     "cuLaunchKernel": (c_void_p, *(c_uint,) * 7, c_void_p, c_void_p, c_void_p),
 }
-# Those that drivers before CUDA 12 lack; whoever needs one asks `offers` first.
+# Functions that drivers before CUDA 12 lack; check `offers` first.
 _NEWER: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernelEx": (c_void_p, c_void_p, c_void_p, c_void_p),
     "cuTensorMapEncodeTiled": (c_void_p, c_int, c_uint, Address, *(c_void_p,) * 4, *(c_int,) * 4),
@@ -99,10 +99,10 @@ _NEWER: dict[str, tuple[Any, ...]] = {
 
 
 class Driver:
-    """The driver's functions by name, each call checked.
+    """The driver's functions by name; each call is checked.
 
-    library: a fake for the driver's own, with the same functions.
-    Raises: CudaUnavailableError where there is no driver, or one that lacks a function.
+    library: a fake of the driver, with the same functions.
+    Raises: CudaUnavailableError if there is no driver, or it lacks a function.
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -115,13 +115,14 @@ class Driver:
 
     @cached_property
     def entered(self) -> Counter[int]:
-        """How many of this process's `Device` hold the context of each GPU."""
+        """Number of this process's `Device` objects that hold the context of each GPU."""
         return Counter()
 
     @cached_property
     def held(self) -> dict[int, Callable[[], bool]]:
-        """The GPUs of which a library holds the context as well, and does not let go of it; and whether somebody else
-        needs it."""
+        """GPUs whose context a library holds and does not release, each with a function that tells whether it is still
+        needed.
+        """
         return {}
 
     def _bound(self, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -133,17 +134,17 @@ class Driver:
         return function
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises: CudaError, CudaOutOfMemoryError."""
+        """Call a driver function. Raises: CudaError, CudaOutOfMemoryError."""
         code = self._functions[name](*arguments)
         if code:
             raise self._failure(name, code)
 
     def offers(self, *names: str) -> bool:
-        """Whether it has all of these functions."""
+        """Return whether the driver has all of these functions."""
         return all(name in self._functions for name in names)
 
     def address_of(self, name: str) -> int:
-        """Where a function of the driver begins, for compiled code that calls it."""
+        """Return the address of a driver function, for calls from compiled code."""
         return int(ctypes.cast(self._functions[name], c_void_p).value or 0)
 
     def _failure(self, call: str, code: int) -> CudaError:
@@ -154,14 +155,14 @@ class Driver:
 
     @property
     def version(self) -> tuple[int, int]:
-        """The newest CUDA that the driver runs, as (13, 0)."""
+        """Return the newest CUDA version that the driver supports, as (13, 0)."""
         value = c_int()
         self.call("cuDriverGetVersion", byref(value))
         return value.value // 1000, value.value % 1000 // 10
 
     @property
     def n_devices(self) -> int:
-        """How many GPUs this process may use."""
+        """Return the number of GPUs available to this process."""
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
         return count.value
@@ -169,7 +170,7 @@ class Driver:
 
 @cache
 def driver() -> Driver:
-    """The one driver of this process, loaded when first asked for. Raises: CudaUnavailableError, CudaError."""
+    """Return this process's only driver, loaded on first use. Raises: CudaUnavailableError, CudaError."""
     return Driver()
 
 
@@ -183,9 +184,9 @@ def _load() -> Any:
 
 @dataclass(eq=False)
 class Device:
-    """One GPU with its primary context, which it shares with every other library of this process.
+    """A GPU with its primary context, which all libraries of this process share.
 
-    The context is there from the first use of `enter` on, and is given back by `close`.
+    The context exists from the first `enter` until `close`.
     """
 
     number: int
@@ -200,7 +201,7 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """As NVML writes it: GPU-8d1f..."""
+        """The UUID in NVML's form: GPU-8d1f..."""
         raw = ctypes.create_string_buffer(16)
         self.driver.call("cuDeviceGetUuid_v2", raw, self._handle)
         digits = raw.raw.hex()
@@ -217,11 +218,11 @@ class Device:
 
     @property
     def registers_read_only(self) -> bool:
-        """Whether memory of the host that cannot be written can be registered."""
+        """Whether read-only host memory can be registered."""
         return self._attribute(_REGISTERS_READ_ONLY) != 0
 
     def enter(self) -> None:
-        """Makes this GPU's context the calling thread's. Cost: 0.1 to 0.3 s the first time.
+        """Make this GPU's context current in the calling thread. Cost: 0.1 to 0.3 s the first time.
 
         Raises: CudaError.
         """
@@ -233,12 +234,14 @@ class Device:
         self.driver.call("cuCtxSetCurrent", self._context)
 
     def hold(self, is_needed: Callable[[], bool] = lambda: False) -> None:
-        """A library uses the context from now on that will not give it back: who closes the GPU last ends it, unless
-        somebody else in this process needs it then."""
+        """Declare that a library keeps using the context and never releases it.
+
+        The last close of the GPU then destroys it, unless is_needed returns True.
+        """
         self.driver.held[self.number] = is_needed
 
     def close(self) -> None:
-        """Gives the context back. What was made in it must be gone."""
+        """Release the context. Everything created in it must have been released."""
         if self._context is not None:
             self._context = None
             self.driver.entered[self.number] -= 1
@@ -248,13 +251,13 @@ class Device:
                 self.driver.call("cuDevicePrimaryCtxReset_v2", self._handle)
 
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the GPU, as the driver counts them. The context must be entered."""
+        """Return (free, total) bytes of the GPU, as the driver counts them. The context must be entered."""
         free, total = c_size_t(), c_size_t()
         self.driver.call("cuMemGetInfo_v2", byref(free), byref(total))
         return free.value, total.value
 
     def synchronize(self) -> None:
-        """Waits until the GPU has nothing left to do. Raises: CudaError for what went wrong on it."""
+        """Wait until the GPU is idle. Raises: CudaError for an error on the GPU."""
         self.driver.call("cuCtxSynchronize")
 
     def _attribute(self, which: int) -> int:
@@ -264,7 +267,7 @@ class Device:
 
 
 class Stream:
-    """Work that the GPU does in order, beside other streams. urgent: its kernels come before others that wait."""
+    """An in-order queue of GPU work, concurrent with other streams. urgent: higher priority for waiting kernels."""
 
     def __init__(self, device: Device, urgent: bool = False) -> None:
         self._driver = device.driver
@@ -276,46 +279,46 @@ class Stream:
         self.handle = int(handle.value or 0)
 
     def synchronize(self) -> None:
-        """Waits for all of it. Raises: CudaError for what went wrong."""
+        """Wait for all queued work. Raises: CudaError for an error in it."""
         self._driver.call("cuStreamSynchronize", self.handle)
 
     def upload(self, to: int, source: int, n_bytes: int) -> None:
-        """Bytes of the host at `source` to the GPU at `to`; pinned ones while the caller goes on."""
+        """Copy host bytes at `source` to the GPU at `to`; asynchronous if they are pinned."""
         self._driver.call("cuMemcpyHtoDAsync_v2", to, source, n_bytes, self.handle)
 
     def download(self, to: int, source: int, n_bytes: int) -> None:
-        """Bytes of the GPU at `source` to the host at `to`."""
+        """Copy GPU bytes at `source` to the host at `to`."""
         self._driver.call("cuMemcpyDtoHAsync_v2", to, source, n_bytes, self.handle)
 
     def fill(self, to: int, value: int, n_bytes: int) -> None:
-        """Every byte from `to` on to the value."""
+        """Set n_bytes from `to` on to the value."""
         self._driver.call("cuMemsetD8Async", to, value, n_bytes, self.handle)
 
     def captured(self, work: Callable[[], None]) -> Graph:
-        """What `work` puts into this stream, as a graph that can be launched again and again. It does not run now.
+        """Capture what `work` queues in this stream, without running it, as a graph that can be launched repeatedly.
 
-        Raises: CudaError; the stream is usable all the same.
+        Raises: CudaError; the stream stays usable.
         """
-        self._driver.call("cuStreamBeginCapture_v2", self.handle, 2)  # 2: other threads are none of its business
+        self._driver.call("cuStreamBeginCapture_v2", self.handle, 2)  # 2: relaxed, other threads are unaffected
         graph = c_void_p()
         try:
             work()
         except BaseException:
-            with contextlib.suppress(CudaError):  # a capture that work broke has no graph to give
+            with contextlib.suppress(CudaError):  # a capture broken by work yields no graph
                 self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
             raise
         self._driver.call("cuStreamEndCapture", self.handle, byref(graph))
         return Graph(self._driver, graph)
 
     def close(self) -> None:
-        """Gives the stream back. A second time does nothing."""
+        """Release the stream. A second call does nothing."""
         if self.handle:
             handle, self.handle = self.handle, 0
             self._driver.call("cuStreamDestroy_v2", handle)
 
 
 class Graph:
-    """Work captured from a stream, ready to be launched. handle: what compiled code launches it by."""
+    """Captured work that can be launched. handle: for launches from compiled code."""
 
     def __init__(self, owner: Driver, graph: c_void_p) -> None:
         self._driver = owner
@@ -330,14 +333,14 @@ class Graph:
         self._driver.call("cuGraphLaunch", self.handle, stream.handle)
 
     def close(self) -> None:
-        """Gives the graph back. A second time does nothing."""
+        """Release the graph. A second call does nothing."""
         if self.handle:
             handle, self.handle = self.handle, 0
             self._driver.call("cuGraphExecDestroy", handle)
 
 
 class Event:
-    """A point in a stream, with its time."""
+    """A point in a stream, and its time."""
 
     def __init__(self, device: Device) -> None:
         self._driver = device.driver
@@ -349,25 +352,25 @@ class Event:
         self._driver.call("cuEventRecord", self.handle, stream.handle)
 
     def record_in_graph(self, stream: Stream) -> None:
-        """Within a capture: recorded whenever the graph comes here."""
-        self._driver.call("cuEventRecordWithFlags", self.handle, stream.handle, 1)  # 1: for those outside the graph
+        """Record the event inside a capture: every launch of the graph records it."""
+        self._driver.call("cuEventRecordWithFlags", self.handle, stream.handle, 1)  # 1: visible outside the graph
 
     def hold(self, stream: Stream) -> None:
-        """What is put into another stream from now on runs when this point, as last recorded, has been reached."""
+        """Make later work in another stream wait for this event, as last recorded."""
         self._driver.call("cuStreamWaitEvent", stream.handle, self.handle, 0)
 
     def wait(self) -> None:
-        """Until the stream has come here."""
+        """Wait until the stream reaches this point."""
         self._driver.call("cuEventSynchronize", self.handle)
 
     def seconds_since(self, earlier: Event) -> float:
-        """Between two points that have been reached; exact to about 0.5 us."""
+        """Return the seconds between two events that were reached; exact to about 0.5 us."""
         milliseconds = c_float()
         self._driver.call("cuEventElapsedTime", byref(milliseconds), earlier.handle, self.handle)
         return milliseconds.value / 1e3
 
     def close(self) -> None:
-        """Gives the event back. A second time does nothing."""
+        """Release the event. A second call does nothing."""
         if self.handle:
             handle, self.handle = self.handle, 0
             self._driver.call("cuEventDestroy_v2", handle)
@@ -383,13 +386,13 @@ class Module:
         self._handle = handle
 
     def function(self, name: str) -> Function:
-        """Raises: CudaError where the code has none of that name."""
+        """Return a kernel by name. Raises: CudaError if there is none."""
         handle = c_void_p()
         self._driver.call("cuModuleGetFunction", byref(handle), self._handle, name.encode())
         return Function(self._driver, int(handle.value or 0), name)
 
     def close(self) -> None:
-        """Takes the code off the GPU. A second time does nothing."""
+        """Unload the code. A second call does nothing."""
         if self._handle.value:
             handle, self._handle = self._handle, c_void_p()
             self._driver.call("cuModuleUnload", handle)
@@ -404,13 +407,15 @@ class Function:
     name: str
 
     def allow_shared(self, n_bytes: int) -> None:
-        """Lets it be launched with so many shared_bytes; without being asked the driver allows 48 KiB."""
+        """Allow launches with this many shared_bytes; the driver's default limit is 48 KiB."""
         self.driver.call("cuFuncSetAttribute", self.handle, _DYNAMIC_SHARED, n_bytes)
 
     def prefer_shared(self) -> None:
-        """Where it begins on an idle multiprocessor, all memory that can be is shared memory there, not first-level
-        cache: no multiprocessor changes that while it works, and blocks of other kernels that need much of it have
-        room beside."""
+        """On an idle multiprocessor, prefer shared memory over first-level cache.
+
+        A multiprocessor does not change that while it works, so blocks of other kernels that need much shared memory
+        fit beside this one.
+        """
         self.driver.call("cuFuncSetAttribute", self.handle, _CARVEOUT, 100)
 
     def launch(
@@ -422,9 +427,9 @@ class Function:
         shared_bytes: int = 0,
         cluster: Sequence[int] | None = None,
     ) -> None:
-        """Puts it into the stream. arguments: ctypes numbers of the kernel's own types; addresses are c_uint64.
-        cluster: of how many blocks one is, of a grid that is whole clusters; from compute capability 9.0 on.
+        """Queue the kernel. arguments: ctypes numbers of the kernel's own types; addresses are c_uint64.
 
+        cluster: blocks per cluster; the grid must be whole clusters. From compute capability 9.0 on.
         Cost: about 5 us. Raises: CudaError.
         """
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
@@ -437,7 +442,7 @@ class Function:
         )
 
     def prepared(self, stream: Stream, grid: Sequence[int], block: Sequence[int], *arguments: Any) -> Launch:
-        """The same launch, to be made again and again: half the time of `launch` is Python's."""
+        """Return the same launch for repeated use: half the time of `launch` is Python's."""
         places = _places(len(arguments))(*map(ctypes.addressof, arguments))
         sizes = (c_uint(size) for size in (*_three(grid), *_three(block), 0))
         words = c_void_p(self.handle), *sizes, c_void_p(stream.handle), places, None
@@ -446,14 +451,14 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A launch of a kernel that may be made any number of times. kept: what its words point to."""
+    """A kernel launch that can be repeated. kept: the memory that its words point to."""
 
     driver: Driver
     words: tuple[Any, ...]
     kept: tuple[Any, ...]
 
     def __call__(self) -> None:
-        """Puts it into its stream. Raises: CudaError."""
+        """Queue it in its stream. Raises: CudaError."""
         self.driver.call("cuLaunchKernel", *self.words)
 
 

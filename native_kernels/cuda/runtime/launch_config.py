@@ -1,4 +1,4 @@
-"""How a kernel is launched in clusters of blocks, as the driver's cuLaunchKernelEx takes it (cuda.h)."""
+"""The launch configuration of a kernel with clusters of blocks, for the driver's cuLaunchKernelEx (cuda.h)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LaunchConfig(Structure):
 
     @classmethod
     def of(cls, grid: Three, block: Three, shared_bytes: int, stream: c_void_p | int, cluster: Three) -> LaunchConfig:
-        """cluster: of how many blocks one is; the grid is whole clusters."""
+        """Build a configuration. cluster: blocks per cluster; the grid must be whole clusters."""
         return cls((c_uint * 3)(*grid), (c_uint * 3)(*block), shared_bytes, stream, _clustered(cluster), 1)
 
 

@@ -1,4 +1,4 @@
-"""Memory of a GPU, and memory of the host that a GPU reads and writes itself."""
+"""GPU memory, and pinned host memory that the GPU accesses directly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from native_kernels.cuda.runtime.driver import Address, CudaError, Device
 from native_kernels.cuda.runtime.large_pages import LargePages
 
 PORTABLE, MAPPED = 1, 2  # flags of pinned memory
-MANY_BYTES = 256 << 20  # from so many on the driver does not take pinned memory page by page itself
+MANY_BYTES = 256 << 20  # from this size on, pinned memory is faulted in before the driver pins it
 
 
 class DeviceMemory:
-    """Memory of the GPU, until `free`. The GPU's context must be the calling thread's.
+    """GPU memory, until `free`. The GPU's context must be current in the calling thread.
 
     Raises: CudaOutOfMemoryError.
     """
@@ -26,17 +26,17 @@ class DeviceMemory:
         self.address = address.value
 
     def free(self) -> None:
-        """Gives it back; waits for all work on the GPU. A second time does nothing."""
+        """Release it; waits for all work on the GPU. A second call does nothing."""
         if self.address:
             address, self.address = self.address, 0
             self._driver.call("cuMemFree_v2", address)
 
 
 class PinnedMemory:
-    """Memory of the host that the GPU reads and writes itself, until `free`.
+    """Host memory that the GPU reads and writes directly, until `free`.
 
-    address: the host's; device_address: the GPU's name for the same bytes, which need not be equal.
-    Raises: CudaOutOfMemoryError where no more can be pinned.
+    address: on the host; device_address: the same bytes on the GPU, which may differ.
+    Raises: CudaOutOfMemoryError if no more can be pinned.
     """
 
     def __init__(self, device: Device, n_bytes: int) -> None:
@@ -54,8 +54,7 @@ class PinnedMemory:
         self.device_address = mapped.value
 
     def _registered(self) -> LargePages | None:
-        """Memory that was faulted in by several threads, pinned afterwards; None where the system or the driver does
-        not do that."""
+        """Pin memory that several threads faulted in; None if the system or the driver does not support that."""
         try:
             pages = LargePages(self.n_bytes)
         except (OSError, ValueError):
@@ -68,7 +67,7 @@ class PinnedMemory:
         return pages
 
     def as_array(self, dtype: Any, count: int, offset: int = 0) -> Any:
-        """The bytes as a NumPy array [count]; it must not outlive `free`."""
+        """Return the bytes as a NumPy array [count]; it must not outlive `free`."""
         import numpy as np
 
         wanted = np.dtype(dtype)
@@ -78,7 +77,7 @@ class PinnedMemory:
         return np.frombuffer(raw, wanted)
 
     def free(self) -> None:
-        """Gives it back. A second time does nothing."""
+        """Release it. A second call does nothing."""
         if self.address:
             address, self.address = self.address, 0
             if self._pages is None:

@@ -1,7 +1,4 @@
-"""Machine code of the .cu files for the GPU at hand: from the disk where it was kept, else compiled and kept.
-
-It knows what the files are called, not what their kernels compute.
-"""
+"""Load the kernels of the .cu files as machine code for a GPU: cached on disk, else compiled and cached."""
 
 from __future__ import annotations
 
@@ -16,21 +13,23 @@ from pathlib import Path
 from native_kernels.cuda.runtime.driver import Device, Module
 from native_kernels.cuda.runtime.nvrtc import CompilerUnavailableError, compiler
 
-# The compute capabilities that machine code is made for: code for x.y runs on GPUs of x.z with z >= y.
+# Compute capabilities to compile for: code for x.y runs on GPUs of x.z with z >= y.
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # another folder for the machine code; tests use it
+CACHE_VARIABLE = "HEARTH_CUDA_CACHE"  # overrides the cache folder; used by tests
 
 _FOLDER = Path(__file__).parents[1] / "kernels"
 _LOOKS = threading.local()
 
 
 class NoMachineCodeError(Exception):
-    """There is no machine code for a GPU and none can be made; the message is the reason in words."""
+    """No machine code for a GPU exists or can be compiled; the message is the reason."""
 
 
 @contextlib.contextmanager
 def interrupted_by(look: Callable[[], None]) -> Iterator[None]:
-    """Within it, `look` is called in this thread before each file is loaded or compiled: what it raises ends that."""
+    """Within this context, call `look` in this thread before each file is loaded or compiled; its exception aborts the
+    load.
+    """
     before, _LOOKS.look = getattr(_LOOKS, "look", None), look
     try:
         yield
@@ -39,21 +38,21 @@ def interrupted_by(look: Callable[[], None]) -> Iterator[None]:
 
 
 def sources() -> tuple[str, ...]:
-    """The names of the .cu files, without their ending."""
+    """Return the names of the .cu files, without suffix."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.cu")))
 
 
 def source_of(name: str) -> tuple[str, dict[str, str]]:
-    """A .cu file, and what it may include, by name."""
+    """Return the source of a .cu file, and the headers it may include, by name."""
     headers = {path.name: path.read_text("utf-8") for path in sorted(_FOLDER.glob("*.cuh"))}
     return (_FOLDER / f"{name}.cu").read_text("utf-8"), headers
 
 
 def load(device: Device, name: str, defines: Mapping[str, int | str] | None = None) -> Module:
-    """The file's kernels on the GPU, whose context must be entered.
+    """Load a file's kernels on the GPU, whose context must be entered.
 
-    Cost: 1 ms from the disk, 0.1 to 2 s where it is compiled.
-    Raises: NoMachineCodeError, CudaError, and what `interrupted_by` was given raises.
+    Cost: 1 ms from the disk, 0.1 to 2 s if compiled.
+    Raises: NoMachineCodeError, CudaError, and exceptions of the `interrupted_by` callback.
     """
     look: Callable[[], None] | None = getattr(_LOOKS, "look", None)
     if look is not None:
@@ -62,7 +61,7 @@ def load(device: Device, name: str, defines: Mapping[str, int | str] | None = No
 
 
 def architecture_for(capability: tuple[int, int]) -> int:
-    """The newest architecture that runs on a GPU. Raises: NoMachineCodeError for one that is too old or too new."""
+    """Return the newest architecture that runs on a GPU. Raises: NoMachineCodeError if there is none."""
     major, minor = capability
     fitting = [one for one in ARCHITECTURES if one // 10 == major and one % 10 <= minor]
     if not fitting:
@@ -72,7 +71,7 @@ def architecture_for(capability: tuple[int, int]) -> int:
 
 
 def machine_code(name: str, architecture: int, defines: Mapping[str, int | str]) -> bytes:
-    """The cubin of a .cu file. Raises: NoMachineCodeError without a compiler."""
+    """Return the cubin of a .cu file. Raises: NoMachineCodeError without a compiler."""
     source, headers = source_of(name)
     digest = hashlib.sha256(repr((architecture, sorted(defines.items()), sorted(headers.items()))).encode())
     digest.update(source.encode())
@@ -93,7 +92,7 @@ def machine_code(name: str, architecture: int, defines: Mapping[str, int | str])
 
 
 def _keep(path: Path, code: bytes) -> None:
-    """All or nothing; where it cannot be written, the next start compiles again."""
+    """Write atomically; if that fails, the next start compiles again."""
     fresh = path.with_suffix(f".{os.getpid()}")
     try:
         fresh.write_bytes(hashlib.sha256(code).digest() + code)
@@ -105,7 +104,7 @@ def _keep(path: Path, code: bytes) -> None:
 
 @cache
 def cache_folder() -> Path | None:
-    """Where machine code is kept; None: nowhere to write."""
+    """Return the cache folder for machine code; None if not writable."""
     import platformdirs
 
     root = os.environ.get(CACHE_VARIABLE) or Path(platformdirs.user_cache_dir("Hearth", appauthor=False), "cuda")

@@ -1,7 +1,7 @@
-"""CUDA C++ to machine code with NVRTC, NVIDIA's compiler library; it needs neither a toolkit nor a GPU.
+"""Compile CUDA C++ to machine code with NVRTC, NVIDIA's compiler library, without a toolkit or a GPU.
 
-The library is found among the installed packages (torch's CUDA builds bring it, and the package nvidia-cuda-nvrtc-cu12)
-or where the system's loader looks. It keeps nothing: native_kernels/cuda/runtime/modules.py does.
+The library is searched in the installed packages (torch's CUDA builds, nvidia-cuda-nvrtc-cu12) and by the system's
+loader. modules.py caches the results.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 
 _OPTIONS = ("--std=c++17", "--device-as-default-execution-space", "--extra-device-vectorization",
             "--ptxas-options=--verbose")  # fmt: skip
-_SPECIFIC = (90,)  # compiled with what no other architecture has: their GPUs are all of this one
+_SPECIFIC = (90,)  # compiled with architecture-specific features: all GPUs of this architecture have them
 
 
 class CompilerUnavailableError(Exception):
-    """There is no NVRTC on this machine; the message is the reason in words."""
+    """NVRTC was not found; the message is the reason."""
 
 
 class CompilationError(Exception):
-    """The compiler refused a source; the message is what it says."""
+    """The compiler rejected a source; the message is its output."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code for one architecture. log: what the compiler reports, registers and spills of each kernel too."""
+    """Machine code for one architecture. log: compiler output, with registers and spills of each kernel."""
 
     code: bytes
     log: str
 
 
 class Compiler:
-    """One NVRTC library. Raises: CompilerUnavailableError where the file is none."""
+    """One NVRTC library. Raises: CompilerUnavailableError if the file is not one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -52,7 +52,7 @@ class Compiler:
         self.version = (major.value, minor.value)
 
     def architectures(self) -> tuple[int, ...]:
-        """The compute capabilities that it compiles for, as 75 for 7.5."""
+        """Return the supported compute capabilities, 75 for 7.5."""
         count = c_int()
         self._check("nvrtcGetNumSupportedArchs", byref(count))
         numbers = (c_int * count.value)()
@@ -62,7 +62,7 @@ class Compiler:
     def compile(
         self, source: str, name: str, architecture: int, defines: Mapping[str, Any], headers: Mapping[str, str]
     ) -> Compiled:
-        """The cubin of one source. headers: what it may include, by name.
+        """Compile one source to a cubin. headers: sources it may include, by name.
 
         Cost: 0.1 to 2 s. Raises: CompilationError.
         """
@@ -101,7 +101,7 @@ class Compiler:
 
 @cache
 def compiler() -> Compiler:
-    """The oldest version found: drivers run machine code of their own major version and of older ones.
+    """Return the oldest version found: drivers run machine code of their own major version and older ones.
 
     Raises: CompilerUnavailableError.
     """

@@ -1,4 +1,4 @@
-"""Memory of the host that is somebody else's, mapped files too, which the GPU reads where it lies."""
+"""Register host memory of another owner, such as a mapped file, so that the GPU reads it in place."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ctypes import byref, c_void_p
 from native_kernels.cuda.runtime.driver import Address, CudaError, Device
 from native_kernels.cuda.runtime.memory import MAPPED, PORTABLE
 
-_READ_ONLY = 8  # a flag of registering
+_READ_ONLY = 8  # flag of registering
 _NOT_SUPPORTED = 801
 
 
 class RegisteredMemory:
-    """The pages that n_bytes from an address on touch, pinned where they are until `free`; they must stay mapped so
-    long. address, n_bytes: of those pages; device_address: the GPU's name for the first byte of them.
+    """The pages around n_bytes at an address, pinned in place until `free`; they must stay mapped until then.
 
-    read_only: whether the memory cannot be written, as a file's that was mapped to be read; memory that can be must not
-    be registered so. The GPU must be entered. Cost: 20 to 40 ms a GB of pages that are in RAM.
-    Raises: CudaError where the system, the driver or the GPU does not do that, or a page is registered already.
+    address, n_bytes: of those pages. device_address: their first byte on the GPU.
+    read_only: the memory is not writable, such as a file mapped for reading; must be False for writable memory. The GPU
+    must be entered. Cost: 20 to 40 ms a GB of pages in RAM.
+    Raises: CudaError if the system, the driver or the GPU does not support it, or a page is already registered.
     """
 
     def __init__(self, device: Device, address: int, n_bytes: int, read_only: bool) -> None:
@@ -38,7 +38,7 @@ class RegisteredMemory:
         self.device_address = mapped.value
 
     def free(self) -> None:
-        """The pages are as they were. Nothing on the GPU may be reading them. A second time does nothing."""
+        """Unpin the pages. The GPU must not be reading them. A second call does nothing."""
         if self.n_bytes:
             self.n_bytes = 0
             self._driver.call("cuMemHostUnregister", self.address)

@@ -1,8 +1,8 @@
-"""A ring of pinned buffers through which weights come to the GPU while it computes; what is in them it does not know.
+"""A ring of pinned buffers through which weights are uploaded while the GPU computes.
 
-Three parties take turns with a buffer: the CPU fills it, the copy stream brings it to the GPU, the compute
-stream uses it there. Each waits only for the one before it, so that all three work at once on different buffers. One
-thread may fill and send, another one use and release: a buffer's turn comes again once it was released.
+Each buffer is filled by the CPU, copied by the copy stream, and used by the compute stream. Each party waits only for
+the previous one, so all three work at once on different buffers. One thread may fill and send, another use and release.
+A released buffer is reused in turn.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError, Device, Event, Stream
 from native_kernels.cuda.runtime.memory import DeviceMemory, PinnedMemory
 
-SMALL_BYTES = 16 << 20  # of a buffer where no larger ones can be pinned
+SMALL_BYTES = 16 << 20  # buffer size if larger ones cannot be pinned
 
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """host: the pinned bytes; GPU: where they go. copied: the host's part may be filled again; used: the GPU's."""
+    """host: pinned bytes; GPU: their target. copied: the host bytes may be overwritten; used: the GPU's may."""
 
     host: PinnedMemory
     gpu: DeviceMemory
@@ -28,9 +28,9 @@ class Buffer:
 
 
 class UploadRing:
-    """n_buffers buffers of n_bytes each, or of SMALL_BYTES where that many bytes cannot be pinned.
+    """n_buffers buffers of n_bytes each, or of SMALL_BYTES if that much cannot be pinned.
 
-    Raises: CudaOutOfMemoryError where not even those can; nothing is kept then.
+    Raises: CudaOutOfMemoryError if even those cannot; nothing is then kept.
     """
 
     def __init__(self, device: Device, compute: Stream, copy: Stream, n_bytes: int, n_buffers: int = 3) -> None:
@@ -46,22 +46,24 @@ class UploadRing:
         self.n_bytes, self.n_buffers = n_bytes, n_buffers
 
     def enter(self) -> None:
-        """Makes the GPU the calling thread's, which is to fill buffers."""
+        """Make the GPU current in the calling thread, which will fill buffers."""
         self._device.enter()
 
     def next(self) -> Buffer:
-        """The buffer whose turn it is; nothing is to be written there before `wait_for`."""
+        """Return the next buffer; do not write to it before `wait_for`."""
         buffer = self._buffers[self._turn % len(self._buffers)]
         self._turn += 1
         return buffer
 
     def wait_for(self, buffer: Buffer) -> None:
-        """Until its bytes of last time are on the GPU, so that it may be filled."""
+        """Wait until its previous bytes are on the GPU, so that it may be filled."""
         buffer.copied.wait()
 
     def send(self, buffer: Buffer, n_bytes: int, first: int = 0, besides: Callable[[], None] | None = None) -> None:
-        """Brings the bytes from `first` to n_bytes to the GPU, once those that lie there were used. besides: puts into
-        the copy stream what fills the rest of the buffer on the GPU; it finds those bytes there."""
+        """Copy the bytes from `first` to n_bytes to the GPU, after the previous ones there were used.
+
+        besides: queues, in the copy stream, work that fills the rest of the buffer on the GPU and may read those bytes.
+        """
         buffer.used.hold(self._copy)
         self._copy.upload(buffer.gpu.address + first, buffer.host.address + first, n_bytes - first)
         if besides is not None:
@@ -69,15 +71,15 @@ class UploadRing:
         buffer.copied.record(self._copy)
 
     def use(self, buffer: Buffer) -> None:
-        """What the compute stream is given from now on finds there what was sent."""
+        """Make later work of the compute stream wait for the sent bytes."""
         buffer.copied.hold(self._compute)
 
     def release(self, buffer: Buffer) -> None:
-        """What the compute stream was given so far is the last that reads the buffer on the GPU."""
+        """Mark the work queued so far in the compute stream as the last that reads the buffer."""
         buffer.used.record(self._compute)
 
     def close(self) -> None:
-        """Gives all of it back; waits for the copies."""
+        """Release everything, after the copies have ended."""
         self._copy.synchronize()
         self._compute.synchronize()
         for buffer in self._buffers:
