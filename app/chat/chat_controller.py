@@ -5,28 +5,29 @@ It connects chat_memory, chat_turns and engine_client, and tells the window what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from app.chat.answers.answer_queue import Answer, AnswerQueue
-from app.chat.answers.answer_settings import AnswerSettings, request_for
-from app.chat.attachments import cut_to
+from app.chat.answers.answer_settings import AnswerSettings
 from app.chat.chat_choices import ChatChoices
+from app.chat.chat_status import status_at, status_here
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, Role, SearchHit, Unsent, title_from
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, SearchHit, Unsent, title_from
+from app.chat.engine_failures import EngineFailures
+from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
-from app.clients.engine_process import EngineDied
+from app.chat.unsent_requests import UnsentRequests
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import CHOICE, Place
 from app.models.model_switch import LOAD_LAST, STARTER, ModelSwitch
 from app.problems import Problems
 from app.settings import AppSettings
 from app.translation import tr
-from app.user_messages import Action, UserMessage, describe, describe_engine_death, plain_figures
+from app.user_messages import Action, UserMessage, describe
 
 if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy
@@ -84,14 +85,17 @@ class ChatController(QObject):
         self._place: Place | None = None  # of the open chat, as last emitted
         self._answers = AnswerQueue(engine, remote)
         self._turns = ChatTurns(memory, self._answers, self.settings_for)
-        self.next = NextMessage(memory, self._answers, self._cut_attachments)
+        self._unsent = UnsentRequests(memory, engine, self.settings_for)
+        self.next = NextMessage(memory, self._answers, self._unsent.cut)
         self._open: str | None = None
         self._wanted: str | None = None  # the chat that is being read from the store
         self._wanted_message = ("", "")  # to show in that chat, and the text to mark
         self._search = ""
         self.problems = Problems()  # kinds: "engine", "store" and, for a chat, "answer"
-        self._cut_short = ""  # the chat whose answer the engine's death ended
-        self._gave_up = False  # the engine died too often to be restarted automatically
+        self._failures = EngineFailures(engine, switch, self.problems)
+        self._engine_settings = EngineSettings(engine, switch, policy)
+        self._engine_settings.said.connect(lambda words: self.toast.emit(words, None))
+        self._engine_settings.moving.connect(lambda: self._answers.abandon(MessageState.CANCELLED, waiting_too=False))
         self.switch.changed.connect(self.model_changed)
         self.switch.said.connect(lambda words: self.toast.emit(words, None))
         self.problems.shown.connect(self.problem)
@@ -102,17 +106,13 @@ class ChatController(QObject):
         memory.trouble.connect(self._store_trouble)
         memory.solved.connect(partial(self.problems.solve, "store"))
         engine.status_changed.connect(self._emit_status)
-        engine.loaded.connect(self._model_is_there)
         engine.loaded.connect(self.model_loaded)
-        engine.load_failed.connect(self._load_failed)
-        engine.ready.connect(partial(self.problems.solve, "engine"))
-        engine.died.connect(self._engine_died)
         self.choices.changed.connect(self.check_place)
         if remote is not None:
             remote.status_changed.connect(self._emit_status)
         self._answers.grew.connect(self._answer_grew)
         self._answers.ended.connect(self._answer_ended)
-        self._answers.failed.connect(self._answer_failed)
+        self._answers.failed.connect(self._failures.answer_failed)
         self._answers.running_changed.connect(self.running_changed)
         self._turns.added.connect(self._message_added)
         self._turns.resumed.connect(self._message_resumed)
@@ -199,33 +199,12 @@ class ChatController(QObject):
         if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
             return
         self.problems.solve("engine")
-        if self._gave_up:
-            self._restart_engine()
+        self._failures.revive_engine()
         self.load_last()
-
-    def _restart_engine(self) -> None:
-        self._gave_up = False
-        self._engine.restart()
-
-    def _cut_attachments(self, chat: str, unsent: Unsent, then: Callable[[tuple[Attachment, ...]], None]) -> None:
-        """Call back with what of a message's attachments its chat's context has room for."""
-        conversation = self._memory.conversation(chat)
-        settings, shown = self.settings_for(conversation), self._memory.branch_of(chat)
-        if settings.place is not None or shown is None or not self._engine.has_model:
-            then(unsent.attachments)  # a server cuts by its own rules
-            return
-        names = tuple(replace(one, text="") for one in unsent.attachments)
-        question = Message(Role.USER, unsent.text, attachments=names)
-        request = request_for([*shown, question], question.id, settings)
-        self._engine.count_aside(
-            request, [one.text for one in unsent.attachments], lambda count: then(cut_to(unsent.attachments, count))
-        )
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """Return the request that sending this message now would make."""
-        shown = (self._memory.branch_of(self._open) if self._open else None) or []
-        question = Message(Role.USER, text, attachments=attachments)
-        return request_for([*shown, question], question.id, self.settings_for(self._memory.conversation(self._open)))
+        return self._unsent.next(self._open, text, attachments)
 
     @Slot(object)
     def act(self, act: MessageAction) -> None:
@@ -388,36 +367,7 @@ class ChatController(QObject):
     @Slot(AppSettings)
     def settings_changed(self, settings: AppSettings) -> None:
         """Apply new settings: sampling from the next answer on; engine settings reload the model."""
-        before, self._policy.settings = self._policy.settings, settings
-        self.switch.settings = settings
-        is_off = self._engine.status.phase is Phase.OFF
-        if settings.engine_location != before.engine_location:
-            self._answers.abandon(MessageState.CANCELLED, waiting_too=False)
-            self._engine.move(settings.engine_location)
-            if is_off:
-                self._engine.unload()
-            else:
-                self.load_model()
-        elif is_off:
-            pass  # the next load applies it
-        elif settings.device != before.device:
-            self.load_model()
-        elif settings.engine() != before.engine():
-            self.switch.load_soon()
-        elif settings.mode != before.mode:
-            self._warn_without_predictors()
-
-    def _model_is_there(self, info: protocol.LoadedModelInfo) -> None:
-        self._policy.has_predictors = info.has_predictors
-        if info.gpu_notes:
-            self.toast.emit(plain_figures(info.gpu_notes[-1]).rstrip("."), None)
-        self._warn_without_predictors()
-
-    def _warn_without_predictors(self) -> None:
-        """Tell the user if sparse mode is set but the model has no predictors. The setting stays for other models."""
-        if self._policy.settings.mode == "sparse" and not self._policy.has_predictors:
-            name = self._engine.status.model or tr("This model")
-            self.toast.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name), None)
+        self._engine_settings.take(settings)
 
     # -------------------------------------------------------------- the model
 
@@ -469,7 +419,7 @@ class ChatController(QObject):
                 if action == Action.LOAD_STARTER:
                     self.switch.wanted = STARTER
                 if action == Action.RESTART_ENGINE:
-                    self._restart_engine()
+                    self._failures.restart_engine()
                 self.load_model()
             case _ if action == LOAD_LAST:
                 self.load_last()
@@ -510,42 +460,15 @@ class ChatController(QObject):
 
     def _chat_status(self) -> EngineStatus:
         answer = self._answers.of(self._open)
-        place = answer.place if answer is not None else self.place
-        if place is not None:
-            return self._server_status(place)
-        status = self._engine.status
-        if status.phase in (Phase.OFF, Phase.FAILED):
-            status = replace(status, can_load=self.switch.name_to_bring_back)
-        if answer is not None and answer is self._answers.running:
-            return status
-        if answer is not None:  # it waits for the engine or another chat's answer
-            can_think = status.answering or status.phase is Phase.READY
-            return replace(status, phase=Phase.THINKING if can_think else status.phase, queued=True)
-        messages = (self._memory.branch_of(self._open) if self._open else None) or []
-        stats = next((m.stats for m in reversed(messages) if m.stats), {})
-        return replace(
-            status,
-            phase=Phase.READY if status.answering else status.phase,
-            tok_s=stats.get("decode_tok_s"),
-            tokens=stats.get("tokens", 0),
-            context_used=stats.get("context_used"),
-            left_out=stats.get("dropped_messages") or 0,
-            gpu_share=stats.get("gpu_neuron_load") if status.gpu else None,
-        )
-
-    def _server_status(self, place: Place) -> EngineStatus:
-        """Return the status of a chat that is sent to a server. The engine's status does not matter to it."""
-        server, answer = place.server, self._answers.of(self._open)
-        if answer is not None and answer is self._answers.running and self._remote is not None:
-            return self._remote.status
-        status = EngineStatus(
-            Phase.READY, place.model, server=server.name, host=server.host, server_here=server.is_here
-        )
-        if answer is not None:
-            return replace(status, phase=Phase.THINKING, queued=True)
+        is_running = answer is not None and answer is self._answers.running
         shown = (self._memory.branch_of(self._open) if self._open else None) or []
-        stats = next((m.stats for m in reversed(shown) if m.stats and m.stats.get("server") == server.name), {})
-        return replace(status, tok_s=stats.get("decode_tok_s"), tokens=stats.get("tokens") or 0)
+        place = answer.place if answer is not None else self.place
+        if place is None:
+            can_load = self.switch.name_to_bring_back
+            return status_here(self._engine.status, can_load, answer is not None, is_running, shown)
+        if is_running and self._remote is not None:
+            return self._remote.status
+        return status_at(place, answer is not None, shown)
 
     def _answer_grew(self, answer: Answer, text: str) -> None:
         self._memory.update(answer.conversation_id, answer.message)
@@ -559,39 +482,6 @@ class ChatController(QObject):
                 self.messages_dropped.emit(answer.message.id, result.dropped_messages)
             self.message_finished.emit(answer.message)
         self._emit_status()
-
-    def _answer_failed(self, answer: Answer, why: protocol.Failed | EngineDied) -> None:
-        chat, elsewhere = answer.conversation_id, answer.place
-        if isinstance(why, EngineDied):
-            self._cut_short = chat  # _engine_died follows
-            return
-        message = (
-            self._describe(why, "answer")
-            if elsewhere is None
-            else describe(why, during="answer", model=elsewhere.server.name)
-        )
-        self.problems.report("answer", message, chat)
-        if why.error == "DeviceFailedError":  # the GPU is lost to that process only
-            self._engine.restart()
-            self.load_model()
-
-    def _load_failed(self, failed: protocol.Failed) -> None:
-        self.problems.report("engine", self.switch.with_way_back(self._describe(failed, "load")))
-
-    def _describe(self, failed: protocol.Failed, during: Any) -> UserMessage:
-        name = self._engine.status.model or self.switch.name
-        return describe(failed, during=during, model=name, is_starter=self.switch.wanted == STARTER)
-
-    def _engine_died(self, died: EngineDied) -> None:
-        message = describe_engine_death(died.reason, died.restarting, died.details)
-        chat, self._cut_short = self._cut_short, ""
-        self._gave_up = not died.restarting
-        if died.restarting and chat:  # shown until the question is sent again
-            self.problems.report("answer", message, chat)
-            return
-        if died.restarting:  # nothing was lost, so there is nothing to send again
-            message = replace(message, remedy="", remedy_action="")
-        self.problems.report("engine", message)
 
     def _store_trouble(self, error: StoreError | RescueReport | BaseException) -> None:
         self._answers.allow_all()
