@@ -20,6 +20,7 @@ from app.chat.conversation import Attachment, Conversation, Message, MessageStat
 from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
+from app.chat.open_chat import OpenChat
 from app.chat.unsent_requests import UnsentRequests
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import CHOICE, Place
@@ -87,9 +88,7 @@ class ChatController(QObject):
         self._turns = ChatTurns(memory, self._answers, self.settings_for)
         self._unsent = UnsentRequests(memory, engine, self.settings_for)
         self.next = NextMessage(memory, self._answers, self._unsent.cut)
-        self._open: str | None = None
-        self._wanted: str | None = None  # the chat that is being read from the store
-        self._wanted_message = ("", "")  # to show in that chat, and the text to mark
+        self.opened = OpenChat(memory)
         self._search = ""
         self.problems = Problems()  # kinds: "engine", "store" and, for a chat, "answer"
         self._failures = EngineFailures(engine, switch, self.problems)
@@ -101,7 +100,10 @@ class ChatController(QObject):
         self.problems.shown.connect(self.problem)
         self.problems.none.connect(self.problem_solved)
         self.switch.chosen.connect(partial(self.problems.solve, "engine"))
-        memory.opened.connect(self._reopen_last)
+        memory.opened.connect(lambda: self.opened.reopen(policy.settings.last_conversation))
+        self.opened.shown.connect(self._chat_shown)
+        self.opened.branch_changed.connect(self._branch_changed)
+        self.opened.message_wanted.connect(self.message_wanted)
         memory.changed.connect(self._emit_conversations)
         memory.trouble.connect(self._store_trouble)
         memory.solved.connect(partial(self.problems.solve, "store"))
@@ -128,7 +130,12 @@ class ChatController(QObject):
 
     @property
     def open_conversation(self) -> str | None:
-        return self._open
+        """The id of the open chat; None for a new one."""
+        return self.opened.id
+
+    @property
+    def _open(self) -> str | None:
+        return self.opened.id
 
     # -------------------------------------------------------------- messages
 
@@ -176,7 +183,7 @@ class ChatController(QObject):
             title = title_from(text or attachments[0].name)
             conversation = Conversation(title=title, choices=self.choices.values)
             self._memory.add(conversation)
-            self._show_chat(conversation)
+            self.opened.show(conversation)
         assert self._open is not None
         self._ask(self._open, text, attachments)
 
@@ -267,59 +274,26 @@ class ChatController(QObject):
 
     @Slot()
     def new_chat(self) -> None:
-        self._show_chat(None)
-        self._emit_status()
+        """Show an empty chat, which is stored with its first message."""
+        self.opened.show(None)
 
-    def _show_chat(self, conversation: Conversation | None) -> None:
-        self._open, self._wanted = (conversation.id if conversation else None), None
-        shown = (self._memory.branch_of(conversation.id) if conversation else None) or []
+    @Slot(str)
+    def open(self, conversation_id: str) -> None:
+        """Open a chat at its end."""
+        self.opened.open(conversation_id)
+
+    @Slot(str, str, str)
+    def open_at(self, conversation_id: str, message_id: str, text: str = "") -> None:
+        """Open a chat on the branch with that message, scroll to it and mark the text."""
+        self.opened.open_at(conversation_id, message_id, text)
+
+    def _chat_shown(self, conversation: Conversation | None, shown: list[Message]) -> None:
         self.choices.show(conversation)
         self._emit_versions(shown)
         self.conversation_opened.emit(conversation, shown)
         self.next.show(self._open or "")
         self.problems.show_chat(self._open or "")
-
-    @Slot(str)
-    def open(self, conversation_id: str) -> None:
-        """Open a chat at its end."""
-        conversation = self._memory.conversation(conversation_id)
-        if conversation is None:
-            return
-        self._wanted = conversation_id
-        if self._memory.messages(conversation_id) is None:
-            self._memory.read(conversation_id, partial(self._open_read, conversation_id))
-            return
-        self._show_chat(conversation)
         self._emit_status()
-        (at, text), self._wanted_message = self._wanted_message, ("", "")
-        if at:
-            self._go_to(conversation_id, at, text)
-
-    def _open_read(self, conversation_id: str) -> None:
-        if self._wanted == conversation_id:
-            self.open(conversation_id)
-
-    @Slot(str, str, str)
-    def open_at(self, conversation_id: str, message_id: str, text: str = "") -> None:
-        """Open a chat on the branch with that message, scroll to it and mark the text."""
-        self._wanted_message = (message_id, text)
-        if conversation_id == self._open:
-            self._wanted_message = ("", "")
-            self._go_to(conversation_id, message_id, text)
-        else:
-            self.open(conversation_id)
-
-    def _go_to(self, conversation_id: str, message_id: str, text: str) -> None:
-        if all(message.id != message_id for message in self._memory.messages(conversation_id) or []):
-            return
-        if all(message.id != message_id for message in self._memory.branch_of(conversation_id) or []):
-            self._memory.set_leaf(conversation_id, message_id)
-            self._branch_changed(conversation_id, message_id)
-        self.message_wanted.emit(message_id, text)
-
-    def _reopen_last(self) -> None:
-        if self._open is None and self._wanted is None:
-            self.open(self._policy.settings.last_conversation)
 
     @Slot(str, str)
     def rename(self, conversation_id: str, title: str) -> None:
@@ -338,7 +312,7 @@ class ChatController(QObject):
             return
         if (answer := self._answers.of(conversation_id)) is not None:
             self._answers.stop(answer)
-        was_open = conversation_id in (self._open, self._wanted)
+        was_open = self.opened.is_or_will_be(conversation_id)
         self._memory.delete(conversation_id)
         self.problems.forget_chat(conversation_id)
         if was_open and self.open_conversation is not None:
