@@ -5,7 +5,6 @@ It connects chat_memory, chat_turns and engine_client, and tells the window what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from app.chat.answers.answer_settings import AnswerSettings
 from app.chat.chat_choices import ChatChoices
 from app.chat.chat_status import status_at, status_here
 from app.chat.chat_turns import STILL_ANSWERING, ChatTurns, versions_of
-from app.chat.conversation import Attachment, Conversation, Message, MessageState, SearchHit, Unsent, title_from
+from app.chat.conversation import Attachment, Conversation, Message, MessageState, Unsent, title_from
 from app.chat.engine_failures import EngineFailures
 from app.chat.engine_settings import EngineSettings
 from app.chat.next_message import NextMessage
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from app.clients.engine_client import EngineClient
     from app.clients.remote_client import RemoteClient
     from engine.service import protocol
-
-__all__ = ["LOAD_LAST", "STARTER", "ChatController"]
 
 
 class ChatController(QObject):
@@ -133,10 +130,6 @@ class ChatController(QObject):
         """The id of the open chat; None for a new one."""
         return self.opened.id
 
-    @property
-    def _open(self) -> str | None:
-        return self.opened.id
-
     # -------------------------------------------------------------- messages
 
     def settings_for(self, conversation: Conversation | None) -> AnswerSettings:
@@ -150,12 +143,11 @@ class ChatController(QObject):
     @property
     def place(self) -> Place | None:
         """The server of the open or new chat; None: this PC."""
-        return self.place_of(self._memory.conversation(self._open) if self._open else None)
+        return self.place_of(self._memory.conversation(self.opened.id) if self.opened.id else None)
 
     def set_place(self, place: Place | None) -> bool:
-        """Send the open chat to this server from its next message on; None: to this PC. Returns False while it is being
-        answered."""
-        if self._answers.of(self._open) is not None and place != self.place:
+        """Let a server, or this PC for None, answer the open chat. Return False while it is being answered."""
+        if self._answers.of(self.opened.id) is not None and place != self.place:
             self.toast.emit(tr(STILL_ANSWERING), None)
             return False
         self.choices.set(**{CHOICE: place.choice if place is not None else None})
@@ -165,7 +157,7 @@ class ChatController(QObject):
         """Emit the status if the open chat's server changed."""
         if self.place != self._place:
             self._place = self.place
-            if self._open is None or self._memory.conversation(self._open) is not None:
+            if self.opened.id is None or self._memory.conversation(self.opened.id) is not None:
                 self._emit_status()
 
     @Slot(str)
@@ -175,22 +167,24 @@ class ChatController(QObject):
         text = text.strip()
         if not text and not attachments:
             return
-        if self._open is not None and (self._answers.of(self._open) is not None or self.next.of(self._open)):
-            self.next.add(self._open, text, attachments)
+        if self.opened.id is not None and (
+            self._answers.of(self.opened.id) is not None or self.next.of(self.opened.id)
+        ):
+            self.next.add(self.opened.id, text, attachments)
             return
         self._answer_goes_on()
-        if self._open is None:
+        if self.opened.id is None:
             title = title_from(text or attachments[0].name)
             conversation = Conversation(title=title, choices=self.choices.values)
             self._memory.add(conversation)
             self.opened.show(conversation)
-        assert self._open is not None
-        self._ask(self._open, text, attachments)
+        assert self.opened.id is not None
+        self._ask(self.opened.id, text, attachments)
 
     @Slot(str, object)
     def send_next(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Send a message that was written while the open chat was answered. Its attachments are not counted yet."""
-        if self._answers.of(self._open) is None and attachments:  # the answer has just ended
+        if self._answers.of(self.opened.id) is None and attachments:  # the answer has just ended
             self.next.returned.emit(Unsent(text, attachments), True)
         else:
             self.send(text, attachments)
@@ -202,7 +196,7 @@ class ChatController(QObject):
 
     def _wake(self) -> None:
         """Load the last model if the open chat's answer waits for one and none is loading."""
-        answer = self._answers.of(self._open)
+        answer = self._answers.of(self.opened.id)
         if answer is None or answer.place is not None or self._engine.status.phase not in (Phase.OFF, Phase.FAILED):
             return
         self.problems.solve("engine")
@@ -211,52 +205,52 @@ class ChatController(QObject):
 
     def next_request(self, text: str, attachments: tuple[Attachment, ...] = ()) -> AnswerRequest:
         """Return the request that sending this message now would make."""
-        return self._unsent.next(self._open, text, attachments)
+        return self._unsent.next(self.opened.id, text, attachments)
 
     @Slot(object)
     def act(self, act: MessageAction) -> None:
         """Apply an action to a message of the open chat."""
-        if self._open is None:
+        if self.opened.id is None:
             return
         if act.act in ("edit", "regenerate", "continue"):
             self._answer_goes_on()
-        self._turns.act(self._open, act)
+        self._turns.act(self.opened.id, act)
         self._wake()
         self._emit_status()
 
     def _message_added(self, chat: str, message: Message) -> None:
-        if chat == self._open:
+        if chat == self.opened.id:
             self.message_added.emit(message)
 
     def _message_resumed(self, chat: str, message: Message) -> None:
-        if chat == self._open:
+        if chat == self.opened.id:
             self.message_resumed.emit(message)
 
     def _branch_changed(self, chat: str, keep: str) -> None:
-        if chat == self._open:
+        if chat == self.opened.id:
             shown = self._memory.branch_of(chat) or []
             self._emit_versions(shown)
             self.branch_changed.emit(shown, keep)
             self._emit_status()
 
     def _emit_versions(self, shown: list[Message]) -> None:
-        messages = (self._memory.messages(self._open) if self._open else None) or []
+        messages = (self._memory.messages(self.opened.id) if self.opened.id else None) or []
         self.versions_changed.emit(versions_of(messages, shown))
 
     @Slot()
     def stop(self) -> None:
         """Stop the open chat's answer, or else the running one. Its text so far is kept."""
-        answer = self._answers.of(self._open) or self._answers.running
+        answer = self._answers.of(self.opened.id) or self._answers.running
         if answer is not None:
             self._answers.stop(answer)
 
     def _answer_goes_on(self) -> None:
         """Remove the open chat's problems: it is being answered again."""
-        self.problems.solve("answer", "attachment", chat=self._open or "")
+        self.problems.solve("answer", "attachment", chat=self.opened.id or "")
 
     def _send_again(self) -> None:
         """Answer the last question of the open chat again."""
-        chat = self._open
+        chat = self.opened.id
         if chat is None or self._memory.branch_of(chat) is None or self._memory.conversation(chat) is None:
             return
         self._answer_goes_on()
@@ -266,7 +260,7 @@ class ChatController(QObject):
 
     def _answer_here(self) -> None:
         """Let this PC answer the open chat, beginning with its last question."""
-        if self._open is None or not self.set_place(None):
+        if self.opened.id is None or not self.set_place(None):
             return
         self._send_again()
 
@@ -291,8 +285,8 @@ class ChatController(QObject):
         self.choices.show(conversation)
         self._emit_versions(shown)
         self.conversation_opened.emit(conversation, shown)
-        self.next.show(self._open or "")
-        self.problems.show_chat(self._open or "")
+        self.next.show(self.opened.id or "")
+        self.problems.show_chat(self.opened.id or "")
         self._emit_status()
 
     @Slot(str, str)
@@ -302,7 +296,7 @@ class ChatController(QObject):
         if conversation is None or not title or title == conversation.title:
             return
         self._memory.rename(conversation_id, title)
-        if conversation_id == self._open:
+        if conversation_id == self.opened.id:
             self.title_changed.emit(title)
 
     @Slot(str)
@@ -320,21 +314,19 @@ class ChatController(QObject):
         self.toast.emit(tr("Chat moved to the bin"), partial(self._undo_delete, conversation_id, was_open))
 
     def _undo_delete(self, conversation_id: str, reopen: bool) -> None:
-        if self._memory.restore(conversation_id) and reopen and self._open is None:
+        if self._memory.restore(conversation_id) and reopen and self.opened.id is None:
             self.open(conversation_id)
 
     @Slot(str)
     def search(self, text: str) -> None:
-        """Search all chats; an empty text ends the search."""
+        """Search all chats; an empty text ends the search. Results of an older search are ignored."""
         self._search = text = text.strip()
-        if text:
-            self._memory.search(text, partial(self._found, text))
-        else:
+        if not text:
             self.search_results.emit("", None)
-
-    def _found(self, text: str, hits: list[SearchHit]) -> None:
-        if self._search == text:
-            self.search_results.emit(text, hits)
+        else:
+            self._memory.search(
+                text, lambda hits: self.search_results.emit(text, hits) if self._search == text else None
+            )
 
     # -------------------------------------------------------------- settings, remedies, end
 
@@ -354,10 +346,6 @@ class ChatController(QObject):
     def status(self) -> EngineStatus:
         """The engine's current status."""
         return self._engine.status
-
-    def learn_names(self, names: Mapping[str, str]) -> None:
-        """Set the display names of models, by id or path."""
-        self.switch.learn_names(names)
 
     @Slot(str)
     def use_model(self, model: str) -> None:
@@ -422,8 +410,8 @@ class ChatController(QObject):
     # -------------------------------------------------------------- what happens
 
     def _emit_conversations(self) -> None:
-        if self._open is not None and self._memory.conversation(self._open) is None:  # an import was undone
-            if (answer := self._answers.of(self._open)) is not None:
+        if self.opened.id is not None and self._memory.conversation(self.opened.id) is None:  # an import was undone
+            if (answer := self._answers.of(self.opened.id)) is not None:
                 self._answers.stop(answer)
             self.new_chat()
         self.conversations_changed.emit(self._memory.conversations())
@@ -433,9 +421,9 @@ class ChatController(QObject):
         self.chat_status_changed.emit(self._chat_status())
 
     def _chat_status(self) -> EngineStatus:
-        answer = self._answers.of(self._open)
+        answer = self._answers.of(self.opened.id)
         is_running = answer is not None and answer is self._answers.running
-        shown = (self._memory.branch_of(self._open) if self._open else None) or []
+        shown = (self._memory.branch_of(self.opened.id) if self.opened.id else None) or []
         place = answer.place if answer is not None else self.place
         if place is None:
             can_load = self.switch.name_to_bring_back
@@ -446,12 +434,12 @@ class ChatController(QObject):
 
     def _answer_grew(self, answer: Answer, text: str) -> None:
         self._memory.update(answer.conversation_id, answer.message)
-        if answer.conversation_id == self._open:
+        if answer.conversation_id == self.opened.id:
             self.text_appended.emit(answer.message.id, text)
 
     def _answer_ended(self, answer: Answer, result: protocol.GenerationResult | None) -> None:
         self._memory.update(answer.conversation_id, answer.message)
-        if answer.conversation_id == self._open:
+        if answer.conversation_id == self.opened.id:
             if result is not None and result.dropped_messages:
                 self.messages_dropped.emit(answer.message.id, result.dropped_messages)
             self.message_finished.emit(answer.message)

@@ -17,10 +17,10 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.chat_controller import LOAD_LAST
 from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
 from app.clients.engine_status import EngineStatus, Phase
+from app.models.model_switch import LOAD_LAST
 from app.settings import AppSettings
 from app.shortcuts import command
 from app.ui.composer.composer import Composer
@@ -56,7 +56,7 @@ def test_the_chat_goes_on_with_another_model_which_names_itself(make_desk: MakeD
 def test_a_switch_waits_for_the_answer_that_runs(make_desk: MakeDesk, tmp_path: Path) -> None:
     desk = make_desk()
     desk.wait_ready()
-    desk.controller.learn_names({"fake-as-Bamboo": "Bamboo"})
+    desk.controller.switch.learn_names({"fake-as-Bamboo": "Bamboo"})
     desk.controller.send(f"words 20 until {tmp_path / 'go_on'}")
     desk.wait(lambda: desk.last.text)
     desk.controller.use_model("fake-as-Bamboo")

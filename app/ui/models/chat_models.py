@@ -155,7 +155,7 @@ class ChatModels(QObject):
         self.popup.show_model(placed)
 
     def _take_rows(self, rows: list[ModelRow]) -> None:
-        self._chat.learn_names({
+        self._chat.switch.learn_names({
             key: row.name for row in rows if row.installed for key in (row.installed.id, row.installed.path)
         })  # fmt: skip
         self.menu.set_rows(rows)

@@ -16,10 +16,10 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.chat_controller import STARTER
 from app.clients.engine_client import EngineClient
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.engine_worker import EngineWorker, default_makers
+from app.models.model_switch import STARTER
 from app.servers.local_server import LocalServer
 from app.settings import AppSettings
 from app.ui.settings.local_server_rows import HIDDEN, LocalServerRows, state_text, talking_words

@@ -14,10 +14,10 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QHBoxLayout, QMainW
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.chat.chat_controller import STARTER
 from app.clients.engine_status import EngineStatus, Phase
 from app.clients.servers import Place, Server
 from app.models.model_rows import ModelRow, rows_of
+from app.models.model_switch import STARTER
 from app.models.models_controller import ModelsController
 from app.ui.chat.chat_page import ChatPage
 from app.ui.chat.offer_card import pitch
@@ -52,6 +52,7 @@ class Chat(QObject):
         self.status = EngineStatus(Phase.READY, "Pip", "CPU, 1 thread")
         self.model = PIP.id
         self.actions: list[str] = []
+        self.switch = self  # which learns the names
         self.names: dict[str, str] = {}
         self.place: Place | None = None
 
