@@ -1,4 +1,4 @@
-"""Which neurons and layers are kept on the GPU and which in RAM: the cost model, the memory plan and the solver.
+"""Placement of neurons and layers on the GPU and in RAM: cost model, memory plan and solver.
 
 Paper: PowerInfer, section 6.
 """

@@ -1,4 +1,4 @@
-"""How likely each neuron is to be computed for a token, from statistics or, without any, from a prior that says so.
+"""Probability that a neuron is computed for a token, from statistics or from a published prior.
 
 Paper: PowerInfer, section 6.2 (neuron impact).
 """
@@ -17,20 +17,20 @@ from engine.sparsity.stats import NeuronStats
 
 F32 = NDArray[np.float32]
 
-# Share of the neurons that fire for a token where nothing was counted: the middle of what is published of models with
-# that activation (ReluLLaMA 7B and 13B 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15 and
-# TurboSparse 0.10).
+# Prior share of active neurons without statistics: the middle of published values per activation (ReLULLaMA 7B and 13B
+# 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15, TurboSparse 0.10).
 _PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
-# How much more than fires a predictor expects where nothing tells it: as those of the starter model do.
+# Neurons that a predictor selects per active neuron if this was not measured; the starter model's ratio.
 _EXPECTED_TO_FIRED = 1.3
 
 
 @dataclass(frozen=True, eq=False)
 class Activity:
-    """Probabilities per token, f32 [L, F]: active, that the neuron's first row is read; opened, that its row of up is;
-    fired, that its down is. ranking: what neurons are sorted by; hotter is higher.
+    """Probabilities per token, f32 [L, F].
 
-    computed: of the neurons that count as computed (`active_share` of the executors). fired_share: mean of fired.
+    active: the first row (gate, or up without a gate) is read. opened: the row of up is read. fired: the row of down is
+    read. computed: the neuron counts as computed (`active_share` of the executors). fired_share: mean of fired.
+    ranking: sort key of neurons; higher is hotter.
     """
 
     active: F32
@@ -49,16 +49,16 @@ class Activity:
 def activity_of(
     config: ModelConfig, mode: Mode, stats: NeuronStats | None = None, predictors: PredictorBytes | None = None
 ) -> Activity:
-    """What a mode computes of this model. Without statistics every neuron is taken to be as likely as any other.
+    """Return what a mode computes of this model. Without statistics all neurons are equally likely.
 
-    Shapes: stats of [L, F]; of a model with experts none are known, and each is taken to be used as often as any.
+    Shapes: stats [L, F]. Models with experts have no statistics; all experts count as equally likely.
     """
     fired, notes = _fired(config, stats)
     reached = _reached(config)
     share = float(fired.mean())
     if mode == "dense" or not config.has_zeros:
         return Activity(reached, reached, reached, reached, _source(stats), share, notes)
-    # Of two ReLUs each lets through more than both: were they independent, the root.
+    # With dReLU a neuron is active only if both ReLUs pass; if they are independent, each passes sqrt(fired).
     opened = np.sqrt(fired) if config.activation == "drelu-glu" else fired
     if mode == "exact" or predictors is None:
         return Activity(reached, opened, fired, opened, _source(stats), share, notes)
@@ -81,7 +81,7 @@ def activity_of(
 
 
 def scaled_to(probabilities: F32, mean: float) -> F32:
-    """Probabilities in the same proportions with that mean; none above 1, what is cut off goes to the others.
+    """Scale the probabilities to the given mean. Values above 1 are cut; the others absorb the rest.
 
     Shapes: [F] -> [F].
     """
@@ -90,7 +90,7 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
     if values.sum() <= 0:
         return np.full(values.shape, mean, np.float32)
     order = np.sort(values)[::-1]
-    behind = order.sum() - np.concatenate([[0.0], np.cumsum(order)[:-1]])  # of those from k on
+    behind = order.sum() - np.concatenate([[0.0], np.cumsum(order)[:-1]])  # sum of the values from k on
     full = np.arange(len(order))
     some = behind > 1e-12 * order[0]
     factors = np.divide(mean * len(order) - full, behind, out=np.full(len(order), np.inf), where=some)  # first k at 1
@@ -102,7 +102,7 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
 
 
 def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:
-    """f32 [L, F], and what was assumed."""
+    """Return f32 [L, F] and the assumptions made."""
     shape = (config.n_layers, config.n_neurons)
     reached = _reached(config)
     if not config.has_zeros:
@@ -123,7 +123,7 @@ def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[s
 
 
 def _reached(config: ModelConfig) -> F32:
-    """f32 [L, F]: how likely a token is sent to the neuron's expert; 1 where there are none."""
+    """Return f32 [L, F]: probability that the router sends a token to the neuron's expert; 1 without experts."""
     of_layer = np.ones(config.n_neurons, np.float32)
     if config.n_experts:
         of_layer[: config.n_experts * config.d_ff] = config.n_experts_used / config.n_experts

@@ -1,8 +1,8 @@
-"""Predicts the seconds of a decoded token from bytes and rates: GPU with CPU, or CPU alone. It measures nothing.
+"""Predict the seconds of a decoded token from bytes and rates, for GPU with CPU or CPU alone.
 
-A token costs the sum over layers of [attention and predictor bytes / rate + the longer of (active hot bytes / GPU rate,
-active cold bytes / CPU rate) + exchange], and the head. Rates are a device's measured bandwidth times what the kernels
-reach of it, which is measured too, kernel by kernel, and stands below with its source.
+A token takes the sum over layers of [attention and predictor bytes / rate + max(active hot bytes / GPU rate, active
+cold bytes / CPU rate) + exchange], plus the head. A rate is the device's measured bandwidth times the share that a
+kernel reaches; the shares below were measured too, with their sources. This module measures nothing.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from engine.machine.hardware import HardwareProfile
 from engine.machine.lane_rates import LaneRates
 from native_kernels.codecs import ROW_CODECS
 
-# One exchange between the devices within a layer: segment graphs, measured on an H200 with Linux (11.6 to 15.5 us).
+# One exchange between the devices within a layer, with segment graphs: 11.6 to 15.5 us on an H200 with Linux.
 EXCHANGE_S = 12e-6
-# A GPU whose figures nobody has measured; few have less.
+# A GPU that was not measured; few are slower.
 UNKNOWN_GPU_BYTES_PER_S = 250e9
 UNKNOWN_PCIE_BYTES_PER_S = 6e9
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What kernels reach of a bandwidth, by codec.
+    """Share of a bandwidth that kernels reach, by codec.
 
-    gemv: a whole matrix. first: the deciding matrix of an FFN whose other rows are skipped. rows: rows gathered where
-    neurons fire; long_rows: those of 10 KiB and more, where they differ (between 4 and 10 KiB it is between the two).
-    sums: a whole down that is stored by neuron. short: a low-rank predictor, half of whose rows are as short as its
-    rank.
-    core_bytes_per_s: what one core computes when no memory holds it up; None: never the limit.
+    gemv: a whole matrix. first: the deciding matrix of a sparse FFN. rows: gathered rows of active neurons; long_rows:
+    rows
+    of 10 KiB and more if they differ, interpolated from 4 KiB. sums: all of a down stored by neuron. short: a low-rank
+    predictor, half of whose rows are only rank values long. core_bytes_per_s: arithmetic limit of one core with data in
+    cache; None: never the limit.
     """
 
     gemv: float
@@ -43,12 +43,11 @@ class Efficiency:
     long_rows: float | None = None
 
 
-# tests/benchmarks/results: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and cpu-kernels-xeon (1 to 8 threads) for
-# gemv and for the lanes; against-llama-cpp-1b (EPYC, 2 threads) and prediction (EPYC, 1 thread) for the others, from
-# what dense, exact and sparse mode took beside each other. Those are of rows of 2,048 values, which are read with less
-# of the bandwidth than the 4,096 of cpu-kernels. Long rows of floats: 15 threads beside a GPU had 0.95 of what plain
-# reading gave just before (gpu-anchors-32b), which is put a little lower. Cores within their caches: the starter model
-# and make_model.py's tiny ones on that EPYC, 1 thread.
+# Sources in tests/benchmarks/results. gemv and lanes: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and
+# cpu-kernels-xeon (1 to 8 threads). The others: dense, exact and sparse mode compared in against-llama-cpp-1b (EPYC, 2
+# threads) and prediction (EPYC, 1 thread). Those have rows of 2,048 values, which reach less bandwidth than the 4,096
+# of cpu-kernels. Long rows of floats: 15 threads beside a GPU reached 0.95 of plain reading (gpu-anchors-32b); set
+# slightly lower. Cores within caches: the starter model and the tiny models of make_model.py on that EPYC, 1 thread.
 _CPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.98, 0.85, 0.55, 0.95, 0.6, 80e9),
     "f16": Efficiency(0.98, 0.85, 0.5, 0.95, 0.6, 60e9, long_rows=0.9),
@@ -58,9 +57,9 @@ _CPU: dict[str, Efficiency] = {
     "q4_0": Efficiency(0.97, 0.8, 0.4, 0.9, 0.25, 45e9, long_rows=0.62),
     "q4_0.lanes": Efficiency(0.9, 0.8, 0.65, 0.8, 0.4, 45e9),
 }
-_CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 0.7, 0.4, 25e9)  # K-quants and the like, which cost more arithmetic
+_CPU_OTHER = Efficiency(0.85, 0.8, 0.5, 0.7, 0.4, 25e9)  # K-quants and similar codecs cost more arithmetic
 
-# gpu-design.md's table of kernels on an H200, their fixed part taken out (it is in _GPU_ATTENTION_S and _GPU_FFN_S).
+# Kernel table of gpu-design.md, measured on an H200, without the fixed costs (in _GPU_ATTENTION_S and _GPU_FFN_S).
 _GPU: dict[str, Efficiency] = {
     "f32": Efficiency(0.95, 0.95, 0.9, 0.95, 0.9),
     "f16": Efficiency(0.95, 0.95, 0.9, 0.95, 0.9),
@@ -68,23 +67,23 @@ _GPU: dict[str, Efficiency] = {
 }
 _GPU_OTHER = Efficiency(0.88, 0.88, 0.7, 0.7, 0.7)
 
-# Kernels that read the host's pinned memory over the bus while the CPU reads the RAM too, where nobody has measured
-# both at once: on an H200's machine, whose bus copies 55 GB/s and whose processors read 98, the GPU had 32 of a 70B
-# model in q4_0 and 15 threads had 44, as reckoned from what the stages took (gpu-anchors-70b); alone those had 62, of a
-# 13B model. Where it was measured, kernels that gather rows have about so much of what a plain reading had.
+# Estimates for zero-copy reads by the GPU while the CPU reads RAM too, if not measured. On an H200 machine (bus 55
+# GB/s, CPU 98 GB/s) with a 70B q4_0 model, the GPU got 32 GB/s and 15 threads 44, derived from stage times
+# (gpu-anchors-70b); alone the threads got 62 with a 13B model. If plain concurrent reads were measured, gathering
+# kernels reach about this share of them.
 _REACH_SHARE, _RAM_SHARE, _GATHERED = 0.58, 0.78, 0.9
-# Of a RAM's rate, what rows that are gathered are read with at best; of a processor's own, what is left at least.
+# Best share of the RAM's bandwidth for gathered rows; minimum share of the CPU's own rate that zero-copy leaves it.
 _BEST_ROWS, _LEAST_LEFT = 0.75, 0.5
 _EVENLY = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0)
 
 _SHORT_ROW, _LONG_ROW = 2 << 10, 5 << 10  # columns
 
-# Seconds that no bytes explain. CPU: the hand-offs, norms and activations of a layer, per layer and per value of its
-# residual stream; sampling and Python per token. GPU: the fixed parts of the kernels of attention, and of an FFN.
+# Seconds not explained by memory traffic. CPU: hand-offs, norms and activations per layer and per value of the residual
+# stream; sampling and Python per token. GPU: fixed costs of the kernels of attention and of an FFN.
 _CPU_LAYER_S, _CPU_VALUE_S, _CPU_TOKEN_S = 10e-6, 2e-9, 5e-5
 _GPU_ATTENTION_S, _GPU_FFN_S = 20e-6, 15e-6
-# Cold neurons beside a GPU: their list, the rounding of their input, three meetings of the threads. A 70B model in
-# q4_0 with 15 threads took 168 us a layer for 7 MB and 428 us for 24 MB.
+# Cold neurons beside a GPU: building their list, rounding their input, three thread barriers. A 70B q4_0 model with 15
+# threads took 168 us per layer for 7 MB and 428 us for 24 MB.
 _CPU_COLD_S = 15e-6
 
 
@@ -92,7 +91,7 @@ _CPU_COLD_S = 15e-6
 class DeviceRates:
     """How fast one device reads weights.
 
-    bytes_per_s: the bandwidth. threads: whose arithmetic limits it, 0 for a GPU.
+    bytes_per_s: the bandwidth. threads: CPU threads, whose arithmetic may be the limit; 0 for a GPU.
     """
 
     bytes_per_s: float
@@ -111,15 +110,15 @@ class DeviceRates:
         return self.efficiencies.get(codec, self.other)
 
     def gemv(self, codec: str) -> float:
-        """Bytes/s of a whole matrix."""
+        """Return bytes/s for a whole matrix."""
         return self._speed(self._of(codec).gemv, codec)
 
     def first(self, codec: str) -> float:
-        """Bytes/s of the deciding matrix of a sparse FFN."""
+        """Return bytes/s for the deciding matrix of a sparse FFN."""
         return self._speed(self._of(codec).first, codec)
 
     def rows(self, codec: str, row_bytes: int) -> float:
-        """Bytes/s of gathered rows of so many bytes."""
+        """Return bytes/s for gathered rows of this many bytes."""
         known = self._of(codec)
         if known.long_rows is None:
             return self._speed(known.rows, codec)
@@ -128,21 +127,22 @@ class DeviceRates:
         return self._speed(known.rows + length * (known.long_rows - known.rows), codec)
 
     def sums(self, codec: str) -> float:
-        """Bytes/s of a whole matrix that is read neuron by neuron into a weighted sum."""
+        """Return bytes/s for a whole matrix read neuron by neuron into a weighted sum."""
         return self._speed(self._of(codec).sums, codec)
 
     def short(self, codec: str) -> float:
-        """Bytes/s of a predictor."""
+        """Return bytes/s for a predictor."""
         return self._speed(self._of(codec).short, codec)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of a CPU and, where there is one, of a GPU; what an exchange between them costs.
+    """Rates of a CPU and, if present, a GPU, and the cost of an exchange between them.
 
-    exchange_s: of one layer's, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: of the RAM, by
-    the GPU over the bus and by the CPU meanwhile, where that was measured. lanes: the same of the very rows that a
-    model's tokens read, where those were timed; before all that is reckoned.
+    exchange_s: per layer, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: measured concurrent
+    RAM
+    reads (by the GPU over the bus, by the CPU); None if not measured. lanes: concurrent rates of the model's own rows,
+    which override all estimates.
     """
 
     cpu: DeviceRates
@@ -157,9 +157,9 @@ class Machine:
     def of(
         cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None, lanes: LaneRates | None = None
     ) -> Machine:  # fmt: skip
-        """The rates of a profile. gpu: the GPU that is used, None for the CPU alone. lanes: as measured with the GPU.
+        """Return the rates of a profile. gpu: the GPU in use, None for the CPU alone. lanes: measured with the GPU.
 
-        Raises: InvalidRequestError where nobody has measured how fast its RAM is read.
+        Raises: InvalidRequestError if the profile lacks the RAM's bandwidth.
         """
         if not profile.cpu.bytes_per_s:
             raise InvalidRequestError(
@@ -181,7 +181,7 @@ class Machine:
 
     @property
     def reach(self) -> DeviceRates:
-        """The GPU's own reading of the host's pinned memory."""
+        """The GPU's rate for zero-copy reads of pinned host memory."""
         if self.lanes is not None:
             return DeviceRates(self.lanes.reach, {}, _EVENLY)
         over_bus = _REACH_SHARE * self.link_bytes_per_s if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
@@ -189,7 +189,7 @@ class Machine:
 
     @property
     def beside_reach(self) -> DeviceRates:
-        """What is left to the CPU meanwhile."""
+        """The CPU's rate while the GPU reads zero-copy."""
         if self.lanes is not None:
             return DeviceRates(self.lanes.beside, {}, _EVENLY)
         if self.both_bytes_per_s is not None:
@@ -199,13 +199,16 @@ class Machine:
 
     @property
     def cold(self) -> DeviceRates:
-        """The CPU's reading of neurons beside a GPU that reads none of the host's memory."""
+        """The CPU's rate for cold neurons while the GPU reads no host memory."""
         return self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
 
     def hopeful_lanes(self, alone: float, reach: float | None = None) -> LaneRates:
-        """What both would do at once, as well as it may be, by what the CPU does of a model's rows by itself and, where
-        that is known, the GPU over the bus: to be tried out. The RAM gives at least what its reading gave, and the
-        rows that are read best are read with a share of what it gives."""
+        """Return optimistic concurrent rates to try out.
+
+        alone: the CPU's rate for the model's rows by itself. reach: the GPU's zero-copy rate, if known. Assumes that
+        the RAM
+        provides at least its measured bandwidth, and that gathered rows use a share of it.
+        """
         if reach is None:
             measured = 0.0 if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
             reach = max(measured, _REACH_SHARE * self.link_bytes_per_s)
@@ -213,34 +216,34 @@ class Machine:
         return LaneRates(reach, min(alone, max(ram - reach, _LEAST_LEFT * alone)), alone)
 
     def exchange(self, n_bytes: int) -> float:
-        """Seconds of one exchange that carries so many bytes."""
+        """Return the seconds of one exchange of this many bytes."""
         return self.exchange_s + n_bytes / self.link_bytes_per_s
 
 
 def cpu_layer_s(d_model: int) -> float:
-    """What a layer costs on the CPU beside its bytes."""
+    """Return a layer's seconds on the CPU without memory traffic."""
     return _CPU_LAYER_S + _CPU_VALUE_S * d_model
 
 
 def cpu_token_s() -> float:
-    """What a token costs on the CPU beside its layers and its head."""
+    """Return a token's seconds on the CPU outside its layers and head."""
     return _CPU_TOKEN_S
 
 
 def cold_layer_s() -> float:
-    """What a layer's cold neurons cost on the CPU beside their bytes and the exchange."""
+    """Return the CPU seconds of a layer's cold neurons without memory traffic and exchange."""
     return _CPU_COLD_S
 
 
 def gpu_layer_s(attention: bool, ffn: bool) -> float:
-    """What a layer costs on the GPU beside its bytes."""
+    """Return a layer's seconds on the GPU without memory traffic."""
     return _GPU_ATTENTION_S * attention + _GPU_FFN_S * ffn
 
 
 def ffn_speeds(
     rates: DeviceRates, mode: Mode, first: str, down: str, down_is_row_wise: bool, row_bytes: int = 0
 ) -> tuple[float, float, float]:
-    """Bytes/s of a neuron's first row, of its row of up beside a gate, and of its down. row_bytes: of one of them."""
+    """Return bytes/s of a neuron's first row, its row of up beside a gate, and its down. row_bytes: per row."""
     all_of_down = rates.gemv(down) if down_is_row_wise else rates.sums(down)
     some_of_down = all_of_down if down_is_row_wise else rates.rows(down, row_bytes)
     match mode:

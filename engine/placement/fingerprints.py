@@ -1,4 +1,4 @@
-"""Fingerprints of what a placement is solved from: where one is another today, it is solved again."""
+"""Fingerprints of a placement's inputs. A placement is solved again if one of them changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from engine.sparsity.stats import NeuronStats
 
 
 def of_stats(stats: NeuronStats) -> str:
-    """Of what was counted."""
+    """Fingerprint the neuron counts."""
     return _digest(stats.counts.tobytes(), stats.tokens)
 
 
 def of_predictors(predictors: PredictorBytes) -> str:
-    """Of what they take and expect."""
+    """Fingerprint the predictors' sizes and selected shares."""
     return _digest(
         predictors.held.tolist(),
         predictors.read.tolist(),
@@ -36,7 +36,7 @@ def of_predictors(predictors: PredictorBytes) -> str:
 def of_hardware(
     profile: HardwareProfile, gpu: GpuInfo | None, threads: int, lanes: Mapping[Mode, LaneRates]
 ) -> str:  # fmt: skip
-    """Of what a placement depends on: what is free at the moment is in the budgets."""
+    """Fingerprint the hardware that a placement depends on. Free memory is in the budgets instead."""
     described = None
     if gpu is not None:
         described = {

@@ -1,6 +1,6 @@
-"""What a model's parts take on a GPU, where rows are padded and everything begins on 256 bytes.
+"""Bytes of a model's parts on a GPU, where rows are padded and buffers are aligned to 256 bytes.
 
-It counts from shapes and codecs; engine/gpu/weights/loading.py lays the same out in the same sizes.
+Computed from shapes and codecs. engine/gpu/weights/loading.py must use the same sizes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plan
 I64 = NDArray[np.int64]
 
 ALIGNMENT = 256
-SCALE_GROUP = 32  # dimensions of a key or a value under one scale
+SCALE_GROUP = 32  # dimensions of a key or value per scale
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
-_SLOT_BYTES = 8  # which neuron lies in it, and how often it fired
+_SLOT_BYTES = 8  # neuron id and activity count
 
 
 @dataclass(frozen=True, eq=False)
 class GpuBytes:
     """Bytes of a model's parts on a GPU.
 
-    attention, neuron, block: i64 [L], of a layer beside its neurons, of one neuron in a slot, and of a layer's hot
-    neurons beside their slots. possible: [L], whether GPUs have kernels for all of the layer; head_possible likewise.
+    i64 [L]: attention, a layer without its neurons; neuron, one neuron in a slot; block, a layer's hot neurons'
+    overhead
+    beside the slots. possible [L]: whether the GPU has kernels for the whole layer; head_possible likewise.
     """
 
     attention: I64
@@ -43,7 +44,7 @@ class GpuBytes:
 
     @classmethod
     def of(cls, opened: OpenedModel, hold: Literal["f32", "f16", "mapped"], down_is_row_wise: bool) -> GpuBytes:
-        """Those of a model whose matrices are held so: in their files' codecs, or in one of two widths."""
+        """Count the bytes. hold: matrices stay in their files' codecs ("mapped") or are widened to f32 or f16."""
         config = opened.config
         attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
         possible = np.ones(config.n_layers, np.bool_)
@@ -70,24 +71,26 @@ class GpuBytes:
             else:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
         neuron += 0 if down_is_row_wise else _SLOT_BYTES
-        # Everything of it begins on 256 bytes: at most four planes of three matrices, biases, slots and counts.
+        # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
         return cls(attention, neuron, block, head, possible, head_possible)
 
 
 def aligned(n_bytes: int) -> int:
-    """Rounded up to where the next thing may begin."""
+    """Round up to the alignment."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def matrix_bytes(codec: str, n_rows: int, n_cols: int) -> int:
-    """What a matrix takes, each of its planes aligned. Raises: KeyError for a codec that GPUs have no kernels for."""
+    """Return the bytes of a matrix with aligned planes. Raises: KeyError for a codec without GPU kernels."""
     return sum(aligned(n_rows * width) for width in plane_row_bytes(codec, n_cols))
 
 
 def predictor_bytes(shapes: Iterable[tuple[str, int, int]], biases: Iterable[int]) -> int | None:
-    """Of a predictor with matrices (codec, rows, columns) and biases of so many numbers; None where GPUs have no
-    kernels for it."""
+    """Return a predictor's bytes for matrices (codec, rows, columns) and biases of these lengths.
+
+    None if the GPU has no kernels for one of the codecs.
+    """
     matrices = [(gpu_codec(codec), n_rows, n_cols) for codec, n_rows, n_cols in shapes]
     if any(codec not in GPU_CODECS for codec, _, _ in matrices):
         return None
@@ -95,7 +98,7 @@ def predictor_bytes(shapes: Iterable[tuple[str, int, int]], biases: Iterable[int
 
 
 def kv_layer_bytes(config: ModelConfig, context: int, codec: KvCodec) -> int:
-    """Keys and values of one layer for so many positions."""
+    """Return the bytes of one layer's KV cache for this many positions."""
     rows = config.n_kv_heads * context
     numbers = aligned(rows * config.head_dim * {"f32": 4, "f16": 2, "q8_0": 1}[codec])
     scales = aligned(rows * -(-config.head_dim // SCALE_GROUP) * 2) if codec == "q8_0" else 0

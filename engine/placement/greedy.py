@@ -1,7 +1,7 @@
-"""Places a model at once, without an integer programme: what saves most seconds a byte goes to the GPU first.
+"""Greedy placement, without an integer program: the bytes that save the most seconds go to the GPU first.
 
-Layers whose attention is on the GPU are the last ones, so that a token crosses over once; how many, all numbers are
-tried. What is left of the budget then goes to whatever it still helps.
+Attention goes to the GPU for the last layers only, so that a token crosses between the devices once. The solver tries
+every number of such layers, then spends the rest of the budget on whatever still saves time.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from engine.placement.placement_problem import BOOL, F64, I64, Choice, Problem
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Ways of a layer from the smallest to the largest, each worth its bytes more than the next; of all layers, sorted.
+    """Upgrades of every layer from one way to the next larger one, sorted by seconds saved per byte.
 
-    slope: seconds saved a byte. attention_on_gpu: whether they are of ways with attention on the GPU. way: what the
-    step leads to.
+    layer: the layer of each step. attention_on_gpu: whether its ways have attention on the GPU. way: the way after the
+    step. slope: seconds saved per byte.
     """
 
     layer: I64
     attention_on_gpu: BOOL
     way: I64
     slope: F64
-    vram: I64  # that the step takes more
-    seconds: F64  # that it takes less
-    base_way: I64  # [2, L]: where the first step starts, without and with attention on the GPU
+    vram: I64  # additional bytes
+    seconds: F64  # seconds saved
+    base_way: I64  # [2, L]: initial way without and with attention on the GPU
 
 
 def steps_of(problem: Problem) -> Steps:
-    """All steps worth their bytes, the best first. Cost: 20 ms for 80 layers; for every budget the same."""
-    found: list[tuple[F64, I64, F64, I64, int, bool]] = []  # slopes, bytes, seconds, ways of a layer and device
+    """Return all useful steps, best first. They do not depend on the budget. Cost: 20 ms for 80 layers."""
+    found: list[tuple[F64, I64, F64, I64, int, bool]] = []  # slopes, bytes, seconds, ways, layer, device
     base = np.zeros((2, problem.n_layers), np.int64)
     for on_gpu in (False, True):
         ways = np.flatnonzero(problem.attention_on_gpu == on_gpu)
@@ -48,7 +48,7 @@ def steps_of(problem: Problem) -> Steps:
             found.append((ds / dv, dv, ds, ways[hull[1:]], layer, on_gpu))
     slope = np.concatenate([one[0] for one in found])
     layers = np.concatenate([np.full(len(one[0]), one[4]) for one in found])
-    # Equal ones: the last layer first, next to the head; within a layer in turn, which a stable sort keeps.
+    # Ties: the last layer first, because it is next to the head. Within a layer the stable sort keeps the order.
     order = np.lexsort((-layers, -slope))
     return Steps(
         layer=layers[order],
@@ -64,9 +64,9 @@ def steps_of(problem: Problem) -> Steps:
 def place_greedily(
     problem: Problem, vram_budget: int, ram_budget: int | None = None, steps: Steps | None = None
 ) -> Choice | None:
-    """The best of the greedy placements within both budgets; None where none of them fits into the RAM.
+    """Return the best greedy placement within both budgets; None if no greedy placement fits in RAM.
 
-    Cost: with `steps` at hand some 30 ms for 80 layers of 28,672 neurons: fit to follow a slider.
+    Cost: about 30 ms for 80 layers of 28,672 neurons if `steps` is given, fast enough to follow a slider.
     """
     candidates = [problem.cpu_alone]
     if problem.attention_on_gpu.any() or (problem.vram > 0).any():
@@ -76,15 +76,15 @@ def place_greedily(
 
 
 def fits(problem: Problem, choice: Choice, vram_budget: int, ram_budget: int | None) -> bool:
-    """Whether it stays within both budgets."""
+    """Return whether the placement stays within both budgets."""
     within = ram_budget is None or choice.ram(problem) <= ram_budget
     return within and choice.vram(problem) <= vram_budget
 
 
 def _on_the_gpu(problem: Problem, vram_budget: int, ram_budget: int | None, steps: Steps) -> list[Choice]:
-    """One placement for each of the best few numbers of layers with attention on the GPU, and each device of the head.
+    """Return the most promising placements over all numbers of GPU layers and both devices of the head.
 
-    All numbers are compared by what their steps save, the best of them worked out.
+    Step totals rank the candidates; only the best four are filled in, or all of them if RAM is short.
     """
     n_layers = problem.n_layers
     layers = np.arange(n_layers)
@@ -112,7 +112,7 @@ def _on_the_gpu(problem: Problem, vram_budget: int, ram_budget: int | None, step
 
 
 def _can_be_there(problem: Problem) -> BOOL:
-    """[L]: which layers can have their home on the GPU."""
+    """Return bool [L]: which layers can have their attention on the GPU."""
     return np.asarray(problem.possible[:, problem.attention_on_gpu].any(axis=1), np.bool_)
 
 
@@ -123,7 +123,7 @@ def _ram_of_cpu(problem: Problem) -> int:
 def _filled(
     problem: Problem, vram_budget: int, ram_budget: int | None, steps: Steps, n_gpu: int, head_on_gpu: bool
 ) -> Choice:
-    """The steps in order of their worth until one does not fit, then single changes as long as one helps."""
+    """Apply steps in order until one does not fit, then single changes while they save time."""
     n_layers = problem.n_layers
     layers = np.arange(n_layers)
     on_gpu = _can_be_there(problem) & (layers >= n_layers - n_gpu)
@@ -132,7 +132,7 @@ def _filled(
     taken = np.flatnonzero(steps.attention_on_gpu == on_gpu[steps.layer])
     n_taken = int(np.searchsorted(np.cumsum(steps.vram[taken]), left, side="right"))
     taken = taken[:n_taken]
-    ways[steps.layer[taken]] = steps.way[taken]  # the last one of a layer stays
+    ways[steps.layer[taken]] = steps.way[taken]  # the last step of a layer wins
     left -= int(steps.vram[taken].sum())
     allowed = (problem.attention_on_gpu[None, :] == on_gpu[:, None]) & problem.possible
     for _ in range(4 * n_layers):
@@ -152,7 +152,7 @@ def _filled(
 
 
 def _within_ram(problem: Problem, choice: Choice, left: int, ram_budget: int, allowed: BOOL) -> Choice:
-    """Moves on to the GPU, at the least cost in time, what the RAM does not hold."""
+    """Move to the GPU, at the least cost in time, what exceeds the RAM budget."""
     layers = np.arange(problem.n_layers)
     ways = np.array(choice.ways)
     over = choice.ram(problem) - ram_budget
@@ -174,7 +174,7 @@ def _within_ram(problem: Problem, choice: Choice, left: int, ram_budget: int, al
 
 
 def _lower_hull(x: I64, y: F64) -> I64:
-    """Indices of the lower convex hull of the points that fall, from the smallest x on: x ascending, y descending."""
+    """Return indices of the decreasing part of the lower convex hull: x ascending, y descending."""
     order = np.lexsort((y, x))
     hull: list[int] = []
     for i in order.tolist():

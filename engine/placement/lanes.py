@@ -1,6 +1,6 @@
-"""Rates of a model's own rows, from what its tokens took: what the GPU read over the bus while the CPU read too.
+"""Concurrent read rates of a model's own rows, derived from timed tokens with GPU and CPU at the same time.
 
-Arithmetic alone; what times tokens is engine/gpu/token/balance.py.
+Arithmetic only; engine/gpu/token/balance.py times the tokens.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from engine.machine.measured_hardware import recall_lanes
 from engine.placement.cost_model import Machine, cold_layer_s, gpu_layer_s
 from engine.placement.model_bytes import ModelBytes
 
-# What a layer's rows take at least of the time of its lane: the rest does not depend on their bytes.
+# At least this share of a measured time is attributed to rows; the rest is overhead that does not depend on bytes.
 _LEAST_OF_ROWS = 0.5
 _TOO_FAR_APART = 0.25
-_USUAL_ROWS = 0.5  # of the RAM's rate, that a processor reads gathered rows with
+_USUAL_ROWS = 0.5  # share of the RAM's bandwidth that the CPU reaches with gathered rows
 
 
 @dataclass(frozen=True)
 class LaneTimes:
-    """A token of a part on a GPU. Seconds: token_s, all of it; hot_s and reached_s, the GPU with neurons in its own
-    memory and with those it reads over the bus; cold_s, the CPU with the others. Bytes of rows that were read:
-    reached_bytes, cold_bytes. reached_layers, cold_layers: how many layers have some. quiet: whether hardly anybody
-    else kept the CPU busy. computed: neurons that were computed, of all layers."""
+    """Times of one token on GPU and CPU.
+
+    Seconds: token_s, the whole token; hot_s and reached_s, the GPU with neurons in VRAM and with zero-copy neurons;
+    cold_s,
+    the CPU with the rest. reached_bytes, cold_bytes: bytes of rows read. reached_layers, cold_layers: layers with such
+    rows. quiet: whether other programs left the CPU almost idle. computed: neurons computed in all layers.
+    """
 
     token_s: float
     hot_s: float
@@ -51,7 +54,7 @@ class LaneTimes:
 
     @property
     def apart(self) -> float:
-        """How much longer one side took with neurons than the other, as a share of the longer one."""
+        """Difference between both sides' neuron times, as a share of the longer one."""
         gpu_s = self.hot_s + self.reached_s
         return abs(gpu_s - self.cold_s) / max(gpu_s, self.cold_s, 1e-12)
 
@@ -62,10 +65,10 @@ class LaneTimes:
 
 
 def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
-    """The rates by which the times are as they were; None where neither side read anything there.
+    """Return the rates that explain the times; None if neither side read rows.
 
-    Where the GPU read all the while, `beside` is what the CPU had; where it read less, as much of what the
-    CPU had by itself is taken to have been left as may be. The rate of a side that read nothing is hopeful.
+    If the GPU read during all of the CPU's time, `beside` is the CPU's measured rate. If it read for a shorter time,
+    `beside` is the upper bound that the CPU's own rate allows. A side that read nothing gets an optimistic rate.
     """
     cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())
     reached_s = _of_rows(times.reached_s, times.reached_layers * gpu_layer_s(False, True))
@@ -81,7 +84,7 @@ def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
 
 
 def kind_of(model: ModelBytes, mode: Mode) -> str:
-    """Names the kind of rows that a mode reads of a model: those of most of its layers."""
+    """Return the key of the rows that a mode reads of a model: the kind of most layers."""
     layers = zip(model.first_codecs, model.down_codecs, model.first.tolist(), strict=True)
     (first, down, n_bytes), _ = Counter(layers).most_common(1)[0]
     return f"{mode}.{first}.{down}.{n_bytes}"
@@ -90,7 +93,7 @@ def kind_of(model: ModelBytes, mode: Mode) -> str:
 def known_lanes(
     profile: HardwareProfile, gpu: GpuInfo | None, threads: int, model: ModelBytes, modes: list[Mode]
 ) -> dict[Mode, LaneRates]:
-    """What is remembered of the rows that these modes read of a model."""
+    """Return the remembered rates of the rows that these modes read of a model."""
     found: dict[Mode, LaneRates] = {}
     if gpu is None or model.down_is_row_wise:
         return found

@@ -1,7 +1,7 @@
-"""How fast a placement could be at best: the Lagrangian bound of the problem, and the ways that it rules out.
+"""Lagrangian lower bound of the placement problem, and the ways that it rules out.
 
-Where a byte on the GPU has a price, every layer is placed for itself; no placement within the budget is faster than
-the sum of those, less the price of the budget. It finds no placement itself.
+With a price per byte of VRAM, every layer can be placed independently. No placement within the budget is faster than
+the sum of these, less the price of the budget. This module finds no placement itself.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _ROUNDS = 60
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """seconds: no placement that uses the GPU is faster. of_ways: [L, W], nor is any that has this way."""
+    """Lower bounds in seconds: of any placement that uses the GPU, and [L, W] of those with a given way."""
 
     seconds: float
     of_ways: F64
 
     def worth_a_look(self, limit_s: float) -> BOOL:
-        """[L, W]: the ways that may be part of a placement faster than that."""
+        """Return bool [L, W]: the ways that can be part of a placement faster than limit_s."""
         return self.of_ways <= limit_s * (1 + 1e-12)
 
 
 def best_bound(problem: Problem, vram_budget: int) -> Bound:
-    """The highest bound over all prices. Cost: 30 ms for 80 layers of 28,672 neurons."""
+    """Return the highest bound over all prices. Cost: 30 ms for 80 layers of 28,672 neurons."""
     room = float(vram_budget - problem.fixed_vram)
     low, high = 0.0, 2 * _dearest(problem)
     golden = (5**0.5 - 1) / 2
@@ -48,7 +48,7 @@ def best_bound(problem: Problem, vram_budget: int) -> Bound:
 
 
 def _dearest(problem: Problem) -> float:
-    """A price that no byte is worth."""
+    """Return a price above the value of any byte."""
     alone = np.array(problem.cpu_alone.ways)
     layers = np.arange(problem.n_layers)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -58,7 +58,7 @@ def _dearest(problem: Problem) -> float:
 
 
 def _bound(problem: Problem, price: float, room: float) -> Bound:
-    """The bound at one price, in seconds a byte."""
+    """Return the bound at one price, in seconds per byte."""
     costs = problem.seconds + price * problem.vram
     on_gpu = problem.attention_on_gpu
     n_layers = problem.n_layers
@@ -66,7 +66,7 @@ def _bound(problem: Problem, price: float, room: float) -> Bound:
     for device in (0, 1):
         if (on_gpu == bool(device)).any():
             best[:, device] = costs[:, on_gpu == bool(device)].min(axis=1)
-    # The cheapest way from the token's start on the CPU to before layer i, and from behind it to the end on the CPU.
+    # Cheapest path from the start on the CPU to layer i, and from layer i to the end on the CPU.
     crossing = problem.crossing_s
     moves = np.array([[0.0, crossing], [crossing, 0.0]])
     before = np.empty((n_layers + 1, 2))
@@ -85,6 +85,6 @@ def _bound(problem: Problem, price: float, room: float) -> Bound:
 
 
 def gap(choice: Choice, problem: Problem, bound_s: float) -> float:
-    """How far the placement may lie above the best one, as a share of its time."""
+    """Return the upper bound on a placement's distance from the optimum, as a share of its time."""
     seconds = choice.seconds(problem)
     return max(0.0, (seconds - bound_s) / seconds)

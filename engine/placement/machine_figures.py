@@ -1,7 +1,7 @@
-"""What must be known of a machine before a model is placed on it: recalled where it was measured before, else measured.
+"""Hardware figures needed before a model is placed, recalled or measured now.
 
-What measures are hardware.py and gpu_speed.py. What was measured while others kept the CPU busy
-serves the load that it was measured for, and is not remembered.
+hardware.py and gpu_speed.py measure. Figures measured while other programs used the CPU serve the current load only and
+are not remembered.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from engine.placement.model_bytes import ModelBytes
 
 log = logging.getLogger(__name__)
 
-_QUIET = 0.1  # of the machine's processors, that others may use meanwhile
+_QUIET = 0.1  # share of all CPUs that others may use during a measurement
 _RESTING = ("idle", "iowait")
-_COUNTED_TWICE = ("guest", "guest_nice", "interrupt", "dpc")  # within user, nice and, on Windows, system
+_COUNTED_TWICE = ("guest", "guest_nice", "interrupt", "dpc")  # already in user, nice and, on Windows, system
 
-_hasty: dict[tuple[int, int], HardwareProfile] = {}  # of now, by threads and bytes
+_hasty: dict[tuple[int, int], HardwareProfile] = {}  # current unremembered figures, by threads and bytes
 
 
 class CpuTimes(NamedTuple):
-    """Seconds of all processors together: that they ran, that there were, that this process had."""
+    """Seconds summed over all CPUs: busy, elapsed, and used by this process."""
 
     busy: float
     total: float
@@ -35,14 +35,14 @@ class CpuTimes(NamedTuple):
 
 
 class Others:
-    """How much of the machine's processors others use, from when this is made on."""
+    """The CPU use of other programs since this object was created."""
 
     def __init__(self) -> None:
         self._start = processor_times()
 
     @property
     def share(self) -> float:
-        """Of all that the processors could have done since, 0 to 1."""
+        """Share of all CPU time since then, 0 to 1."""
         now, start = processor_times(), self._start
         total = now.total - start.total
         theirs = (now.busy - start.busy) - (now.own - start.own)
@@ -50,12 +50,12 @@ class Others:
 
     @property
     def are_quiet(self) -> bool:
-        """Whether what was measured since may be taken for what the machine does."""
+        """Whether measurements since then are representative."""
         return self.share <= _QUIET
 
 
 def processor_times() -> CpuTimes:
-    """As of now."""
+    """Return the current times."""
     found = psutil.cpu_times()._asdict()
     counted = {name: float(seconds) for name, seconds in found.items() if name not in _COUNTED_TWICE}
     resting = sum(counted.get(name, 0.0) for name in _RESTING)
@@ -64,16 +64,18 @@ def processor_times() -> CpuTimes:
 
 
 def working_set(model: ModelBytes) -> int:
-    """How much memory to read to see how fast this model is read: a small one stays in the CPU's caches.
+    """Return the bytes to read for a bandwidth measurement: a small model stays in the CPU's caches.
 
-    The next power of two from the model's size on, from 16 MiB to MOST_SAMPLE_BYTES.
+    The next power of two above the model's size, from 16 MiB to MOST_SAMPLE_BYTES.
     """
     return int(min(MOST_SAMPLE_BYTES, max(16 << 20, 1 << (model.total - 1).bit_length())))
 
 
 def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, gpus: bool) -> HardwareProfile:
-    """What was measured earlier of this machine, or is now: how fast so much memory is read with so many threads, and
-    the figures of its GPUs where they are asked for."""
+    """Return the profile with recalled figures, or measure them now.
+
+    The bandwidth for this many bytes and threads, and the GPUs' figures if `gpus` is set.
+    """
     known = recall(profile, threads, n_bytes)
     if (hasty := _hasty.get((threads, n_bytes))) is not None:
         known = _filled(known, hasty)
@@ -93,17 +95,17 @@ def with_figures(profile: HardwareProfile, threads: int, n_bytes: int, gpus: boo
 
 
 def serves_this_load_alone() -> bool:
-    """Whether some of the figures of now were measured while the machine was busy."""
+    """Return whether some current figures were measured while the machine was busy."""
     return bool(_hasty)
 
 
 def forget_hasty() -> None:
-    """What was measured while the machine was busy is measured again: another load begins."""
+    """Forget figures measured while the machine was busy; the next load measures again."""
     _hasty.clear()
 
 
 def _filled(profile: HardwareProfile, other: HardwareProfile) -> HardwareProfile:
-    """The profile with the other's figures in place of those that it lacks."""
+    """Fill figures missing in the profile from another one."""
     cpu, theirs = profile.cpu, {gpu.uuid or gpu.name: gpu for gpu in other.gpus}
     if not cpu.bytes_per_s:
         cpu = replace(cpu, bytes_per_s=other.cpu.bytes_per_s)

@@ -1,6 +1,6 @@
-"""Counts what a model takes beside its weights and caches, and how much of a GPU and of the RAM it may take.
+"""Memory besides weights and caches, and the share of VRAM and RAM that a model may use.
 
-Nothing is forgotten on purpose: the CUDA context, scratch and landing buffers are bytes on the GPU like all others.
+Every byte is counted: the CUDA context, scratch and upload buffers too.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from engine.machine.hardware import HardwareProfile
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import BOOL, Choice, Problem
 
-# What a CUDA context with its cubins takes where nobody has measured it on the GPU: 300 to 500 MiB are usual.
+# Bytes of a CUDA context with its cubins if not measured on this GPU; 300 to 500 MiB are usual.
 USUAL_CONTEXT_BYTES = 450 << 20
-# Left free of a GPU whose budget nobody gave: the desktop and other programs draw on it too (cli.md's margin).
+# Free VRAM without an explicit budget, because the desktop and other programs use it too (margin of cli.md).
 LEAST_MARGIN_BYTES, MARGIN_SHARE = 512 << 20, 0.04
-# Of the RAM, for neurons that the GPU reads there itself: what is pinned is lost to all others.
+# Share of the RAM for zero-copy neurons: other programs cannot use pinned memory.
 PINNED_SHARE = 0.125
-# Of the RAM, what stays available to others where a model's weights are pinned in place; and below what of it they are
-# let go of, so that who was let go of is not just above the border.
+# Share of the RAM that must stay available while weights are pinned in place, and the lower share at which they are
+# released. The distance between the two prevents pinning and releasing in turn.
 IN_PLACE_SHARE, IN_PLACE_LEAST_SHARE = 0.125, 0.0625
-# Left free of the RAM, for the window and everybody else.
+# Free RAM for the window and other programs.
 RAM_MARGIN_BYTES = 1 << 30
-# Python, its libraries and the window's process, and buffers of a token: measured with the starter model, rounded up.
+# Python, libraries, the window's process and a token's buffers: measured with the starter model, rounded up.
 PROCESS_BYTES = 384 << 20
-# Prefill: positions that pass through a layer at once, and two landing buffers for weights on their way to the GPU.
+# Prefill: positions per chunk, and two buffers for weights on their way to the GPU.
 PREFILL_POSITIONS = 512
 LANDING_BYTES = 2 * (32 << 20)
 GPU_LANDING_BYTES = 32 << 20
-# Of prompts on a GPU: neurons at once, and what is left to them of however small a budget.
+# Prefill on a GPU: neurons per tile, and the minimum bytes however small the budget.
 _PREFILL_NEURONS, LEAST_PREFILL_BYTES = 4096, 24 << 20
-# Of NVIDIA's library of products: for models from this width on, and at most such a part of a budget.
+# cuBLAS: used from this model width on, and at most this share of a budget.
 _LIBRARY_WIDTH, _LIBRARY_SHARE = 2048, 0.01
-# Of batches on a GPU: where weights become halves, and where neurons of the host's memory are brought for a while.
+# Batches on a GPU: the tile of weights converted to f16, and the staging buffer for neurons from host memory.
 _TILE_BYTES, STAGING_BYTES = 32 << 20, 2 * (32 << 20)
-# Between answers hot neurons are exchanged through this; two modes may be in use at once; a driver gives memory in
-# pieces of 2 MiB.
+# The exchange buffer for hot neurons between answers; two modes may be in use at once; drivers allocate in units of 2
+# MiB.
 EXCHANGE_BYTES, _DECODERS, GRANULARITY_BYTES = 2 << 20, 2, 16 << 20
-# Bytes of neurons for each byte of page tables on the GPU, which are a 512th of what is pinned: that is all of a
-# layer's neurons, and copies of those that the GPU reaches for. With 13B, 32B and 70B models 409 to 435 on an H200.
+# Bytes of neurons per byte of page tables on the GPU. Tables take a 512th of the pinned bytes: all of a layer's neurons
+# and the copies of zero-copy neurons. 409 to 435 with 13B, 32B and 70B models on an H200.
 _PINNED_BY_TABLES = 400
-# Derived budgets are rounded down to this, so that a few MB more or less elsewhere make no other placement.
+# Derived budgets are rounded down to this, so that small changes in free memory do not change the placement.
 BUDGET_STEP_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """What may be taken. vram_bytes: 0 where no GPU is to be used. vram_reason: where it comes from, one sentence."""
+    """The memory that a model may use. vram_bytes: 0 without a GPU. vram_reason: one sentence for the user."""
 
     vram_bytes: int
     ram_bytes: int
@@ -63,9 +63,9 @@ class Budgets:
 
 
 def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: float | None) -> Budgets:
-    """The budgets of a machine. An explicit VRAM budget is taken as it is, without a margin.
+    """Return the budgets of a machine. An explicit VRAM budget is used without a margin.
 
-    Raises: DeviceMemoryError for an explicit budget beyond the GPU.
+    Raises: DeviceMemoryError for an explicit budget larger than the GPU's memory.
     """
     ram = max(0, profile.ram.free_bytes - RAM_MARGIN_BYTES) // BUDGET_STEP_BYTES * BUDGET_STEP_BYTES
     if gpu is None:
@@ -91,48 +91,55 @@ def budgets_of(profile: HardwareProfile, gpu: GpuInfo | None, vram_budget_gib: f
 
 
 def margin_bytes(total: int) -> int:
-    """What stays free of a GPU of that size whose budget nobody gave."""
+    """Return the bytes that stay free on a GPU of this size without an explicit budget."""
     return max(LEAST_MARGIN_BYTES, int(MARGIN_SHARE * total))
 
 
 def pinned_bytes(profile: HardwareProfile, spare_bytes: int) -> int:
-    """How much of the RAM may be pinned for good, with so much to spare beside the model. On Windows none: what may be
-    pinned there is scarce, and shared with the GPU's own memory."""
+    """Return how much RAM may stay pinned, given the bytes to spare beside the model.
+
+    0 on Windows, where pinnable memory is scarce and shared with the GPU's own memory.
+    """
     if sys.platform == "win32":
         return 0
     return max(0, min(int(PINNED_SHARE * profile.ram.total_bytes), spare_bytes))
 
 
 def may_pin_in_place(ram: RamInfo, cached_bytes: int, is_pinned: bool = False) -> bool:
-    """Whether weights may be, or stay, pinned where they lie, so that a GPU reads them there.
+    """Return whether weights may be, or stay, pinned in place for zero-copy reads by the GPU.
 
-    ram: of now. cached_bytes: of mapped files, what the model reads in RAM; the system counts them as free, because it
-    could drop them, but pinned pages it cannot, and the model is not to lose the others either. Copies in RAM, and
-    files that lie there altogether, are counted as used already and are not among them.
-    is_pinned: whether they are.
+    ram: current figures. cached_bytes: mapped file pages that the model reads in RAM. The system counts them as free
+    because it can drop them, but it cannot drop pinned pages, and the model needs the others too. Copies in RAM, and
+    files
+    stored in RAM, count as used already. is_pinned: whether the weights are pinned now.
 
-    Pinned pages cannot be dropped when others need RAM, so others keep an eighth of it, and all is let go of where half
-    of that eighth is gone. On Windows never: what may be pinned there is scarce, and shared with the GPU's memory.
+    An eighth of the RAM must stay available to others; pinned weights are released when half of that eighth is used.
+    Always
+    False on Windows, where pinnable memory is scarce and shared with the GPU's own memory.
     """
     share = IN_PLACE_LEAST_SHARE if is_pinned else IN_PLACE_SHARE
     return sys.platform != "win32" and ram.free_bytes - cached_bytes >= share * ram.total_bytes
 
 
 def context_bytes(gpu: GpuInfo) -> int:
-    """What the CUDA context takes on the GPU."""
+    """Return the bytes of the CUDA context on the GPU."""
     return gpu.context_bytes or USUAL_CONTEXT_BYTES
 
 
 def library_bytes(config: ModelConfig, gpu: GpuInfo | None, vram_budget: int) -> int:
-    """What NVIDIA's library of products takes on the GPU, where there is one and prompts use it; else 0: the products
-    of a narrow model gain little by it, and of a small budget it is not worth its part."""
+    """Return the bytes of cuBLAS on the GPU; 0 if it is missing or prefill does not use it.
+
+    Narrow models gain little from it, and it takes too large a share of a small budget.
+    """
     n_bytes = 0 if gpu is None else gpu.library_bytes or 0
     return n_bytes if config.d_model >= _LIBRARY_WIDTH and n_bytes <= _LIBRARY_SHARE * vram_budget else 0
 
 
 def scratch_bytes(model: ModelBytes, context: int) -> int:
-    """Buffers of decoding and prefill, on whichever side computes: the stream, attention's and the FFN's values of the
-    positions that pass at once, logits, and where weights land on their way to the GPU."""
+    """Return the bytes of decode and prefill buffers on either device.
+
+    They hold the residual stream, the values of attention and FFN for one chunk, logits, and upload buffers.
+    """
     config = model.config
     positions = min(PREFILL_POSITIONS, context)
     heads = (config.n_heads + 2 * config.n_kv_heads) * config.head_dim
@@ -144,8 +151,10 @@ def scratch_bytes(model: ModelBytes, context: int) -> int:
 def gpu_scratch_bytes(
     model: ModelBytes, context: int, gpu: GpuInfo | None, vram_budget: int, sequences: int = 1
 ) -> int:
-    """The same on a GPU that computes: the larger of what loading needs there and what answering does afterwards.
-    context: of all sequences together."""
+    """Return the scratch bytes on a computing GPU: the larger need of loading and answering.
+
+    context: tokens of all sequences together.
+    """
     answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
     answering += library_bytes(model.config, gpu, vram_budget)
     if sequences > 1:
@@ -154,8 +163,10 @@ def gpu_scratch_bytes(
 
 
 def _page_tables(model: ModelBytes, vram_budget: int) -> int:
-    """What the driver takes of a GPU for weights that it pins in the RAM, in place and as copies that are reached for:
-    a page table's entry for each page. Nothing where all neurons are on the GPU, or none is pinned."""
+    """Return the driver's page tables on the GPU for weights pinned in RAM, in place or copied.
+
+    0 if all neurons are on the GPU or none is pinned.
+    """
     neurons = int((model.neurons * model.neuron).sum())
     if neurons <= vram_budget or model.down_is_row_wise or sys.platform == "win32":
         return 0
@@ -163,7 +174,7 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
 
 
 def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
-    """What prompts may take of a GPU with that budget: all that helps them, but of a small budget a small part."""
+    """Return the prefill buffers for this VRAM budget: all that helps, but a small share of a small budget."""
     config = model.config
     positions, neurons = min(PREFILL_POSITIONS, context), min(_PREFILL_NEURONS, config.d_ff)
     heads = config.n_heads * config.head_dim
@@ -177,7 +188,7 @@ def prefill_bytes(model: ModelBytes, context: int, vram_budget: int) -> int:
 
 
 def batch_bytes(model: ModelBytes, sequences: int) -> int:
-    """What so many sequences that are decoded together take of a GPU beside their keys and values, generously."""
+    """Return an upper estimate of the bytes for this many sequences decoded together, without their KV cache."""
     config = model.config
     heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
     of_sequence = 32 * config.d_model + 6 * heads + 14 * config.d_ff + 4 * config.vocab_size
@@ -189,13 +200,13 @@ def batch_bytes(model: ModelBytes, sequences: int) -> int:
 
 
 def _decode_bytes(config: ModelConfig) -> int:
-    """What a token's values take on the GPU, generously: the sums of hot neurons are left in up to 33 parts."""
+    """Return an upper estimate of a token's values on the GPU: sums of hot neurons are in up to 33 parts."""
     heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
     return 4 * config.vocab_size + 4 * (64 * config.d_model + 8 * config.d_ff + 2 * heads) + (1 << 16)
 
 
 def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) -> None:
-    """Raises DeviceMemoryError, naming the minimum, for an explicit budget that holds nothing of the model."""
+    """Raise DeviceMemoryError, with the minimum, if an explicit budget cannot hold any part."""
     least = fixed_bytes + smallest_part
     if budgets.vram_is_explicit and 0 < budgets.vram_bytes < least:
         rounded_up = f"{math.ceil(1000 * least / 2**30) / 1000:.3f}"
@@ -209,7 +220,7 @@ def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) ->
 def vram_parts(
     problem: Problem, choice: Choice, model: ModelBytes, kv_bytes: int, context_b: int, scratch_b: int
 ) -> dict[str, int]:
-    """Bytes on the GPU by part; they add up to what the solver counted."""
+    """Return bytes on the GPU by part. Their sum equals the solver's count."""
     ways = list(choice.ways)
     on_gpu = problem.attention_on_gpu[ways]
     used = choice.uses_gpu(problem)
@@ -228,7 +239,7 @@ def vram_parts(
 def ram_parts(
     problem: Problem, choice: Choice, model: ModelBytes, predictors: PredictorBytes | None, kv_bytes: int
 ) -> dict[str, int]:
-    """Bytes in the RAM by part; they add up to what the solver counted."""
+    """Return bytes in RAM by part. Their sum equals the solver's count."""
     on_cpu = ~problem.attention_on_gpu[list(choice.ways)]
     parts = {
         "attention": int(model.attention[on_cpu].sum()),
@@ -243,14 +254,14 @@ def ram_parts(
 
 
 def _asked_by_cpu(problem: Problem, choice: Choice, model: ModelBytes) -> BOOL:
-    """[L]: of which layers the CPU asks the predictors."""
+    """Return bool [L]: layers whose predictors run on the CPU."""
     ways = list(choice.ways)
     computes = (problem.blocks[ways] == 0) if model.down_is_row_wise else np.zeros(len(ways), np.bool_)
     return np.asarray(~problem.attention_on_gpu[ways] | computes, np.bool_)
 
 
 def smallest_part(model: ModelBytes, kv_bytes: int) -> int:
-    """The least that a GPU can be given: one layer with its cache, or the head."""
+    """Return the bytes of the smallest part that a GPU can hold: one layer with its KV cache, or the head."""
     gpu = model.gpu_bytes
     layers = (gpu.attention + kv_bytes)[gpu.possible].tolist()
     return int(min([*layers, *([gpu.head] if gpu.head_possible else [])], default=0))

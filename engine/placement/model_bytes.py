@@ -1,6 +1,6 @@
-"""What a model's parts take in bytes, as the solver needs them: per layer, per neuron, per token of context.
+"""Bytes of a model's parts for the solver: per layer, per neuron, per token of context.
 
-It reads the tensor table, no weights; where the parts go is decided in engine/placement/solver.py.
+Reads the tensor table, not the weights. engine/placement/solver.py decides the placement.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from native_kernels.kv_blocks import KvLayout
 
 I64 = NDArray[np.int64]
 
-# Of a cascade: rows of the copy that are read for each neuron that it expects in the end.
+# Cascade: rows of the copy read per neuron that it selects in the end.
 _COPIED_TO_ACTIVE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
 class PredictorBytes:
-    """A model's predictors.
+    """Bytes and expected activity of a model's predictors.
 
-    held, read: i64 [L], bytes of them and what a token reads of these. active_share: [L], of the neurons that they
-    expect; None: nobody measured. expected_to_fired: how many times as many as fire, in tokens that were decoded, for
-    layers whose share is None; None: unknown too. codecs: [L], of the largest matrix. is_true_gate: [L] of bool, where
-    the neurons' own first matrix decides, and there is nothing beside it. on_gpu: [L], bytes on a GPU, -1 where GPUs
-    have no kernels for it; None where nobody has counted.
+    held, read: i64 [L], bytes stored and bytes read per token. active_share [L]: share of neurons selected; None if not
+    measured. expected_to_fired: neurons selected per active neuron in decoded tokens, for layers without active_share;
+    None
+    if unknown. codecs [L]: codec of the largest matrix. is_true_gate bool [L]: the FFN's own first matrix decides, and
+    no
+    predictor is stored. on_gpu i64 [L]: bytes on a GPU, -1 without GPU kernels; None if not counted.
     """
 
     held: I64
@@ -48,12 +49,12 @@ class PredictorBytes:
 
     @cached_property
     def gpu_bytes(self) -> I64:
-        """As on_gpu; without any better knowledge what their files have."""
+        """on_gpu, or the bytes in the files if not counted."""
         return self.held if self.on_gpu is None else self.on_gpu
 
     @classmethod
     def of(cls, predictor: Predictor, model: ModelBytes) -> PredictorBytes:
-        """Those of a model's predictors, in the codecs that they are stored in."""
+        """Count the bytes of a model's predictors in their stored codecs."""
         held, read, codecs, on_gpu = [], [], [], []
         for i, layer in enumerate(predictor.layers):
             copied = min(1.0, _COPIED_TO_ACTIVE * (layer.active_share or 1.0)) if layer.kind == "cascade" else 1.0
@@ -78,12 +79,13 @@ class PredictorBytes:
 class ModelBytes:
     """Bytes of a model's parts.
 
-    attention: i64 [L], all of a layer but its FFN's matrices: projections, norms, biases, routers. first, second, down:
-    i64 [L], one neuron's row of the matrix that decides whether it fires (gate, or up without a gate), of up beside a
-    gate (else 0), and of down. embedding: with positions and what belongs to them. head: with the last norm; where it
-    is the embedding's own matrix (tied), that is counted in both, and `shared` is its bytes.
-    codecs: of attention, of the first matrix and of down in each layer [L], and of the head.
-    down_is_row_wise: a token reads all of down, whatever fires. on_gpu: None where nobody has counted.
+    attention i64 [L]: a layer without its FFN matrices: projections, norms, biases, routers. first, second, down i64
+    [L]:
+    one neuron's row of the deciding matrix (gate, or up without a gate), of up beside a gate (else 0), and of down.
+    embedding: with positions and related tensors. head: with the final norm. A tied head counts in both, and `shared`
+    is
+    its bytes. Codecs: of attention, the first matrix and down per layer [L], and of the head.
+    down_is_row_wise: a token reads all of down, however few neurons are active. on_gpu: None if not counted.
     """
 
     config: ModelConfig
@@ -103,7 +105,7 @@ class ModelBytes:
 
     @cached_property
     def gpu_bytes(self) -> GpuBytes:
-        """What the parts take on a GPU; without any better knowledge what their files have."""
+        """Bytes on a GPU, or the bytes in the files if not counted."""
         nothing, everywhere = np.zeros(self.n_layers, np.int64), np.ones(self.n_layers, np.bool_)
         return self.on_gpu or GpuBytes(self.attention, self.neuron, nothing, self.head, everywhere, True)
 
@@ -113,32 +115,32 @@ class ModelBytes:
 
     @property
     def neurons(self) -> int:
-        """Of a layer, all of its experts together."""
+        """Neurons per layer, over all experts."""
         return self.config.n_neurons
 
     @property
     def neuron(self) -> I64:
-        """i64 [L]: all of one neuron."""
+        """i64 [L]: bytes of one neuron."""
         return self.first + self.second + self.down
 
     @property
     def head_in_ram(self) -> int:
-        """What the head takes beside the embedding."""
+        """Bytes of the head beside the embedding."""
         return self.head - self.shared
 
     @property
     def total(self) -> int:
-        """All weights."""
+        """Bytes of all weights."""
         return int(self.attention.sum()) + self.neurons * int(self.neuron.sum()) + self.embedding + self.head_in_ram
 
     def kv_of_layer(self, context: int, codec: KvCodec) -> int:
-        """Keys and values of one layer for so many positions."""
+        """Return the bytes of one layer's KV cache for this many positions."""
         layout = KvLayout(self.config.head_dim, codec)
         return self.config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
 
     @classmethod
     def of(cls, opened: OpenedModel, weights: ModelWeights | None = None) -> ModelBytes:
-        """Those of a model's files, in the codecs of the files; on a GPU as `weights` are held, where it is loaded."""
+        """Count a model's bytes in its files' codecs; on the GPU in those of `weights`, if the model is loaded."""
         config = opened.config
         row_wise = opened.down_is_row_wise and not turned_bytes(opened)
         hold: Hold = "mapped"
@@ -157,7 +159,7 @@ class ModelBytes:
                 ends["head" if tensor.name in _OF_HEAD else "embedding"] += n_bytes
                 if tensor.name == "embedding":
                     embedding = n_bytes
-                if tensor.name in ("head", "embedding"):  # the head comes last where it is a matrix of its own
+                if tensor.name in ("head", "embedding"):  # an untied head comes last and wins
                     head_codec = codec
                 continue
             part = part_of(name, tensor, config.gated)
@@ -190,7 +192,7 @@ _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 
 
 def part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
-    """Which part of a layer a tensor belongs to: first, second and down of its neurons, or attention."""
+    """Return the part of a layer that a tensor belongs to: first, second, down or attention."""
     if ".experts." in tensor.name:
         name = split_expert_name(tensor.name)[2]
     match name:
@@ -205,10 +207,10 @@ def part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
 
 
 def stored_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
-    """What the tensor takes in its file; of a fused one, its part."""
+    """Return the tensor's bytes in its file; for a fused tensor, its share."""
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
 def _main_codecs(found: list[dict[str, int]]) -> tuple[str, ...]:
-    """The codec that holds the most bytes in each layer."""
+    """Return the codec with the most bytes in each layer."""
     return tuple(max(layer, key=lambda codec: (layer[codec], codec), default="f32") for layer in found)

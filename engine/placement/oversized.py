@@ -1,7 +1,7 @@
-"""Whether a model can lie in this machine's memory at all, and what can be done where it cannot.
+"""Check whether a model fits this machine's memory, and find alternatives if it does not.
 
-Asked before anything of the model is read or allocated, from the heads of its files alone. Where exactly it goes is
-engine/placement/solver.py's to decide.
+Runs before weights are read or allocated; it needs only the headers of the model's files. engine/placement/solver.py
+decides the placement.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from engine.placement.model_bytes import I64, ModelBytes
 from native_kernels.codecs import CODECS
 
 LEAST_CONTEXT = 512
-_NARROW_CODEC = "q4_0"  # that convert writes and both sides compute
-_PIP_BYTES = 256 << 20  # what the model that ships with Hearth takes, generously, beside the process
+_NARROW_CODEC = "q4_0"  # convert writes it; CPU and GPU compute it
+_PIP_BYTES = 256 << 20  # upper estimate for the bundled model, without the process
 
 
 @dataclass(frozen=True)
 class Room:
-    """The memory that a model may have. gpu: the GPU that computes. other_gpu: one that could, and is not to."""
+    """The memory available to a model.
+
+    gpu: the GPU that computes. other_gpu: a usable GPU that the options exclude.
+    """
 
     profile: HardwareProfile
     gpu: GpuInfo | None
@@ -39,23 +42,26 @@ class Room:
 
     @property
     def vram_bytes(self) -> int:
-        """0 without a GPU."""
+        """Bytes of VRAM available; 0 without a GPU."""
         return self.budgets.vram_bytes if self.gpu is not None else 0
 
     @property
     def ram_bytes(self) -> int:
-        """As much as there really is, less what must stay free: who asks for more is refused."""
+        """Free RAM less the loader's margin. A load that needs more is refused."""
         return max(0, self.profile.ram.free_bytes - MARGIN_BYTES)
 
     @property
     def sure_ram_bytes(self) -> int:
-        """What the solver gives to a model, the process counted in: an alternative must do with it."""
+        """The solver's RAM budget, which includes the process. Every suggested alternative fits in it."""
         return self.budgets.ram_bytes
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Something that works on this machine. value: tokens for a context, GiB for a budget and for a size."""
+    """A change that makes the model fit this machine.
+
+    value: tokens for a context, GiB for a budget or a size. words: one sentence in the imperative.
+    """
 
     kind: Literal["context", "budget", "device", "codec", "smaller", "free"]
     value: float
@@ -73,11 +79,11 @@ def fitting_context(
     must_bytes: int = 0,
     why: str = "",
 ) -> int:
-    """The context, or one that is shorter where nobody asked for it and the model does not fit with it.
+    """Return the context, halved until the model fits unless the user chose it.
 
-    sequences: how many have such a context each. must_bytes: of predictors that it cannot do without. why: half a
-    sentence on why the GPU does not help.
-    Raises: HostMemoryError with need, what is free, and an alternative that works.
+    sequences: number of sequences, each with this context. must_bytes: bytes of predictors that the mode requires. why:
+    reason that the GPU does not help, for the error message.
+    Raises: HostMemoryError with the bytes needed, the bytes free, and an alternative that fits.
     """
     case = Case(model, kv_codec, sequences, must_bytes)
     wanted = context
@@ -100,7 +106,7 @@ def _too_large(case: Case, room: Room, context: int, why: str) -> HostMemoryErro
 
 
 def alternatives(case: Case, room: Room, context: int) -> list[Alternative]:
-    """What works on this machine instead, the nearest to what was asked for first; never nothing."""
+    """Return the alternatives that fit this machine, nearest to the request first. Never empty."""
     return list(_alternatives(case, room, context))
 
 
@@ -140,7 +146,7 @@ def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A model, and how its keys and values are kept."""
+    """A model with its KV codec, number of sequences and required predictor bytes."""
 
     model: ModelBytes
     kv_codec: KvCodec
@@ -148,13 +154,15 @@ class Case:
     must_bytes: int = 0
 
     def in_ram(self, context: int) -> int:
-        """What it takes with nothing on a GPU: weights, keys and values, predictors. The process and its buffers have
-        room in what stays free."""
+        """Return the bytes of weights, KV cache and predictors with nothing on a GPU.
+
+        The process and its buffers are not counted: the free margin covers them.
+        """
         kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
         return self.model.total + kv + self.must_bytes
 
     def least_ram(self, context: int, room: Room) -> int:
-        """No placement leaves less to the RAM."""
+        """Return a lower bound on RAM over all placements, in bytes."""
         freed, taken = self._of_layers(context)
         free = self._left_on_gpu(context, room)
         worth = max([1.0, *(freed / np.maximum(taken, 1)).tolist()])
@@ -163,7 +171,7 @@ class Case:
         return self.in_ram(context) - int(min(all_of_it, worth * free))
 
     def surely_fits(self, context: int, room: Room) -> bool:
-        """Whether it fits with whole layers on the GPU, which is a placement that there is."""
+        """Return whether a placement of whole layers on the GPU fits. Such a placement always exists."""
         if context > self.model.config.max_context:
             return False
         freed, taken = self._of_layers(context)
@@ -177,7 +185,7 @@ class Case:
         return in_ram <= room.sure_ram_bytes
 
     def longest_that_surely_fits(self, context: int, room: Room) -> int | None:
-        """The context, or half of it as often as is needed; None where not even the shortest fits."""
+        """Return the context, halved until it fits; None if the shortest context does not fit."""
         while not self.surely_fits(context, room):
             if context <= LEAST_CONTEXT:
                 return None
@@ -185,8 +193,7 @@ class Case:
         return context
 
     def narrower(self) -> Case | None:
-        """The same model with wide numbers as four bits each, a little more than it would take; None where it has
-        hardly any."""
+        """Return the model with its weights at 4 bits, estimated 2 % high; None if that saves less than 30 %."""
         model, narrow = self.model, _bits(_NARROW_CODEC)
         ratio = np.array([1.02 * min(1.0, narrow / _bits(codec)) for codec in model.first_codecs])
         ends = 1.02 * min(1.0, narrow / _bits(model.head_codec))
@@ -208,8 +215,10 @@ class Case:
         return replace(self, model=smaller)
 
     def _of_layers(self, context: int) -> tuple[I64, I64]:
-        """i64 [L], RAM that each layer leaves when all of it goes to the GPU, and what it takes there; 0 where it
-        cannot."""
+        """Return (freed, taken), i64 [L]: RAM bytes saved and VRAM bytes used by a whole layer on the GPU.
+
+        Both are 0 for layers that the GPU cannot compute.
+        """
         model, gpu, tokens = self.model, self.model.gpu_bytes, self.sequences * context
         kv_ram, kv_gpu = model.kv_of_layer(tokens, self.kv_codec), kv_layer_bytes(model.config, tokens, self.kv_codec)
         freed = model.attention + model.neurons * model.neuron + kv_ram
@@ -217,7 +226,7 @@ class Case:
         return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)
 
     def _left_on_gpu(self, context: int, room: Room) -> int:
-        """For the model, of what may be taken there."""
+        """Return the VRAM left for weights and KV cache after the CUDA context and scratch."""
         if room.gpu is None or self.model.config.n_experts:
             return 0
         tokens = self.sequences * context

@@ -1,10 +1,9 @@
-"""The placement as a problem in numbers: for every layer the ways to place it, each with its seconds and its bytes.
+"""The placement problem in numbers: the ways to place each layer, each with seconds and bytes.
 
-A layer's home is where its attention is, with its norms, keys and values and its predictor. Only a layer whose home is
-the GPU has hot neurons: they are sorted by how often they fire and taken in blocks, hottest first, so that a way to
-place a layer is its home and how many blocks are hot. Of the same number of blocks no others than the hottest leave
-less to the CPU. Where down lies row by row, all neurons are hot or none, and no GPU asks a predictor. Paper:
-PowerInfer, section 6.3.
+A layer's device is where its attention is computed, with its norms, KV cache and predictor. Only layers on the GPU have
+hot neurons. Neurons are sorted by activity and grouped into blocks, so a way is a device and a number of hot blocks;
+for a given number of blocks, the hottest ones leave the least work to the CPU. If down is stored row by row, either all
+neurons of a layer are hot or none, and the GPU uses no predictor. Paper: PowerInfer, section 6.3.
 """
 
 from __future__ import annotations
@@ -36,28 +35,29 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 BOOL = NDArray[np.bool_]
 
-# Blocks of a layer at most, and what their size is a multiple of: fine enough that the last one, which may not fit, is
-# worth less than 1 % of a layer, and few enough that all of it is solved in seconds.
+# Maximum blocks per layer, and the multiple of their size. A block that does not fit is worth less than 1 % of a layer,
+# and the problem is still solved in seconds.
 MOST_BLOCKS = 128
 BLOCK_MULTIPLE = 32
-# Neurons are read over the bus where that leaves no more than this of a layer's time.
+# Zero-copy blocks are used only if a layer then takes at most this share of its time.
 _WORTH_IT = 0.9
-# Attention reads keys and values with less of the bandwidth than a matrix is read with.
+# Attention reads the KV cache at a lower bandwidth than matrices are read.
 _KV_SHARE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Ways to place a model on a GPU and a CPU, and what they cost. Way w of a layer is (attention_on_gpu[w],
-    blocks[w]).
+    """The ways to place a model on a GPU and a CPU, and their costs. Way w is (attention_on_gpu[w], blocks[w]).
 
-    Shapes: seconds f64 [L, W], vram, ram i64 [L, W]: of a layer placed that way; infinite seconds: it cannot be.
-    predictor_vram i64 [L, W]: of vram the predictor's. reached i64 [L, W]: blocks behind the hot ones that the GPU
-    reads in pinned memory of the host. head_seconds, head_vram, head_ram: (on the CPU, on the GPU).
-    order i32 [L, F]: neurons, hottest first; computed f64 [L, K + 1]: how many neurons of the first k blocks are
-    computed for a token, cold ones behind. fixed_vram: taken as soon as the GPU is used at all; fixed_ram and
-    fixed_seconds: always. crossing_s: whenever one layer's home is another than the next one's; a token starts on the
-    CPU and ends there.
+    Shapes: seconds f64 [L, W], infinite for an impossible way; vram, ram i64 [L, W], bytes; predictor_vram i64 [L, W],
+    the
+    predictor's share of vram. reached i64 [L, W]: zero-copy blocks after the hot ones, which the GPU reads from pinned
+    host
+    memory. head_seconds, head_vram, head_ram: (on the CPU, on the GPU).
+    order i32 [L, F]: neurons, hottest first. computed f64 [L, K + 1]: expected computed neurons in the first k blocks.
+    fixed_vram: bytes needed as soon as the GPU is used. fixed_ram, fixed_seconds: always added. crossing_s: added
+    whenever
+    two consecutive layers are on different devices; a token starts and ends on the CPU.
     """
 
     seconds: F64
@@ -84,27 +84,27 @@ class Problem:
 
     @property
     def cpu_alone(self) -> Choice:
-        """Nothing on the GPU."""
+        """The placement with nothing on the GPU."""
         way = int(np.flatnonzero(~self.attention_on_gpu & (self.blocks == 0))[0])
         return Choice((way,) * self.n_layers, head_on_gpu=False)
 
     @cached_property
     def most_vram(self) -> int:
-        """What the GPU takes with everything on it that can be."""
+        """VRAM bytes with everything possible on the GPU."""
         head = self.head_vram[1] if np.isfinite(self.head_seconds[1]) else 0
         return self.fixed_vram + int(np.where(self.possible, self.vram, 0).max(axis=1).sum()) + head
 
     @cached_property
     def possible(self) -> BOOL:
-        """[L, W]: which ways there are."""
+        """Bool [L, W]: the possible ways."""
         return np.isfinite(self.seconds)
 
     def hot_neurons(self, layer: int, way: int) -> I32:
-        """The ids of a layer's hot neurons, ascending."""
+        """Return the ids of a layer's hot neurons, ascending."""
         return np.sort(self.order[layer, : int(self.blocks[way]) * self.block])
 
     def reached_neurons(self, layer: int, way: int) -> I32:
-        """The ids of those that the GPU reaches for, ascending."""
+        """Return the ids of the neurons that the GPU reads zero-copy, ascending."""
         start = int(self.blocks[way]) * self.block
         return np.sort(self.order[layer, start : start + int(self.reached[layer, way]) * self.block])
 
@@ -120,19 +120,19 @@ class Choice:
         return self.head_on_gpu or bool(problem.vram[np.arange(len(self.ways)), list(self.ways)].any())
 
     def vram(self, problem: Problem) -> int:
-        """Bytes on the GPU, all that is counted included."""
+        """Return bytes on the GPU, fixed bytes included; 0 if the GPU is not used."""
         if not self.uses_gpu(problem):
             return 0
         layers = int(problem.vram[np.arange(len(self.ways)), list(self.ways)].sum())
         return problem.fixed_vram + layers + problem.head_vram[self.head_on_gpu]
 
     def ram(self, problem: Problem) -> int:
-        """Bytes in the RAM."""
+        """Return bytes in RAM."""
         layers = int(problem.ram[np.arange(len(self.ways)), list(self.ways)].sum())
         return problem.fixed_ram + layers + problem.head_ram[self.head_on_gpu]
 
     def seconds(self, problem: Problem) -> float:
-        """Predicted seconds of a token."""
+        """Return the predicted seconds per token."""
         layers = float(problem.seconds[np.arange(len(self.ways)), list(self.ways)].sum())
         homes = [False, *problem.attention_on_gpu[list(self.ways)].tolist(), self.head_on_gpu, False]
         crossings = sum(one != other for one, other in pairwise(homes))
@@ -140,24 +140,23 @@ class Choice:
         return float(problem.fixed_seconds + layers + head + crossings * problem.crossing_s)
 
     def gpu_load(self, problem: Problem) -> float:
-        """The share of the neurons computed for a token that the GPU computes."""
+        """Return the share of computed neurons that the GPU computes."""
         layers, ways = np.arange(len(self.ways)), list(self.ways)
         hot = problem.computed[layers, problem.blocks[ways] + problem.reached[layers, ways]].sum()
         return float(hot / max(problem.computed[:, -1].sum(), 1e-30))
 
 
 def block_size(neurons: int) -> int:
-    """Neurons of a block, for a layer of so many."""
+    """Return the neurons per block for a layer with this many neurons."""
     return max(1, -(-neurons // (MOST_BLOCKS * BLOCK_MULTIPLE)) * BLOCK_MULTIPLE)
 
 
 @dataclass(frozen=True, eq=False)
 class Hottest:
-    """A layer's neurons in the order in which they become hot, and what the first blocks of them come to: most of the
-    work of a Problem, and the same for every context, machine and budget.
+    """A layer's neurons sorted by activity, with sums over the first blocks.
 
-    order i32 [L, F], hottest first; ends i64 [K + 1], neurons of the first k blocks; sums: by name of an Activity's
-    probabilities, f64 [L, K + 1], of the first k blocks.
+    This is most of the work of a Problem and does not depend on context, machine or budget. order i32 [L, F], hottest
+    first; ends i64 [K + 1], neurons in the first k blocks; sums: f64 [L, K + 1] by name of an Activity's probabilities.
     """
 
     order: I32
@@ -166,7 +165,7 @@ class Hottest:
 
     @classmethod
     def of(cls, activity: Activity) -> Hottest:
-        """Cost: for 80 layers of 28,672 neurons 0.3 s, most of it sorting."""
+        """Sort the neurons. Cost: 0.3 s for 80 layers of 28,672 neurons, most of it sorting."""
         neurons = activity.ranking.shape[1]
         block = block_size(neurons)
         order = np.argsort(-activity.ranking, axis=1, kind="stable").astype(np.int32)
@@ -189,11 +188,11 @@ def build_problem(
     pinned_bytes: int = 0,
     reached_blocks: I64 | None = None,
 ) -> Problem:
-    """All ways to place this model on this machine. position: that of the token whose time is predicted.
-    pinned_bytes: of the host's memory, for neurons that the GPU reads there beside the CPU. reached_blocks: [L], that
-    it reads there, however many were best.
+    """Return all ways to place this model on this machine.
 
-    Cost: for 80 layers of 28,672 neurons 20 ms, and what Hottest takes where that is not known yet.
+    position: position of the token whose time is predicted. pinned_bytes: host memory that may be pinned for zero-copy
+    neurons. reached_blocks [L]: number of zero-copy blocks to use instead of the best number.
+    Cost: 20 ms for 80 layers of 28,672 neurons, plus Hottest if `activity` is an Activity.
     """
     block, neurons = block_size(model.neurons), model.neurons
     hottest = Hottest.of(activity) if isinstance(activity, Activity) else activity
@@ -221,12 +220,12 @@ def build_problem(
         most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
         beside, hot, cold = _reached(parts, machine, hot, parts.neurons_s(machine.cold), taken, most, reached_blocks)
         reached.append(beside)
-        # The input goes one way (f32) with a bit for each neuron, the sum comes back (f32).
+        # The GPU sends the input (f32) with a bit per neuron and receives the sum (f32).
         exchange = machine.exchange(8 * d_model + neurons // 8)
         has_cold = taken + beside < last
         always = parts.attention_s(rates, kv_read) + gpu_layer_s(True, False)
         predictor_s = parts.predictor_s(rates)[:, None] * np.ones(len(taken))
-        if model.down_is_row_wise:  # all of it at once, and nobody is asked; or the CPU does it altogether
+        if model.down_is_row_wise:  # the GPU computes all neurons without a predictor, or the CPU computes the FFN
             predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
         layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
         of_parts = parts.predictor_on_gpu * (not model.down_is_row_wise)
@@ -273,16 +272,17 @@ def build_problem(
 def _reached(
     parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int, wanted: I64 | None
 ) -> tuple[I64, F64, F64]:  # fmt: skip
-    """How many blocks behind the hot ones the GPU had best read in the host's memory, at most so many: as many as
-    keep both sides busy equally long, where that pays; or as many as are wanted of each layer [L]. With them the
-    seconds of either side: of the GPU (hot: without them), of the CPU (of_cpu: by itself); all [L, ways].
+    """Return the zero-copy blocks for each way, i64 [L, ways], with the GPU's and the CPU's seconds.
 
-    Both read the same RAM: while the GPU does, the CPU has what is left. Where the CPU alone takes all that the RAM
-    gives, as with floats and all cores, nothing is won. Quantised rows cost it arithmetic as well.
+    Picks the number (at most `most`) that balances both sides, or 0 if the gain is small; `wanted` [L] sets it instead.
+    hot: GPU seconds without zero-copy. of_cpu: CPU seconds by blocks.
+
+    GPU and CPU share the RAM's bandwidth. If the CPU alone saturates it, as with floats on all cores, zero-copy gains
+    nothing; with quantised rows the CPU is also limited by arithmetic.
     """
     last = of_cpu.shape[1] - 1
     over_bus, left = parts.neurons_s(machine.reach), parts.neurons_s(machine.beside_reach)
-    slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # of the CPU's rate is lost
+    slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # lost share of the CPU's rate
     beside = np.zeros((len(of_cpu), len(taken)), np.int64)
     gpu_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)
     for way, k in enumerate(taken.tolist()):
@@ -300,8 +300,7 @@ def _reached(
 
 
 class _Parts:
-    """Seconds of a layer's parts on a device, for every layer: attention [L], predictor [L], the first k blocks of its
-    neurons [L, K + 1]."""
+    """Seconds of a layer's parts on a device: attention [L], predictor [L], first k blocks of neurons [L, K + 1]."""
 
     def __init__(
         self,
@@ -314,24 +313,24 @@ class _Parts:
         self._model, self._mode, self._predictors, self._ends = model, mode, predictors, ends
         self.sums = dict(hottest.sums)
         everything = ends.astype(np.float64)
-        if model.down_is_row_wise:  # a token reads all of it
+        if model.down_is_row_wise:  # a token reads all of down
             self.sums["fired"] = np.broadcast_to(everything, self.sums["fired"].shape)
         self._modes: list[Mode] = [mode] * model.n_layers
         if predictors is not None and predictors.is_true_gate.any():
             self.sums["active"] = self.sums["active"].copy()
         for layer in np.flatnonzero(predictors.is_true_gate) if predictors is not None else ():
-            self._modes[layer] = "exact"  # the neurons' own first matrix decides, on either side for its neurons
+            self._modes[layer] = "exact"  # both sides evaluate the first matrix for their own neurons
             self.sums["active"][layer] = everything
         nothing = np.zeros(model.n_layers, np.int64)
         self.predictor_held = nothing if predictors is None else predictors.held
         self.predictor_on_gpu = nothing if predictors is None else predictors.gpu_bytes
 
     def neurons_s(self, rates: DeviceRates) -> F64:
-        """On the CPU, or on a GPU where down lies by neuron."""
+        """Return seconds on the CPU, or on a GPU if down is stored by neuron."""
         return self._neurons_s(rates, self._modes, [self.sums[part] for part in ("active", "opened", "fired")])
 
     def hot_s(self, rates: DeviceRates) -> F64:
-        """On a GPU."""
+        """Return seconds on a GPU."""
         if not self._model.down_is_row_wise:
             return self.neurons_s(rates)
         everything = np.broadcast_to(self._ends.astype(np.float64), self.sums["fired"].shape)
@@ -351,7 +350,7 @@ class _Parts:
         return np.asarray(sum(per_neuron[:, i, None] * part for i, part in enumerate(read)), np.float64)
 
     def attention_s(self, rates: DeviceRates, kv_read: int) -> F64:
-        """kv_read: bytes of keys and values."""
+        """Return seconds of attention [L]. kv_read: bytes of the KV cache that a token reads."""
         model = self._model
         seconds = [
             n_bytes / rates.gemv(codec) + kv_read / (_KV_SHARE * rates.gemv("f16"))
@@ -368,7 +367,7 @@ class _Parts:
 
 
 def _within(values: NDArray[np.float32], order: I32, ends: I64) -> F64:
-    """[L, F] -> [L, K + 1]: the sum over the first ends[k] neurons of each layer, hottest first."""
+    """Return [L, K + 1]: the sum of values [L, F] over each layer's ends[k] hottest neurons."""
     hottest = np.take_along_axis(values, order, axis=1)
     sums = np.zeros((len(values), values.shape[1] + 1))
     np.cumsum(hottest, axis=1, dtype=np.float64, out=sums[:, 1:])

@@ -1,8 +1,7 @@
-"""Solves where a model's neurons and parts live: the placement that is predicted to be the fastest within the budgets.
+"""Solve for the placement with the lowest predicted time per token within the budgets.
 
-An integer programme in which every layer takes one of its ways, solved by HiGHS; the greedy placement bounds it from
-above, the Lagrangian from below, and between the two most ways are ruled out before it begins.
-Paper: PowerInfer, section 6.3.
+HiGHS solves an integer program in which every layer takes one way. The greedy placement bounds the optimum from above
+and the Lagrangian from below; the two bounds rule out most ways beforehand. Paper: PowerInfer, section 6.3.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from engine.placement.placement_problem import BOOL, Choice, Problem
 log = logging.getLogger(__name__)
 
 TIME_LIMIT_S = 8.0
-# A placement this close to the best there is, as a share of the time of a token, is as good as it.
+# Accept a placement this close to the optimum, as a share of the time per token.
 GOOD_GAP = 5e-4
-# Ends a search that proves nothing more; unlike the clock it ends it at the same place on every machine. Nodes of the
-# search times ways that are left; but at least some nodes: 3 s of one core for the largest models.
+# Limit of the search in nodes times remaining ways. Unlike a time limit it stops at the same point on every machine.
+# The minimum number of nodes takes 3 s of one core for the largest models.
 _MOST_WORK, _LEAST_NODES = 100_000, 20
-# HiGHS reckons with tolerances of 1e-6: microseconds and MiB keep them far below a block's worth.
+# HiGHS uses tolerances of 1e-6; microseconds and MiB keep them far below a block's value.
 _MICROSECONDS, _MIB = 1e6, 1 / (1 << 20)
 _SPARE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A placement, its predicted seconds per token, and how far they may lie above the best there is."""
+    """A placement with its predicted seconds per token. gap: upper bound on its distance from the optimum."""
 
     choice: Choice
     seconds: float
@@ -50,14 +49,15 @@ def solve(
     time_limit_s: float = TIME_LIMIT_S,
     good_gap: float = GOOD_GAP,
 ) -> Solution:
-    """The fastest placement that stays within both budgets. The same for the same input.
+    """Return the fastest placement within both budgets. Deterministic.
 
-    ram_budget None: as much as it takes. time_limit_s: of a search that may find a better one than is there already;
-    one that must find any has TIME_LIMIT_S at least. Cost: seconds for 80 layers of 28,672 neurons.
-    Raises: HostMemoryError, naming the minimum, where the RAM does not hold what the GPU does not.
+    ram_budget None: unlimited. time_limit_s: for improving on the greedy placement; if no greedy placement fits, the
+    search
+    has at least TIME_LIMIT_S. Cost: seconds for 80 layers of 28,672 neurons.
+    Raises: HostMemoryError, with the minimum, if the RAM cannot hold what the GPU does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
-    if found is None:  # the RAM is short, and what is to make room there is a choice of its own
+    if found is None:  # RAM is short: the greedy placement does not choose what to free
         everything = np.ones(problem.seconds.shape, np.bool_)
         found, _ = _programme(problem, everything, vram_budget, ram_budget, max(time_limit_s, TIME_LIMIT_S), good_gap)
     if found is None:
@@ -74,7 +74,7 @@ def solve(
         if better is not None and better.seconds(problem) < found.seconds(problem):
             found, method = better, "integer programme"
     alone = problem.cpu_alone
-    if fits(problem, alone, vram_budget, ram_budget):  # which the bound leaves out: it takes the GPU to be used
+    if fits(problem, alone, vram_budget, ram_budget):  # the bound assumes that the GPU is used
         bound_s = min(bound_s, alone.seconds(problem))
     if not found.uses_gpu(problem):
         method = "cpu alone"
@@ -84,10 +84,11 @@ def solve(
 def _programme(
     problem: Problem, kept: BOOL, vram_budget: int, ram_budget: int | None, time_limit_s: float, good_gap: float
 ) -> tuple[Choice | None, float]:
-    """The best placement of these ways that HiGHS finds, and the seconds below which it has proven there is none.
+    """Return the best placement of the kept ways that HiGHS finds, and its proven lower bound in seconds.
 
-    Variables: a way of a layer is taken or not; the head is on the GPU or not; the token crosses over before a layer,
-    before the head and behind it, or not.
+    Variables: whether a layer takes a way; whether the head is on the GPU; whether the token changes device before a
+    layer,
+    before the head and after it.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
@@ -104,7 +105,7 @@ def _programme(
         [problem.head_seconds[1] - problem.head_seconds[0] if head_can_move else 0.0],
         np.full(n_crossings, problem.crossing_s),
     ]) * _MICROSECONDS  # fmt: skip
-    rows: list[int] = layer.tolist()  # one way for every layer
+    rows: list[int] = layer.tolist()  # exactly one way per layer
     columns = list(range(n_ways))
     values = [1.0] * n_ways
     low, high = [1.0] * n_layers, [1.0] * n_layers
@@ -117,7 +118,7 @@ def _programme(
         high.append(most)
 
     of_layer = [np.flatnonzero((layer == i) & on_gpu).tolist() for i in range(n_layers)]
-    homes: list[list[int]] = [[], *of_layer, [head], []]  # variables of which one is 1 where the token is on the GPU
+    homes: list[list[int]] = [[], *of_layer, [head], []]  # one variable is 1 if the token is on the GPU
     for i in range(n_crossings):
         here, there = homes[i], homes[i + 1]
         for sign in (1.0, -1.0):
@@ -151,7 +152,7 @@ def _programme(
 
 
 def _too_little_ram(problem: Problem, vram_budget: int, ram_budget: int | None) -> HostMemoryError:
-    # Every byte on the GPU is one that the RAM need not hold.
+    # Every byte on the GPU is one less in RAM.
     on_gpu = max(0, min(vram_budget, problem.most_vram) - problem.fixed_vram)
     least = problem.cpu_alone.ram(problem) - on_gpu
     return HostMemoryError(

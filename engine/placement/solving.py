@@ -1,7 +1,7 @@
-"""Solves the placement of an opened model for a machine and keeps it; one that still fits is taken as it is.
+"""Solve, keep and reuse the placement of an opened model on a machine.
 
-Everything that a placement depends on is compared (Origins); where one thing is another, it is solved again. The
-mathematics is engine/placement/solver.py.
+A kept placement is reused if everything that it depends on (Origins) is unchanged. engine/placement/solver.py has the
+mathematics.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Changes with how bytes are counted or a placement is solved: those that an older Hearth solved are solved again.
+# Increase when byte counts or the solver change: older placements are then solved again.
 SOLVER_VERSION = 5
-# Where in a conversation the predicted token stands, at most: far enough for its keys and values to count.
+# Largest position of the predicted token, far enough that its KV cache counts.
 TYPICAL_POSITION = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """A placement. reused: it was there already and everything is as it was. setting: what it is solved from. changed:
-    what was not as it was, in words, where there was one and it did not fit. problem: None where it was reused."""
+    """A placement and how it came about.
+
+    reused: a kept placement is still valid. setting: the solver's input. changed: why the kept placement is no longer
+    valid, in words. problem: None if reused.
+    """
 
     placement: Placement
     reused: bool
@@ -63,7 +66,7 @@ class Solved:
     problem: Problem | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As `solve --json` prints it and the job of the engine's process answers."""
+        """Return the object that `solve --json` prints and the engine process answers."""
         placement = self.placement
         return {
             "stats": placement.statistics,
@@ -93,7 +96,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Everything that a placement is solved from. lanes: by mode, where rows of the model were timed in its tokens."""
+    """The solver's input. lanes: measured read rates of the model's rows, by mode."""
 
     opened: OpenedModel
     model: ModelBytes
@@ -112,7 +115,7 @@ class Setting:
 
     @property
     def fixed_vram(self) -> int:
-        """Taken as soon as the GPU is used."""
+        """Bytes needed as soon as the GPU is used."""
         if self.gpu is None:
             return 0
         scratch = memory_plan.gpu_scratch_bytes(
@@ -130,24 +133,24 @@ class Setting:
 
     @property
     def kv_on_gpu(self) -> int:
-        """Of a layer."""
+        """KV cache bytes of one layer on the GPU."""
         return kv_layer_bytes(self.model.config, self.context, self.kv_codec)
 
     @property
     def all_in_ram(self) -> int:
-        """What the model takes with nothing on the GPU."""
+        """Bytes of the model with nothing on the GPU."""
         predictors = 0 if self.predictors is None else int(self.predictors.held.sum())
         return self.fixed_ram + self.model.total + self.model.n_layers * self.kv_of_layer + predictors
 
     @property
     def pinned_bytes(self) -> int:
-        """Of the host's memory, at most, for neurons that the GPU reads there."""
+        """Upper limit of pinned host memory for zero-copy neurons, in bytes."""
         if self.gpu is None:
             return 0
         return memory_plan.pinned_bytes(self.profile, self.budgets.ram_bytes - self.all_in_ram)
 
     def origins(self) -> Origins:
-        """What a placement of today must have been solved from."""
+        """Return the origins that a valid placement must have now."""
         in_ram = self.all_in_ram
         return Origins(
             model=self.opened.fingerprint,
@@ -178,17 +181,17 @@ def solve_model(
     limit_s: float = TIME_LIMIT_S,
     lanes: Mapping[Mode, LaneRates] | None = None,
 ) -> Solved:
-    """The placement of a model on this machine or on the one of engine.hardware_file, kept as the model's artefact.
+    """Return the placement of a model on this machine or on engine.hardware_file, and keep it as an artefact.
 
-    again: also where the one that is kept fits. weights: of the model where it is loaded, because they may be held
-    otherwise than they are stored. gpu: the GPU with its figures of now, where it is known which. vram_bytes: a budget
-    of the moment. A placement for weights or a budget like that, or for several sequences, is not kept. predictor: the
-    model's, where somebody has read it already. ram: as it was before anything of the model lay there. limit_s: for the
-    search behind the greedy placement, which finds little more. lanes: in place of what is remembered of the model's
-    rows. Progress is in steps.
-    Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError where the RAM does not hold the rest,
-    DeviceUnavailableError for a GPU that is not there, UnsupportedModelError for sparse without predictors, what
-    reading statistics and predictors raises, Cancelled.
+    again: solve even if the kept placement is valid. weights: the loaded weights, if their codecs may differ from the
+    files'. gpu: the GPU with current figures, if already chosen. vram_bytes: a temporary budget. predictor: reads the
+    model's predictor, if the caller has it already. ram: figures from before the model was loaded. limit_s: for the
+    search
+    after the greedy placement, which finds little more. lanes: override the remembered rates. Progress counts steps.
+    Placements for other codecs, a temporary budget or several sequences are not kept.
+    Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
+    DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
+    statistics and predictors, Cancelled.
     """
     engine = engine or EngineConfig()
     steps = 4
@@ -219,7 +222,7 @@ def solve_model(
 
 
 def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
-    """asked_for: whether somebody wants it kept; else it is solved again where nothing can be written."""
+    """Save the placement. asked_for: raise errors; otherwise log them, and the next load solves it again."""
     try:
         artefacts.save_placement(opened, placement)
     except EngineError as error:
@@ -229,14 +232,16 @@ def _keep(opened: OpenedModel, placement: Placement, asked_for: bool) -> None:
 
 
 def _as_stored(opened: OpenedModel, weights: ModelWeights) -> bool:
-    """Whether the weights take on a GPU what those of the files do."""
+    """Return whether the loaded weights take the same bytes on a GPU as the files'."""
     as_stored = opened.down_is_row_wise and not turned_bytes(opened)
     return weights.hold == "mapped" and weights.down_is_row_wise == as_stored
 
 
 def with_learned(setting: Setting) -> Setting:
-    """With what a person's chats have taught beside the statistics. It grows with every answer: a reason to place
-    neurons otherwise when they are placed anew, and none to place them anew."""
+    """Add the activity learned from chats to the statistics.
+
+    It grows with every answer. A new placement uses it, but its change alone does not invalidate a kept placement.
+    """
     stats = learned_stats(setting.opened, setting.stats) if can_learn(setting.opened) else setting.stats
     if stats is setting.stats:
         return setting
@@ -251,8 +256,10 @@ def read_setting(
     read: Callable[[], Predictor] | None = None,
     ram: RamInfo | None = None,
 ) -> Setting:
-    """What there is to solve from: the machine with its figures, budgets, statistics, predictors. weights, GPU, read,
-    ram: as `solve_model` has them."""
+    """Read the solver's input: machine and figures, budgets, statistics, predictors.
+
+    weights, known_gpu, read, ram: as weights, gpu, predictor, ram of `solve_model`.
+    """
     if engine.mode == "sparse" and not opened.has_predictors:
         raise no_predictors(opened)
     profile = load_profile(engine.hardware_file) if engine.hardware_file else probe()
@@ -298,7 +305,7 @@ def read_setting(
     return Setting(
         opened=opened,
         model=model,
-        stats=read_stats(opened) if opened.config.has_zeros else None,  # else all neurons are computed
+        stats=read_stats(opened) if opened.config.has_zeros else None,  # otherwise all neurons are computed
         predictors=predictors,
         profile=profile,
         gpu=gpu,
@@ -314,13 +321,13 @@ def read_setting(
 
 
 def problem_of(setting: Setting, mode: Mode) -> tuple[Problem, Activity]:
-    """The ways to place the model, as a mode computes it."""
+    """Return the placement problem of a mode, and the activity that it is built from."""
     activity = activity_by(setting, mode)
     return problem_by(setting, mode, activity), activity
 
 
 def activity_by(setting: Setting, mode: Mode) -> Activity:
-    """How likely a mode computes each neuron."""
+    """Return how likely a mode computes each neuron."""
     predictors = setting.predictors if mode == "sparse" else None
     return activity_of(setting.opened.config, mode, setting.stats, predictors)
 
@@ -328,7 +335,7 @@ def activity_by(setting: Setting, mode: Mode) -> Activity:
 def problem_by(
     setting: Setting, mode: Mode, activity: Activity | Hottest, reached_blocks: I64 | None = None
 ) -> Problem:  # fmt: skip
-    """As `problem_of`, where it is known how likely neurons are computed. reached_blocks: as build_problem has it."""
+    """Return the placement problem for a known activity. reached_blocks: as in `build_problem`."""
     return build_problem(
         setting.model,
         activity,
@@ -348,15 +355,15 @@ def problem_by(
 def _solved(
     setting: Setting, origins: Origins, step: Callable[[], None], cancelled: Callable[[], bool], limit_s: float
 ) -> tuple[Placement, Problem]:
-    """The fastest placement over the modes that are wanted."""
-    # Modes are compared by what is reckoned: the rows of one may have been timed and those of the other not.
+    """Return the fastest placement over the requested modes."""
+    # Compare modes by estimated rates: one mode's rows may have been measured and the other's not.
     reckoned, modes = replace(setting, lanes={}), _modes(setting)
     candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
     smallest = memory_plan.smallest_part(setting.model, setting.kv_on_gpu)
     memory_plan.check_vram_budget(setting.budgets, setting.fixed_vram, smallest)
-    if len(candidates) > 1:  # the greedy ones tell which mode is the faster
+    if len(candidates) > 1:  # the greedy placements decide between the modes
         times = []
         for _, problem, _ in candidates:
             choice = place_greedily(problem, vram, ram)
@@ -367,13 +374,13 @@ def _solved(
     mode, problem, activity = candidates[0]
     if len(modes) > 1 and mode in setting.lanes:
         problem = problem_by(setting, mode, activity)
-    # seconds, of numbers only
+    # takes seconds, without I/O
     solution = run_cancellable(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
     return placement_of(setting, origins, mode, problem, activity, solution), problem
 
 
 def _modes(setting: Setting) -> list[Mode]:
-    """Those between which the solver chooses."""
+    """Return the modes between which the solver chooses."""
     config, wanted = setting.opened.config, setting.wanted_mode
     if wanted == "dense" or (wanted != "sparse" and not config.has_zeros):
         return ["dense"]
@@ -387,7 +394,7 @@ def _modes(setting: Setting) -> list[Mode]:
 def placement_of(
     setting: Setting, origins: Origins, mode: Mode, problem: Problem, activity: Activity, solution: Solution
 ) -> Placement:
-    """The solution in words that last: ids, devices, bytes."""
+    """Convert the solution to a Placement: ids, devices, bytes."""
     choice, model = solution.choice, setting.model
     ways = list(choice.ways)
     predictors = setting.predictors if mode == "sparse" else None
@@ -431,11 +438,11 @@ def placement_of(
     )
 
 
-# ------------------------------------------------------------------ whether it still fits
+# ------------------------------------------------------------------ validity of a kept placement
 
 
 def _kept(opened: OpenedModel, origins: Origins) -> tuple[Placement | None, tuple[str, ...]]:
-    """The placement that is kept, where it was solved from the very same; else what is another."""
+    """Return the kept placement if it is still valid; otherwise None and what changed."""
     if artefacts.find(opened, "placement") is None:
         return None, ()
     try:
