@@ -1,4 +1,4 @@
-"""Counts of what the FFN executors computed and what truly fired; it measures no time."""
+"""Count the neurons that the FFN executors computed and those that were active. Measures no time."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from native_kernels.backend import I32, I64
 
 
 class FfnCounters:
-    """Sums over all layers since the last reset. Neurons of experts are numbered one expert after another.
+    """Sums over all layers since the last reset. Expert neurons are numbered one expert after another.
 
-    computed: neuron evaluations that decode would do for them; in
-    sparse mode those that the predictor expects. opened: of them those whose first activation was not zero, so that
-    up is read where there is a gate. fired: those whose activation was not zero. copied: those of which a predictor's
-    copy was read. layers: i64 [L, 4], these four for every layer. per_neuron: i64 [L, F], times each one fired; None
-    until `record_per_neuron` switches it on. Of a token that was stopped half-way it may hold a part. on_gpu: those of
-    `computed` that a GPU computed, of tokens that ran as programs; None where there is no GPU.
+    computed: neurons evaluated while decoding; in sparse mode those that the predictor selects. opened: those whose
+    first
+    activation is not zero, so that up is read if there is a gate. fired: those whose activation is not zero. copied:
+    rows
+    read from a predictor's copy. layers: i64 [L, 4], these four per layer. per_neuron: i64 [L, F], times each neuron
+    was
+    active; None until `record_per_neuron`. on_gpu: computed neurons that a GPU computed, for tokens run as programs;
+    None
+    without a GPU. A token cancelled half-way may be counted in part.
     """
 
     def __init__(
@@ -28,8 +31,12 @@ class FfnCounters:
         n_blocks_used: int = 1,
         collect: Callable[[], None] = lambda: None,
     ) -> None:
-        """n_neurons: of a layer. n_blocks_used: how often a position is added in each, once for each expert. collect:
-        adds to per_neuron, while it is on, what another device has counted since, and forgets it there."""
+        """Create the counters.
+
+        n_neurons: per layer. n_blocks_used: additions per position and layer, one per expert used. collect: adds the
+        counts of
+        another device to per_neuron while it is on, and clears them there.
+        """
         self._collect = collect
         self._shape = (n_layers, n_neurons)
         self._visits = n_blocks_used
@@ -37,31 +44,31 @@ class FfnCounters:
         self.layers: I64 = np.zeros((n_layers, 4), np.int64)
         self.per_neuron: I64 | None = None
         self.on_gpu: int | None = None
-        self._taken = 0  # positions visited whose neurons are no longer in per_neuron
+        self._taken = 0  # visited positions already taken from per_neuron
 
     def collect_with(self, collect: Callable[[], None]) -> None:
-        """As `collect` at the beginning, where the other device is known only now."""
+        """Set `collect` after construction, when the other device becomes known."""
         self._collect = collect
 
     def record_per_neuron(self) -> None:
-        """Counts every neuron by itself from now on."""
+        """Start counting each neuron."""
         self._collect()
         self.per_neuron, self._taken = np.zeros(self._shape, np.int64), self._visited
 
     def stop_per_neuron(self) -> None:
-        """Counts no neuron by itself any more."""
+        """Stop counting each neuron."""
         self._collect()
         self.per_neuron = None
 
     def look(self, neurons: I64) -> I64:
-        """How often each of these has fired since they were last taken; neurons [K]: layer x F + neuron."""
+        """Return how often each neuron was active since the last take. neurons [K]: layer x F + neuron."""
         assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
         self._collect()
         found: I64 = self.per_neuron.reshape(-1)[neurons]
         return found
 
     def reset(self) -> None:
-        """Back to nothing counted; a switched-on per-neuron count stays on."""
+        """Reset all counts. Per-neuron counting stays on."""
         self.reset_sums()
         self._taken = 0
         self._collect()
@@ -69,14 +76,14 @@ class FfnCounters:
             self.per_neuron[:] = 0
 
     def reset_sums(self) -> None:
-        """Back to nothing counted, but for the neurons: those are counted on until they are taken."""
+        """Reset the sums but keep per-neuron counts until they are taken."""
         self._taken -= self._visited
         self._visited = 0
         self.layers[:] = 0
         self.on_gpu = None
 
     def take_per_neuron(self) -> tuple[I64, int]:
-        """How often each neuron fired [L, F] since this was last asked, and over how many positions."""
+        """Return and clear how often each neuron was active [L, F], and the number of positions."""
         assert self.per_neuron is not None, "neurons are counted where record_per_neuron asked for it"
         self._collect()
         counts, positions = self.per_neuron.copy(), (self._visited - self._taken) // self._visits
@@ -97,22 +104,22 @@ class FfnCounters:
 
     @property
     def tokens(self) -> int:
-        """Positions that passed through the model."""
+        """Number of positions that passed through the model."""
         return self._visited // self._visits
 
     @property
     def active_share(self) -> float | None:
-        """Share of all FFN neurons computed for a token, mean over tokens and layers; None before the first token."""
+        """Share of all FFN neurons computed, mean over tokens and layers; None before the first token."""
         return self._share(self.computed)
 
     @property
     def fired_share(self) -> float | None:
-        """Share whose activation was not zero, mean over tokens and layers; None before the first token."""
+        """Share with a nonzero activation, mean over tokens and layers; None before the first token."""
         return self._share(self.fired)
 
     @property
     def gpu_neuron_load(self) -> float | None:
-        """Share of the neurons computed that a GPU computed; None without a GPU or before a token."""
+        """Share of computed neurons that a GPU computed; None without a GPU or before a token."""
         return self.on_gpu / self.computed if self.on_gpu is not None and self.computed else None
 
     @property
@@ -122,30 +129,30 @@ class FfnCounters:
         return found
 
     def add_token(self, layer: int, computed: int, opened: int, fired_ids: I32, first: int = 0) -> None:
-        """One position of one layer; fired_ids [K]. first: of an expert, the number of its first neuron."""
+        """Add one position of one layer. fired_ids [K]. first: number of an expert's first neuron."""
         self._add(layer, 1, computed, opened, len(fired_ids))
         if self.per_neuron is not None:
             self.per_neuron[layer, fired_ids + first] += 1
 
     def add_batch(self, layer: int, computed: int, opened: int, fired: NDArray[np.bool_], first: int = 0) -> None:
-        """Several positions of one layer; fired [T, F]. first: of an expert, the number of its first neuron."""
+        """Add several positions of one layer. fired [T, F]. first: number of an expert's first neuron."""
         self._add(layer, fired.shape[0], computed, opened, int(np.count_nonzero(fired)))
         if self.per_neuron is not None:
             self.per_neuron[layer, first : first + fired.shape[1]] += _column_counts(fired)
 
     def add_counted(self, layer: int, n_tokens: int, computed: int, opened: int, fired: int) -> None:
-        """Several positions of one layer, counted elsewhere; its neurons are not counted one by one."""
+        """Add several positions of one layer counted elsewhere, without per-neuron counts."""
         self._add(layer, n_tokens, computed, opened, fired)
 
     def add_decoded(self, layers: I64, on_gpu: int | None = None) -> None:
-        """One position of all layers together, counted as `layers` is: [L, 4]; how many a GPU computed of them."""
+        """Add one position of all layers, [L, 4], and how many neurons a GPU computed."""
         self._visited += self._visits
         self.layers += layers
         if on_gpu is not None:
             self.on_gpu = (self.on_gpu or 0) + on_gpu
 
     def add_copied(self, layer: int, rows: int) -> None:
-        """Rows of a layer's copy that were read."""
+        """Add the number of rows read from a layer's copy."""
         self.layers[layer, 3] += rows
 
     def _add(self, layer: int, n_tokens: int, *counted: int) -> None:
@@ -158,7 +165,7 @@ class FfnCounters:
 
 
 def _column_counts(fired: NDArray[np.bool_]) -> I64:
-    """How many of the rows are true in every column: [T, F] -> [F]. Sums of bytes, which do not overflow in pieces."""
+    """Count the true rows of every column: [T, F] -> [F]. Sums 255 rows at a time so that bytes cannot overflow."""
     rows = fired.view(np.uint8)
     total = np.zeros(rows.shape[1], np.int64)
     for start in range(0, len(rows), 255):

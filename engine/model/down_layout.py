@@ -1,7 +1,7 @@
-"""Finds out how a file lays the down projection: as usual, or already neuron-major. It moves no weights.
+"""Detect how a file stores the down projection: as usual, or neuron-major. Moves no weights.
 
-PowerInfer stores the transposed matrix under its own name, SmallThinker under the usual one: the latter can be told by
-its shape alone, and not at all where the model is as wide as its FFN.
+PowerInfer stores the transposed matrix under its own name. SmallThinker stores it under the usual name: only the shape
+tells, unless the model is as wide as its FFN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.model.families import PlannedTensor
 
 
 def fit_down(plan: list[PlannedTensor], tensors: Mapping[str, TensorInfo]) -> list[PlannedTensor]:
-    """The plan with every transposed matrix that the file holds neuron-major taken as it is."""
+    """Return the plan with matrices that the file stores neuron-major left as they are."""
     return [_fitted(planned, tensors) if planned.treatment == "transposed" else planned for planned in plan]
 
 

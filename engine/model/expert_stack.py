@@ -1,4 +1,4 @@
-"""Reads the matrices of a layer's experts as one, each one's rows behind the last's: docs/bundle.md, section 3."""
+"""Read the matrices of a layer's experts as one matrix, expert after expert: docs/bundle.md, section 3."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ U8 = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class ExpertStack:
-    """gate, up or down_t of all experts of a layer, to be read like one TiledTensor."""
+    """gate, up or down_t of all experts of a layer, with TiledTensor's interface."""
 
     name: str
     members: tuple[TiledTensor, ...]
 
     @property
     def planned(self) -> PlannedTensor:
-        """The first expert's."""
+        """The first expert's tensor."""
         return self.members[0].planned
 
     @property
@@ -41,7 +41,7 @@ class ExpertStack:
 
     @property
     def codec(self) -> str:
-        """As the source stores them; some files store the experts in more than one."""
+        """The source's codecs; some files use several for a layer's experts."""
         return ", ".join(sorted({member.codec for member in self.members}))
 
     @property
@@ -50,7 +50,7 @@ class ExpertStack:
 
     @property
     def row_step(self) -> int:
-        """So that few rows are read twice: the shared expert may have other blocks than the rest."""
+        """Largest step, so that few rows are read twice: the shared expert may have other blocks."""
         return max(member.row_step for member in self.members)
 
     @property
@@ -61,15 +61,15 @@ class ExpertStack:
         return all(member.keeps_blocks_of(codec) for member in self.members)
 
     def read_f32(self, start: int, stop: int) -> F32:
-        """Rows start to stop as numbers [stop - start, n_cols]."""
+        """Return rows start to stop as f32 [stop - start, n_cols]."""
         return np.concatenate([_whole_blocks(member, *rows) for member, rows in self._within(start, stop)])
 
     def blocks(self, start: int, stop: int) -> U8:
-        """The source's blocks of the rows [stop - start, G, type_size]."""
+        """Return the source's blocks of these rows, [stop - start, G, type_size]."""
         return np.concatenate([member.blocks(*rows) for member, rows in self._within(start, stop)])
 
     def _within(self, start: int, stop: int) -> Iterator[tuple[TiledTensor, tuple[int, int]]]:
-        """The experts that have some of these rows, and which of their own those are."""
+        """Yield the experts that have some of these rows, with their own row ranges."""
         before = 0
         for member in self.members:
             first, last = max(start - before, 0), min(stop - before, member.n_rows)
@@ -79,7 +79,7 @@ class ExpertStack:
 
 
 def _whole_blocks(member: TiledTensor, start: int, stop: int) -> F32:
-    """The member's rows, which it gives in multiples of its own step only."""
+    """Read the member's rows, which it returns only in multiples of its step."""
     step = member.row_step
     first, last = start // step * step, min(-(-stop // step) * step, member.n_rows)
     return member.read_f32(first, last)[start - first : stop - first]
@@ -89,7 +89,7 @@ RowSource = TiledTensor | ExpertStack
 
 
 def stacked(tensors: Sequence[TiledTensor]) -> list[RowSource]:
-    """The tensors, those of a layer's experts as one each, where the first of them was."""
+    """Return the tensors, with those of a layer's experts combined at the first one's position."""
     out: dict[str, RowSource | list[TiledTensor]] = {}
     for tensor in tensors:
         if not tensor.planned.of_expert:

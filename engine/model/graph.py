@@ -1,13 +1,13 @@
-"""What each layer of a model does, as data: the one description of its graph. It computes nothing.
+"""The graph of a model as data: what each layer does. This is its only description; nothing is computed here.
 
-A layer is a list of steps over named values. Each way to run a model walks the same list with an emitter of its own:
+A layer is a list of steps over named values. Each way to run a model walks this list with its own emitter:
 
 - transformer.py computes at once; with the reference operators it is the specification of all others;
 - engine/decode/decode_calls.py lays out one token as calls of CPU kernels;
-- engine/gpu/token/token_steps.py lays out one token on the GPU, engine/gpu/batch/batch_steps.py one of each sequence;
+- engine/gpu/token/token_steps.py lays out one token on the GPU, engine/gpu/batch/batch_steps.py one per sequence;
 - engine/gpu/prefill/prefill.py runs many positions of a prompt on the GPU.
 
-A new step is a dataclass here, a line in `emit`, and one method in each emitter.
+To add a step, add a dataclass here, a case in `emit`, and a method in each emitter.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Literal, Protocol, assert_never
 from engine.config import ModelConfig
 from native_kernels.backend import RopeOrder
 
-# "stream" is the residual stream; the others are what a norm makes of it.
+# "stream" is the residual stream; the others are outputs of a norm.
 Value = Literal["stream", "attention_in", "ffn_in"]
 
 
 @dataclass(frozen=True)
 class Angles:
-    """One table of rotary angles, position x theta ^ (-2i / rotated); a model has one or two.
+    """A table of rotary angles, position x theta ^ (-2i / rotated); a model has one or two.
 
-    scaled: the model's rope_scaling, divisors and scale apply to it (engine/model/rope.py).
+    scaled: whether the model's rope_scaling, divisors and scale apply (engine/model/rope.py).
     """
 
-    rotated: int  # how many of a head's values are rotated; 0: positions are not rotary
+    rotated: int  # rotated values per head; 0: positions are not rotary
     theta: float
     scaled: bool
 
@@ -46,29 +46,29 @@ class AttentionSpec:
     n_heads: int
     n_kv_heads: int
     head_dim: int
-    scale: float  # of the products of queries and keys
-    softcap: float | None  # None: those products are not capped
-    window: int | None  # how many positions a query sees, itself included; None: all before it
-    sinks: bool  # each head has a score of its own (the layer's `sinks`) that takes a share of the weights
-    rotated: int  # how many values of each head are rotated; 0: none
+    scale: float  # of the attention scores
+    softcap: float | None  # None: scores are not capped
+    window: int | None  # positions that a query sees, itself included; None: all before it
+    sinks: bool  # each head has an extra score (the layer's `sinks`) that takes a share of the weights
+    rotated: int  # rotated values per head; 0: none
     rope_order: RopeOrder
-    angles: int  # which of Graph.angles it rotates by
-    qk_norm: bool  # an RMS norm over each head of q and k, before the rotation
+    angles: int  # index into Graph.angles
+    qk_norm: bool  # RMS norm over each head of q and k, before the rotation
 
     @property
     def q_width(self) -> int:
-        """Values of all query heads of a position, and of what attention makes of them."""
+        """Values of all query heads of a position, and of the attention output."""
         return self.n_heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Values of all key heads of a position; value heads have as many."""
+        """Values of all key heads of a position, equal to those of the value heads."""
         return self.n_kv_heads * self.head_dim
 
 
 @dataclass(frozen=True)
 class Norm:
-    """`to` = the model's norm of the stream, by the layer's weight (and bias) of this name."""
+    """Set `to` to the model's norm of the stream, with the layer's weight (and bias) of this name."""
 
     weight: Literal["attention_norm", "ffn_norm"]
     to: Value
@@ -76,9 +76,9 @@ class Norm:
 
 @dataclass(frozen=True)
 class Select:
-    """Which units the FFN needs: experts by the router, neurons by the predictor, from the value `reads`.
+    """Select the FFN's units from the value `reads`: experts by the router, neurons by the predictor.
 
-    It stands as early as its input is known: whoever computes some of the units elsewhere can begin there.
+    It comes as early as its input is known, so that another device can start on its units.
     """
 
     reads: Value
@@ -86,7 +86,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Attend:
-    """The stream += attention of `reads`, through the norm `after` where the layer has one."""
+    """Add attention over `reads` to the stream, through the norm `after` if the layer has one."""
 
     spec: AttentionSpec
     reads: Value
@@ -95,7 +95,7 @@ class Attend:
 
 @dataclass(frozen=True)
 class Ffn:
-    """The stream += the feed-forward block of `reads`, through the norm `after` where the layer has one."""
+    """Add the FFN of `reads` to the stream, through the norm `after` if the layer has one."""
 
     reads: Value
     after: Literal["post_ffn_norm"] | None = None
@@ -106,27 +106,27 @@ Step = Norm | Select | Attend | Ffn
 
 @dataclass(frozen=True)
 class Graph:
-    """layers: the steps of each. angles: the tables that their attention rotates by."""
+    """layers: the steps of each layer. angles: the tables that attention rotates by."""
 
     layers: tuple[tuple[Step, ...], ...]
     angles: tuple[Angles, ...]
 
     def attention(self, layer: int) -> AttentionSpec:
-        """How the layer attends."""
+        """Return the layer's attention."""
         return next(step.spec for step in self.layers[layer] if isinstance(step, Attend))
 
     def ffn(self, layer: int) -> Ffn:
-        """The layer's feed-forward step."""
+        """Return the layer's FFN step."""
         return next(step for step in self.layers[layer] if isinstance(step, Ffn))
 
     def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
-        """The layer's steps that follow its feed-forward step."""
+        """Return the layer's steps after its FFN step."""
         steps = self.layers[layer]
         return steps[steps.index(self.ffn(layer)) + 1 :]
 
 
 class Emitter(Protocol):
-    """Runs or lays out the steps of layers, one after another."""
+    """Runs or lays out the steps of layers in order."""
 
     def norm(self, layer: int, step: Norm) -> None: ...
 
@@ -138,7 +138,7 @@ class Emitter(Protocol):
 
 
 def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
-    """Has the emitter do the layer's steps in their order."""
+    """Pass the layer's steps to the emitter in order."""
     for step in steps:
         match step:
             case Norm():
@@ -155,7 +155,7 @@ def emit(layer: int, steps: Sequence[Step], emitter: Emitter) -> None:
 
 @lru_cache(maxsize=16)
 def graph_of(config: ModelConfig) -> Graph:
-    """The graph of a model of this shape."""
+    """Return the graph of a configuration."""
     return Graph(tuple(_layer(config, i) for i in range(config.n_layers)), _angles(config))
 
 
@@ -187,7 +187,7 @@ def _attention(config: ModelConfig, i: int) -> AttentionSpec:
 
 def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
     spec = _attention(config, i)
-    if config.norms == "post":  # each block reads the stream, and a norm of the sum stands behind it: OPT-350M
+    if config.norms == "post":  # each block reads the stream and a norm of the sum follows: OPT-350M
         return (
             Attend(spec, "stream"),
             Norm("attention_norm", "stream"),
@@ -196,7 +196,7 @@ def _layer(config: ModelConfig, i: int) -> tuple[Step, ...]:
             Norm("ffn_norm", "stream"),
         )
     norm = Norm("attention_norm", "attention_in")
-    if config.parallel:  # both blocks read the layer's input, behind one norm or one each: Falcon
+    if config.parallel:  # both blocks read the layer's input, after one norm or one each: Falcon
         if config.shared_norm:
             return norm, Select("attention_in"), Attend(spec, "attention_in"), Ffn("attention_in")
         own = Norm("ffn_norm", "ffn_in")

@@ -1,4 +1,4 @@
-"""The keys and values of every position that a conversation has passed through the model; it decides nothing."""
+"""KV cache of a conversation."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from native_kernels.kv_blocks import KvLayout
 
 
 class KVCache:
-    """Keys and values of one conversation, for at most `capacity` tokens, in the layout that kernels read.
+    """Keys and values of one conversation for at most `capacity` tokens, in the kernels' layout.
 
-    The first `length` positions of every layer are filled. Operators write behind them (`cached_attention`), and
-    `advance` counts them when every layer has.
-    Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes]. tokens i64 [T_max]: what they were computed from;
-    sequence_length: of how long a sequence they were taken to be.
+    The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
+    counts new positions once every layer has them.
+    Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes]. tokens i64 [T_max]: the cached tokens; sequence_length: the
+    sequence
+    length that their positions were rotated for.
     """
 
     def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:
-        """n_layers: how many of the model's have blocks here; None: all."""
+        """Allocate the cache. n_layers: number of layers with blocks here; None: all."""
         if context < 1:
             raise InvalidRequestError(f"A context of {context} tokens was asked for; at least 1 is needed.")
         self.layout = KvLayout(config.head_dim, codec)
@@ -41,7 +42,7 @@ class KVCache:
 
     @staticmethod
     def bytes_for(config: ModelConfig, context: int, codec: KvCodec = "f32") -> int:
-        """What a cache for `context` tokens takes, in bytes."""
+        """Return the bytes of a cache for `context` tokens."""
         layout = KvLayout(config.head_dim, codec)
         return config.n_layers * config.n_kv_heads * layout.n_blocks(context) * layout.block_bytes
 
@@ -55,11 +56,11 @@ class KVCache:
         return int(self.blocks.nbytes)
 
     def advance(self, n_tokens: int) -> None:
-        """Counts n_tokens that every layer has written as filled."""
+        """Count n_tokens as filled after every layer has written them."""
         self.length += n_tokens
 
     def truncate(self, length: int) -> None:
-        """Forgets everything from position `length` on."""
+        """Drop everything from position `length` on."""
         if not 0 <= length <= self.length:
             raise ValueError(f"a cache of {self.length} tokens cannot be cut to {length}")
         self.length = length

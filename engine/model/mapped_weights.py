@@ -1,7 +1,7 @@
-"""Matrices that stay as the file stores them: views of its mapped bytes, in its codec.
+"""Matrices left as the file stores them: views of its mapped bytes, in its codec.
 
-Copied are only rows that the file has in another order, packed as they are, and down where it lies row-wise and is
-small: turned, so that neurons which do not fire are left out of it too.
+Only two kinds are copied: rows that the file stores in another order, and a small row-wise down, which is transposed so
+that the weights of inactive neurons can be skipped.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from engine.model.tensor_tiles import TiledTensor, stored_bytes
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import CODECS
 
-# What may be copied to have down neuron by neuron: all of it of a model of 1 billion parameters in 16 bits. A larger
-# one is to be converted into a bundle, so that it need not be in memory twice.
+# Limit for transposing down: a model of 1 billion parameters in 16 bits. Convert larger models to a bundle, which
+# avoids a second copy in memory.
 TURNED_BYTES = 384 << 20
 _TURNED_ROWS = 256
-_NUMBERS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}  # codecs whose numbers stand alone
+_NUMBERS = {"f32": np.uint32, "f16": np.uint16, "bf16": np.uint16}  # codecs without blocks
 
 
 def turned_bytes(opened: OpenedModel) -> int:
-    """RAM for the row-wise downs of a model whose neurons can be left out, once they are turned; 0 where there are
-    none, where blocks of quants run over neurons, or where they are too large. Experts stay as they are.
+    """Return the RAM for a model's row-wise downs once transposed.
+
+    0 if there are none, neurons cannot be skipped, blocks span neurons, or they are too large. Experts are never
+    transposed.
     """
     downs = [tensor for tensor in opened.plan if tensor.treatment == "transposed"]
     codecs = {opened.source.tensors[tensor.foreign_name].codec for tensor in downs}
@@ -35,7 +37,7 @@ def turned_bytes(opened: OpenedModel) -> int:
 
 
 def turned(opened: OpenedModel, tensor: PlannedTensor) -> PackedMatrix:
-    """A row-wise down whose numbers stand alone as down_t [F, D], copied."""
+    """Return a copy of a row-wise down as down_t [F, D]."""
     tiled = TiledTensor.of(opened, tensor)
     stored = stored_bytes(opened.source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, tiled.n_rows)
     rows = np.empty((tiled.n_rows, tiled.n_cols), stored.dtype)
@@ -45,18 +47,16 @@ def turned(opened: OpenedModel, tensor: PlannedTensor) -> PackedMatrix:
 
 
 def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMatrix]:
-    """The matrix in its file's codec, and the name under which it serves.
+    """Return the matrix in its file's codec, and its name.
 
-    A down projection that lies row-wise serves as `down` [D, F]: its blocks run over neurons, so it cannot be turned
-    without being decoded.
-    Cost: touches no weight, but for rows in another order (matrices fused head by head): those are copied, in the size
-    that they have in the file.
+    A row-wise down becomes `down` [D, F]: its blocks span neurons, so it cannot be transposed without decoding.
+    Cost: reads no weights, except for rows in another order (matrices fused by head), which are copied at file size.
     """
     tiled = TiledTensor.of(opened, tensor)
     source = opened.source
     if isinstance(source, BundleSource):
         found = source.rows(tensor.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
-        codec = source.tensors[tensor.foreign_name].codec  # with the suffix that tells lanes from blocks
+        codec = source.tensors[tensor.foreign_name].codec  # with the suffix that tells SIMD lanes from blocks
         return tensor.name, PackedMatrix.view(found, tiled.n_rows, tiled.n_cols, codec)
     if tensor.treatment == "transposed":
         n_rows, n_cols = tensor.matrix_shape
@@ -72,7 +72,7 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
 
 
 def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
-    """RAM that the tensor takes beside the mapped file: a vector is decoded, a matrix mostly costs nothing."""
+    """Return the RAM for the tensor beside the mapped file: vectors are decoded, most matrices cost nothing."""
     if tensor.is_vector:
         return 4 * tensor.n_elements
     if isinstance(opened.source, BundleSource) or tensor.treatment == "transposed" or _is_one_slice(tensor):
@@ -82,5 +82,5 @@ def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
 
 
 def _is_one_slice(tensor: PlannedTensor) -> bool:
-    """Whether our rows lie in the file one after another, in our order."""
+    """Return whether our rows are contiguous in the file and in our order."""
     return tensor.treatment == "as is" and (tensor.part is None or tensor.part.groups == 1)

@@ -1,6 +1,6 @@
-"""Which predictors and statistics a model has: an artefact of its own, or what came with the weights in other forms.
+"""Find a model's predictors and statistics: its own artefacts, or other forms that came with the weights.
 
-Precedence is docs/bundle.md's, section 6. It loads and checks; engine/modes.py decides what becomes of them.
+docs/bundle.md, section 6, defines the precedence. This module loads and checks them; engine/modes.py uses them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.sparsity.powerinfer_predictors import (
 from engine.sparsity.predictor import Predictor, stored_kinds, stored_sizes
 from engine.sparsity.stats import NeuronStats, read_activation_folder
 
-# "artefact": made for this model, in Hearth's own form; "file": in the weights' file; "folder": beside it.
+# "artefact": made for this model by Hearth; "file": in the weights' file; "folder": beside it.
 Place = Literal["artefact", "file", "folder"]
 
 
@@ -29,8 +29,8 @@ Place = Literal["artefact", "file", "folder"]
 class PredictorSizes:
     """Bytes of a model's predictors.
 
-    stored: in their files. unpacked: RAM of the packed ones among them, once unpacked. copied: RAM of those that cannot
-    stay in the file.
+    stored: in their files. unpacked: RAM of packed predictors once unpacked. copied: RAM of those that cannot stay
+    mapped.
     """
 
     stored: int
@@ -39,12 +39,12 @@ class PredictorSizes:
 
     @property
     def held_bytes(self) -> int:
-        """What is read for a token where there is room for everything: what stays in the file, and what is unpacked."""
+        """Bytes read per token if everything fits in memory."""
         return self.stored + self.unpacked + self.copied
 
 
 def predictor_place(opened: OpenedModel) -> Place | None:
-    """Where the predictors lie that count; None where there are none."""
+    """Return where the model's predictors are; None without predictors."""
     if artefacts.find(opened, "predictors") is not None:
         return "artefact"
     if has_own_predictors(opened.source):
@@ -53,7 +53,7 @@ def predictor_place(opened: OpenedModel) -> Place | None:
 
 
 def predictor_sizes(opened: OpenedModel) -> PredictorSizes:
-    """What the predictors take; nothing where there are none. Cost: reads heads. Raises as `read_predictor` does."""
+    """Return the predictors' sizes, 0 without predictors. Reads headers only. Raises as `read_predictor`."""
     match predictor_place(opened):
         case "artefact":
             return PredictorSizes(*stored_sizes(*artefacts.check(opened, "predictors")))
@@ -65,20 +65,21 @@ def predictor_sizes(opened: OpenedModel) -> PredictorSizes:
 
 
 def predictor_kinds(opened: OpenedModel) -> dict[str, int]:
-    """Kind -> number of layers predicted so; empty where there are none. Cost and errors: as `predictor_sizes`."""
+    """Return kind -> number of layers; empty without predictors. Cost and errors: as `predictor_sizes`."""
     match predictor_place(opened):
         case "artefact":
             return stored_kinds(*artefacts.check(opened, "predictors"))
         case None:
             return {}
-    return {"low_rank": opened.config.n_layers}  # PowerInfer's own are of this kind
+    return {"low_rank": opened.config.n_layers}  # PowerInfer's are of this kind
 
 
 def read_predictor(opened: OpenedModel, as_stored: bool) -> Predictor:
-    """The predictors that count, checked against the model's configuration.
+    """Load the predictors and check them against the model's configuration.
 
-    as_stored: packed ones stay mapped, to be unpacked on use.
-    Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
+    as_stored: packed ones stay mapped and are unpacked on use.
+    Raises: UnsupportedModelError without predictors, ModelFormatError for damage, ArtifactMismatchError for predictors
+    of
     another model.
     """
     match predictor_place(opened):
@@ -95,7 +96,7 @@ def read_predictor(opened: OpenedModel, as_stored: bool) -> Predictor:
 
 
 def no_predictors(opened: OpenedModel) -> UnsupportedModelError:
-    """What asking for sparse mode of such a model is answered with."""
+    """Return the error for sparse mode with a model that has no predictors."""
     return UnsupportedModelError(
         f"{opened.name} has no predictors, and sparse mode computes only what they expect.",
         "Use --mode exact: it computes every neuron that fires, without prediction."
@@ -106,9 +107,9 @@ def no_predictors(opened: OpenedModel) -> UnsupportedModelError:
 
 
 def read_stats(opened: OpenedModel) -> NeuronStats | None:
-    """The statistics that count, checked against the model's configuration; None where there are none.
+    """Load the statistics and check them against the model's configuration; None without statistics.
 
-    Raises: ModelFormatError for damage, ArtifactMismatchError for those of another model.
+    Raises: ModelFormatError for damage, ArtifactMismatchError for statistics of another model.
     """
     if artefacts.find(opened, "statistics") is not None:
         stats = artefacts.load_stats(opened)

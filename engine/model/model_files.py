@@ -1,4 +1,4 @@
-"""Finds the files of a model and opens them: configuration, tensor table, tokenizer's whereabouts. Loads no weights."""
+"""Find and open a model's files: configuration, tensor table, tokenizer paths. Loads no weights."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ from engine.sparsity.stats import activation_files
 log = logging.getLogger(__name__)
 
 _MAX_JSON_BYTES = 4 << 20
-# Models whose GGUF files are labelled as plain LLaMA by others, which would be right but for the activation.
+# Models whose GGUF files other converters label as plain LLaMA, which is right except for the activation.
 _NAMES_OF_RELU = re.compile("relu|prosparse|bamboo|turbosparse", re.IGNORECASE)
 _PICKLES = {".bin", ".ckpt", ".pt", ".pth", ".pkl", ".pickle"}
 
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where the parts of a model lie. A GGUF file carries configuration and tokenizer itself: those are None then."""
+    """Paths of a model's parts. None for parts that a GGUF file contains, such as configuration and tokenizer."""
 
-    path: Path  # what was asked for
+    path: Path  # the requested path
     kind: Kind
     weights: list[Path]
     config: Path | None = None
     generation_config: Path | None = None
     tokenizer: Path | None = None
     tokenizer_config: Path | None = None
-    index: Path | None = None  # of safetensors in several files
+    index: Path | None = None  # of sharded safetensors
     predictors: Path | None = None  # a folder of PowerInfer's model_N.pt; a PowerInfer GGUF carries its own
     stats: Path | None = None  # a folder of PowerInfer's activation_N.pt
-    notes: tuple[str, ...] = ()  # what lies there and is left alone, one sentence each
+    notes: tuple[str, ...] = ()  # files found and ignored, one sentence each
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model whose files are open and whose tensors agree with its configuration; no weight has been read."""
+    """A model whose files are open and whose tensors match its configuration; no weights are read yet."""
 
     config: ModelConfig
     source: TensorSource
@@ -74,23 +74,23 @@ class OpenedModel:
     codecs: dict[str, int]  # codec -> bytes in the file
     parameters: int
     files: ModelFiles
-    metadata: Mapping[str, Any]  # of the GGUF file; of config.json otherwise; a bundle carries its source's
+    metadata: Mapping[str, Any]  # of the GGUF file or config.json; a bundle has its source's
     name: str
     description: str = ""
-    sampling: dict[str, Any] = field(default_factory=dict)  # the model's own defaults, fields of SamplingConfig
-    activation_origin: ActivationOrigin = "config"  # what said the activation
-    activation_warning: str = ""  # one sentence, where an override is likely to spoil the answers
+    sampling: dict[str, Any] = field(default_factory=dict)  # the model's defaults, fields of SamplingConfig
+    activation_origin: ActivationOrigin = "config"  # what determined the activation
+    activation_warning: str = ""  # one sentence if an override will probably spoil the answers
 
     @cached_property
     def fingerprint(self) -> str:
-        """Names the model wherever it lies: engine/bundle/artefacts.py."""
+        """Identifies the model wherever it is stored: engine/bundle/artefacts.py."""
         return artefacts.fingerprint(self)
 
     @property
     def has_predictors(self) -> bool:
-        """Whether there are predictors: made for this model, in the file of the weights, or in a folder beside it.
+        """Whether predictors exist: made for this model, in the weights' file, or in a folder beside it.
 
-        None are known that say which neurons of experts fire.
+        No known predictors cover the neurons of experts.
         """
         if self.config.n_experts:
             return False
@@ -99,31 +99,30 @@ class OpenedModel:
 
     @property
     def has_stats(self) -> bool:
-        """Whether there are statistics: made for this model, or in a folder beside the weights."""
+        """Whether statistics exist: made for this model, or in a folder beside the weights."""
         return self.files.stats is not None or artefacts.find(self, "statistics") is not None
 
     @property
     def has_placement(self) -> bool:
-        """Whether a placement was made for this model."""
+        """Whether a placement exists for this model."""
         return artefacts.find(self, "placement") is not None
 
     @property
     def down_is_row_wise(self) -> bool:
-        """Whether the files store down as usual, so that one neuron's weights of it lie apart."""
+        """Whether the files store down as usual, so that a neuron's weights in it are scattered."""
         return any(tensor.treatment == "transposed" for tensor in self.plan)
 
     @property
     def plan(self) -> list[PlannedTensor]:
-        """Every tensor that the configuration calls for, as this model's files name and lay it."""
+        """All tensors that the configuration needs, as this model's files name and store them."""
         return plan_for(self.config, self.source, self.files.kind)
 
 
 def find_model_files(path: Path) -> ModelFiles:
-    """The files of the model at `path`: a bundle, a Hugging Face directory, a GGUF file or any part of one that was
-    split, or a directory holding one GGUF model.
+    """Return the files of the model at `path`.
 
-    Raises: ModelNotFoundError where nothing is there, a part is missing or one may not be read, UnsupportedModelError
-    for weights of another kind.
+    path: a bundle, a Hugging Face folder, a GGUF file or any shard of one, or a folder with one GGUF model.
+    Raises: ModelNotFoundError for a missing or unreadable file, UnsupportedModelError for weights of another kind.
     """
     try:
         return _find(path)
@@ -136,7 +135,7 @@ def _find(path: Path) -> ModelFiles:
         if path.suffix.lower() == ".safetensors":
             index = path.parent / INDEX_NAME
             return _hf_files(path.parent, path if path.name == "model.safetensors" or not index.is_file() else index)
-        return _gguf_files(path, path)  # by content, not by name: the reader checks the magic number
+        return _gguf_files(path, path)  # by content: the reader checks the magic number
     if not path.is_dir():
         raise ModelNotFoundError(f"There is no model at {path}.")
     for name in ("model.safetensors", INDEX_NAME):
@@ -144,13 +143,13 @@ def _find(path: Path) -> ModelFiles:
             return _hf_files(path, path / name)
     inside = sorted(path.iterdir())
     ggufs = [file for file in inside if file.suffix.lower() == ".gguf" and file.is_file()]
-    models = first_shards(ggufs) or ggufs[:1]  # later parts alone: the first of them names what is missing
+    models = first_shards(ggufs) or ggufs[:1]  # later shards only: opening the first names what is missing
     if len(models) == 1:
         return _gguf_files(path, models[0])
     if models:
         names = ", ".join(file.name for file in models[:4])
         raise ModelNotFoundError(f"{path} holds {len(models)} GGUF models ({names}).", "Name the file that you want.")
-    if is_bundle(path):  # after the others: somebody else's folder may hold a file of that name
+    if is_bundle(path):  # last, because another program's folder may have a file of that name
         return ModelFiles(path, "bundle", sorted(path.glob("*.bin")))
     if pickles := [file.name for file in inside if file.suffix.lower() in _PICKLES]:
         raise pickle_refused(pickles[0])
@@ -163,11 +162,12 @@ def _find(path: Path) -> ModelFiles:
 
 
 def open_model(path: Path, activation: str | None = None) -> OpenedModel:
-    """Opens the model and checks its tensor table against its configuration.
+    """Open the model and check its tensor table against its configuration.
 
-    activation: NAME or NAME:threshold, in place of what the files say, for those that cannot say it.
-    Raises: ModelNotFoundError, ModelFormatError for damage and lies, UnsupportedModelError for what is sound but
-    not implemented, InvalidRequestError for an activation that is none of this model's.
+    activation: NAME or NAME:threshold, overrides the files, some of which cannot state it.
+    Raises: ModelNotFoundError, ModelFormatError for damaged or inconsistent files, UnsupportedModelError for features
+    that
+    are not implemented, InvalidRequestError for an activation that this model cannot have.
     """
     files = find_model_files(path)
     match files.kind:
@@ -192,8 +192,10 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
 
 
 def _activation_warning(opened: OpenedModel, config: ModelConfig) -> str:
-    """What to say where a model whose neurons are always active shall be run with one that makes zeros, or the other
-    way round: weights are trained for one activation, and thresholds alone change little."""
+    """Return a warning if the override changes whether the activation makes zeros.
+
+    Weights are trained for one activation; a threshold alone changes little.
+    """
     if config.has_zeros == opened.config.has_zeros:
         return ""
     return (
@@ -203,12 +205,12 @@ def _activation_warning(opened: OpenedModel, config: ModelConfig) -> str:
 
 
 def plan_for(config: ModelConfig, source: TensorSource, kind: Kind) -> list[PlannedTensor]:
-    """Every tensor that the configuration calls for, under the name and in the layout that this source has."""
+    """Return all tensors that the configuration needs, as this source names and stores them."""
     return fit_down(planned_tensors(config, kind, source.tensors), source.tensors)
 
 
 def check_tensors(config: ModelConfig, source: TensorSource, kind: Kind) -> None:
-    """Raises unless the source holds exactly the tensors that the configuration calls for, in their shapes."""
+    """Raise unless the source has exactly the tensors that the configuration needs, in their shapes."""
     plan = plan_for(config, source, kind)
     missing = [tensor.foreign_name for tensor in plan if tensor.foreign_name not in source.tensors]
     if missing:
@@ -246,7 +248,7 @@ def _gguf_files(path: Path, first: Path) -> ModelFiles:
 
 
 def _hf_files(folder: Path, weights: Path) -> ModelFiles:
-    """weights: the one file, or the index of several."""
+    """Return the files. weights: the only file, or the index of several."""
 
     def present(name: str) -> Path | None:
         return folder / name if (folder / name).is_file() else None
@@ -300,7 +302,7 @@ def _open_bundle(files: ModelFiles) -> OpenedModel:
 
 
 def _predictor_folder(folder: Path) -> Path | None:
-    """A predictor repository beside the weights: in their own folder, or in one called predictor or predictors."""
+    """Return the folder with predictors: the weights' own, or `predictor` or `predictors` in it."""
     places = (folder, folder / "predictor", folder / "predictors")
     return next((place for place in places if predictor_files(place)), None)
 
@@ -332,7 +334,7 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
     try:
         source = open_gguf(files.weights[0])
     except HeaderTooLargeError as error:
-        check_architecture(error.metadata)  # where Hearth does not run it anyway, that is what to say
+        check_architecture(error.metadata)  # an unsupported architecture is the better error
         raise
     config = config_from_gguf(source.metadata, set(source.tensors))
     check_tensors(config, source, "gguf")
@@ -352,12 +354,12 @@ def _open_gguf(files: ModelFiles) -> OpenedModel:
 
 
 def _as_line(text: str) -> str:
-    """What a file says of itself, as one line for people: what would steer a terminal, or fill it, is left out."""
+    """Return a file's description as one printable line: control characters could steer a terminal."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text[:4096]).split())[:500]
 
 
 def _read_json(path: Path | None) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no such file."""
+    """Return the object in a JSON file; {} without a file."""
     return {} if path is None else read_object(path, max_bytes=_MAX_JSON_BYTES, max_values=1 << 18)
 
 

@@ -1,7 +1,7 @@
-"""Chooses what a GGUF model is called: its general.name, unless that says nothing to a person.
+"""Choose a GGUF model's display name: general.name, unless it is meaningless.
 
-Converters take general.name from the folder that they are run on. That may be a training run ("Smollm2 135M 8k Lc100K
-Mix1 Ep2"), a commit, or a word such as "model". Then the file's own name is better, without its codec.
+Converters take general.name from the folder they run in, such as a training run ("Smollm2 135M 8k Lc100K Mix1 Ep2"), a
+commit, or a word such as "model". Then the file name without its codec is better.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _BETWEEN_WORDS = re.compile(r"[\s_\-.]+")
-# In the order in which a file's name ends with them.
+# Suffixes, in the order in which they are removed.
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _CODEC = re.compile(
     r"[-_.](?:(?:i1|ud|imat)[-_.])?(?:I?Q\d(?:_\w{1,3}){0,2}|TQ\d_\d|(?:BF|F|FP)(?:16|32)|MXFP4(?:_MOE)?)$",
@@ -33,7 +33,7 @@ _HASH = re.compile(r"[0-9a-f]{12,}", re.IGNORECASE)
 
 
 def model_name(metadata: Mapping[str, Any], stem: str) -> str:
-    """The name for people of the GGUF model in the file called `stem`, as the file has it; the caller cleans it."""
+    """Return the display name of the GGUF model in the file `stem`, uncleaned."""
     stated = metadata.get("general.name")
     stated = stated.strip() if isinstance(stated, str) else ""
     if _says_something(stated):
@@ -50,7 +50,7 @@ def model_name(metadata: Mapping[str, Any], stem: str) -> str:
 
 
 def _says_something(name: str, alone: bool = True) -> bool:
-    """Whether a person could tell the model by it. alone: whether it is all that there is of the name."""
+    """Return whether a user could identify the model by it. alone: whether it is the whole name."""
     if "/" in name or "\\" in name:
         return False
     words = [word for word in _BETWEEN_WORDS.split(name.lower()) if word]

@@ -1,6 +1,4 @@
-"""Tells the system which pages of a mapped file will be read soon, and which, whose contents lie on the GPU now, need
-not stay in this process.
-"""
+"""Advise the system on pages of mapped files: prefetch those needed soon, release those uploaded to the GPU."""
 
 from __future__ import annotations
 
@@ -10,14 +8,15 @@ import numpy as np
 
 from native_kernels.backend import PackedMatrix
 
-_LET_GO = getattr(mmap, "MADV_DONTNEED", None)  # not everywhere
+_LET_GO = getattr(mmap, "MADV_DONTNEED", None)  # not on every system
 _ASK_FOR = getattr(mmap, "MADV_WILLNEED", None)
 
 
 def let_go(matrix: PackedMatrix) -> int:
-    """Bytes that this process no longer holds of it; they stay in the system's cache of files, and are read from there
-    should they be needed after all. Only of matrices that are views of a file that was mapped to be read: of all others
-    nothing happens. Raises nothing."""
+    """Release the matrix's pages from this process and return their bytes.
+
+    They stay in the system's file cache. Affects only views of read-only mapped files. Never raises.
+    """
     data = matrix.data
     if not data.size or not data.flags.c_contiguous:
         return 0
@@ -25,8 +24,10 @@ def let_go(matrix: PackedMatrix) -> int:
 
 
 def ask_for(matrix: PackedMatrix, first: int, last: int) -> int:
-    """Bytes that the system was told to read from the disk, of the rows `first` to `last`, where they are not in its
-    cache of files; it does so beside whoever goes on. Otherwise as `let_go`."""
+    """Ask the system to read rows `first` to `last` from disk in the background, and return their bytes.
+
+    Affects only views of read-only mapped files. Never raises.
+    """
     stride = matrix.data.strides[0]
     if not matrix.data.size or stride < 0:
         return 0
@@ -35,8 +36,10 @@ def ask_for(matrix: PackedMatrix, first: int, last: int) -> int:
 
 
 def _advise(matrix: PackedMatrix, advice: int | None, address: int, n_bytes: int, inside: bool) -> int:
-    """Bytes of whole pages for which the system took the advice: of those inside so many bytes from the address on, or
-    of all that they touch."""
+    """Return the bytes of whole pages for which the system took the advice.
+
+    inside: only pages inside the range, not all that it touches.
+    """
     mapped = mapping_of(matrix)
     if mapped is None or advice is None:
         return 0
@@ -56,10 +59,10 @@ def _advise(matrix: PackedMatrix, advice: int | None, address: int, n_bytes: int
 
 
 def mapping_of(matrix: PackedMatrix) -> mmap.mmap | None:
-    """The file's mapping that the matrix is a view of; None where it is memory of its own, or could be written."""
+    """Return the file mapping behind the matrix; None if it has its own memory or is writable."""
     at: object = matrix.data
     while at is not None and not isinstance(at, mmap.mmap):
         if isinstance(at, np.ndarray) and at.flags.writeable:
             return None
-        at = getattr(at, "base", None)  # what NumPy puts below rows that lie apart is no array, but has a base too
+        at = getattr(at, "base", None)  # NumPy's wrapper for strided rows is not an array but has a base
     return at

@@ -1,8 +1,8 @@
-"""Reads what of a mapped file answers will need, after loading and in the background, so that no answer waits for it.
+"""Prefetch mapped weights in the background after loading, so that answers do not wait for the disk.
 
-Without it every page is read when a token or a prompt first touches it: 4 KB at a time, at random from a disk, or at
-least one interruption of a kernel for every 64 KB. It copies nothing: the pages are the system's, which may take them
-back. Where the RAM does not hold them, nothing is read: it would push out what was read before.
+Otherwise every page is read on first touch: 4 KB at a time in random order, or at least one page fault per 64 KB.
+Nothing is copied; the pages stay in the system's cache. If free RAM is too small, nothing is prefetched, because it
+would evict pages already read.
 """
 
 from __future__ import annotations
@@ -29,26 +29,30 @@ from native_kernels.backend import I32, PackedMatrix
 
 log = logging.getLogger(__name__)
 
-# What is asked for at once: a stop is heard between two of them. A slow disk reads it in 160 ms; with less of it the
-# thread of low priority would hold the interpreter more often than it need.
+# Bytes per request; a stop takes effect between two. A slow disk reads this in 160 ms. Smaller requests would make this
+# low-priority thread take the interpreter lock more often.
 CHUNK_BYTES = 16 << 20
-_AHEAD = 4  # chunks that a disk is told of before the one that is waited for, so that it has several to do
-_GAP_BYTES = 64 << 10  # less than this between two neurons is read with them, as the system does by itself
-_MOST_OF_IT = 0.25  # of a matrix's rows: of so many, hardly any gap is larger
-_MARGIN_BYTES = 1 << 30  # of RAM that stays free
+_AHEAD = 4  # chunks announced ahead, so that the disk has several requests queued
+_GAP_BYTES = 64 << 10  # gaps smaller than this are read too, as the system's readahead does
+_MOST_OF_IT = 0.25  # share of a matrix's rows from which on the whole matrix is read, because hardly any gap is larger
+_MARGIN_BYTES = 1 << 30  # free RAM to keep
 _LOOK_EVERY_BYTES = 256 << 20
-_POPULATE, _WILL_NEED = 22, 3  # of madvise on Linux; the first one since 5.14
+_POPULATE, _WILL_NEED = 22, 3  # madvise on Linux; the first since 5.14
 _NICENESS = 10
 
-Span = tuple[int, int]  # addresses of whole pages, from and to
-Part = tuple[PackedMatrix, I32 | None]  # rows of a matrix, ascending; None: all of them
+Span = tuple[int, int]  # first and last address, page-aligned
+Part = tuple[PackedMatrix, I32 | None]  # ids of rows, ascending; None: all
 
 
 def parts_of(
     weights: ModelWeights, on_gpu: Sequence[I32 | None] | None = None, head_on_gpu: bool = False
 ) -> list[Part]:
-    """The rows that the CPU reads, or that prompts take from there. on_gpu: [L], which neurons the GPU holds of
-    a layer that is at home there, ascending; None for a layer at home on the CPU, or instead of the list."""
+    """Return the rows that the CPU or CPU-side prefill reads.
+
+    on_gpu [L]: ascending ids of the neurons on the GPU for layers placed there, None for layers on the CPU; or None for
+    no
+    GPU at all.
+    """
     found: list[Part] = [(weights.embedding, None)]
     if not head_on_gpu:
         found.append((weights.head, None))
@@ -69,7 +73,7 @@ def parts_of(
 
 
 def spans_of(parts: Iterable[Part]) -> list[Span]:
-    """Where these rows lie in mapped files, in their order there; of matrices in memory of their own nothing."""
+    """Return the address ranges of these rows in mapped files, ascending. Skips matrices in their own memory."""
     starts: list[Any] = []
     ends: list[Any] = []
     for matrix, ids in parts:
@@ -97,7 +101,7 @@ def spans_of(parts: Iterable[Part]) -> list[Span]:
 
 
 class ReadIn:
-    """A thread that reads spans of mapped files in, in their order; it ends by itself. `close` ends it at once."""
+    """A thread that prefetches spans of mapped files in order, then ends. `close` ends it at once."""
 
     def __init__(
         self,
@@ -108,9 +112,12 @@ class ReadIn:
         resident: Callable[[int, int], int] | None = None,
         foretell: Progress | None = None,
     ) -> None:
-        """keeps: what must stay alive so that the spans stay mapped. free_bytes: of RAM; advise: reads so many bytes
-        from an address on, False where the system does not; resident: how many of so many bytes are in memory;
-        foretell: says that so many bytes will be read soon."""
+        """Start the thread.
+
+        keeps: object that keeps the spans mapped. free_bytes: free RAM. advise: reads a range, returns False if the
+        system
+        cannot. resident: bytes of a range in memory. foretell: announces a range that will be read soon.
+        """
         self.spans, self._keeps = list(spans), keeps
         self._free = free_bytes or _free_ram
         self._advise = advise or advised
@@ -124,15 +131,14 @@ class ReadIn:
         self._thread.start()
 
     def close(self) -> None:
-        """Nothing is read any more when it returns. A second time does nothing."""
+        """Stop prefetching; nothing is read after it returns. Idempotent."""
         self._stop.set()
         self._may_read.set()
         self._thread.join()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within it nothing more is asked for: who answers reads what it needs itself, and need not wait behind the
-        rest. Any number of threads at once."""
+        """Pause prefetching: an answer reads its own pages first. Any number of threads may nest it."""
         with self._lock:
             self._holders += 1
             self._may_read.clear()
@@ -145,11 +151,11 @@ class ReadIn:
                     self._may_read.set()
 
     def may_go_on(self, seconds: float) -> bool:
-        """Whether nobody holds it; waits so long for that, at most. For others who work behind the load too."""
+        """Return whether nobody pauses it, waiting at most this long. Other background work uses it too."""
         return self._may_read.wait(seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it is over by then."""
+        """Return whether it ended within the given time."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -162,7 +168,7 @@ class ReadIn:
             self._keeps = None
 
     def _read(self) -> None:
-        if hasattr(os, "setpriority") and sys.platform == "linux":  # of this thread alone there
+        if hasattr(os, "setpriority") and sys.platform == "linux":  # on Linux this affects only this thread
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         missing = 0
@@ -201,7 +207,7 @@ class ReadIn:
 
 
 def _chunks(spans: Iterable[Span], most: int) -> Iterator[tuple[int, int]]:
-    """(address, bytes) of at most so many each."""
+    """Yield (address, bytes) of at most `most` bytes."""
     for start, end in spans:
         for at in range(start, end, most):
             yield at, min(most, end - at)
@@ -214,10 +220,10 @@ def _free_ram() -> int:
 
 
 def advised(address: int, n_bytes: int) -> bool:
-    """Reads the pages in and maps them, without holding other threads up; False where the system cannot be asked.
+    """Read the pages and map them without blocking other threads; False if the system cannot be asked.
 
-    Older ones than Linux 5.14, and Windows, are asked to read them soon: they are mapped when they are touched.
-    Raises: OSError where they cannot be read.
+    Linux before 5.14 and Windows only prefetch them: they are mapped on first touch.
+    Raises: OSError if they cannot be read.
     """
     if sys.platform == "win32":
         return _prefetched(address, n_bytes)
@@ -235,14 +241,14 @@ def advised(address: int, n_bytes: int) -> bool:
 
 
 def foretold(address: int, n_bytes: int) -> None:
-    """Has the system begin to read the pages, without waiting for it, where it can be told."""
+    """Ask the system to start reading the pages without waiting, where it can."""
     tell = _system_call("madvise") if sys.platform == "linux" else None
     if tell is not None:
         tell(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), _WILL_NEED)
 
 
 def resident_bytes(address: int, n_bytes: int) -> int:
-    """How many of the bytes of whole pages are in memory, whoever holds them; 0 where the system does not say."""
+    """Return how many bytes of whole pages are in memory; 0 if the system does not tell."""
     ask = None if sys.platform == "win32" else _system_call("mincore")
     if ask is None:
         return 0
@@ -253,7 +259,7 @@ def resident_bytes(address: int, n_bytes: int) -> int:
 
 
 def _system_call(name: str) -> Any:
-    """A function of the C library, during which other threads run; None where there is none."""
+    """Return a C library function that releases the interpreter lock; None if missing."""
     return getattr(ctypes.CDLL(None, use_errno=True), name, None)
 
 

@@ -1,13 +1,12 @@
-"""How a model's positions turn, for a sequence of a given length: base, divisors of the rotary frequencies, and scale.
+"""RoPE frequencies for a sequence length: base, divisors and scale.
 
-Most models turn positions in one way whatever the length. Two do not, and what is done then is what transformers does:
+Most models rotate the same way at any length. Two schemes do not; both follow transformers:
 
-- LongRoPE has a set of divisors for sequences up to the original context and another for longer ones, and every
-  position of a sequence is turned by the same set. When a sequence grows across the border (or is cut back across it),
-  keys and values in the cache are of no use any more, and all of it is computed again.
-- Dynamic NTK raises the base with every token beyond the original context. Keys in the cache stay turned as they were
-  when they were computed, by the base of the length that the sequence (with what was known of it) had then: computing
-  all of them again for every token is out of the question.
+- LongRoPE has one set of divisors up to the original context and another beyond. All positions of a sequence use the
+same set. When a sequence grows across the border, or is cut back across it, the cached keys and values become invalid
+and are computed again.
+- Dynamic NTK raises the base with every token beyond the original context. Cached keys keep the rotation for the
+sequence length known when they were computed, because computing all of them again for every token is too expensive.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from native_kernels.backend import F32
 
 @dataclass(frozen=True, eq=False)
 class Rotation:
-    """Rotary angles are position x theta ^ (-2i / R) / factors[i]; cosines and sines are multiplied with scale."""
+    """Angles are position x theta ^ (-2i / R) / factors[i]; cosines and sines are multiplied by scale."""
 
     theta: float
     factors: F32 | None = None  # [R / 2]
@@ -32,7 +31,7 @@ class Rotation:
 
 
 class RotaryPositions:
-    """The rotations of one model. It turns nothing itself."""
+    """The rotations of one model."""
 
     def __init__(self, config: ModelConfig, weights: ModelWeights) -> None:
         self._config = config
@@ -50,7 +49,7 @@ class RotaryPositions:
             self._fixed = Rotation(config.rope_theta, factors, scale)
 
     def rotation(self, length: int) -> Rotation:
-        """How the positions of a sequence of so many tokens turn."""
+        """Return the rotation for a sequence of this length."""
         scaling, config = self._scaling, self._config
         if scaling is None or length <= scaling.original_context:
             return self._fixed
@@ -62,7 +61,7 @@ class RotaryPositions:
         return self._fixed
 
     def keys_serve(self, before: int, after: int) -> bool:
-        """Whether keys computed for a sequence of one length are of use in one of another length."""
+        """Return whether keys computed for one sequence length are valid for another."""
         scaling = self._scaling
         if scaling is None or scaling.kind != "longrope":
             return True
@@ -70,7 +69,7 @@ class RotaryPositions:
 
 
 def _factors(config: ModelConfig) -> F32 | None:
-    """What each rotary frequency is to be divided by, [R / 2]; None where frequencies are the plain ones."""
+    """Return the divisors of the rotary frequencies, [R / 2]; None for plain frequencies."""
     scaling = config.rope_scaling
     if scaling is None or scaling.kind == "dynamic":
         return None
@@ -82,23 +81,23 @@ def _factors(config: ModelConfig) -> F32 | None:
 
 
 def _llama3_share(config: ModelConfig, scaling: RopeScaling) -> F32:
-    """How much of its own speed each wave keeps: slow ones none, fast ones all, those between a part."""
+    """Return the share of its frequency that each wave keeps: none for slow ones, all for fast ones."""
     frequencies = config.rope_theta ** (-np.arange(0, config.rotated, 2, dtype=np.float64) / config.rotated)
-    turns = scaling.original_context * frequencies / (2 * np.pi)  # of each wave within the original context
+    turns = scaling.original_context * frequencies / (2 * np.pi)  # of each wave in the original context
     share = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
     kept: F32 = np.clip(share, 0.0, 1.0)
     return kept
 
 
 def _yarn_share(config: ModelConfig, scaling: RopeScaling) -> F32:
-    """The same for YaRN, whose border runs straight through the numbers of the waves.
+    """Return the same for YaRN, which interpolates over the wave index.
 
     Paper: YaRN, arXiv 2309.00071.
     """
     waves = config.rotated // 2
 
     def wave_of(turns: float) -> float:
-        """The number of the wave that turns so often within the original context."""
+        """Return the index of the wave with this many rotations in the original context."""
         return waves * math.log(scaling.original_context / (turns * 2 * math.pi)) / math.log(config.rope_theta)
 
     low, high = wave_of(scaling.beta_fast), wave_of(scaling.beta_slow)

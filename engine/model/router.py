@@ -1,4 +1,4 @@
-"""Chooses the experts that each position goes through, and what each of them counts. It computes no expert."""
+"""Select the experts of each position and their weights. Computes no expert."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from native_kernels.backend import F32, I64, Operators, PackedMatrix
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """For each of T positions its K experts, different ones, and their weights."""
+    """K different experts for each of T positions, with weights."""
 
     experts: I64  # [T, K]
     weights: F32  # [T, K]
@@ -21,9 +21,9 @@ class Routing:
 def route(
     config: ModelConfig, router: PackedMatrix, x: F32, operators: Operators, shared_gate: F32 | None = None
 ) -> Routing:
-    """What the router [E, D] makes of x [T, D]: the experts of the highest scores, of equal ones the first.
+    """Route x [T, D] with the router [E, D]: the K highest scores, lower index first on ties.
 
-    shared_gate [D]: weighs one more expert, that every position goes through: number E.
+    shared_gate [D]: weight of the shared expert, number E, which every position uses.
     """
     scores = operators.matmul(x, router)  # [T, E]
     experts = np.argsort(-scores, axis=1, kind="stable")[:, : config.n_experts_used]
@@ -42,6 +42,6 @@ def route(
 
 
 def _logistic(x: F32) -> F32:
-    """Without the overflow of exp."""
+    """Return the logistic function without overflow in exp."""
     values: F32 = np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x)
     return values

@@ -1,7 +1,7 @@
-"""Whether the numbers of a matrix that stays in its file are numbers: all of a small one, a sample of a large one.
+"""Check mapped matrices for values that are not finite: small ones whole, large ones by sample.
 
-Unpacked weights are checked where they are unpacked. Reading all of a mapped matrix here would read the whole model
-before the first token, which mapping is there to spare.
+Unpacked weights are checked when they are unpacked. Reading all mapped weights here would read the whole model before
+the first token, which mapping avoids.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from engine.model.pages import ask_for
 from native_kernels.backend import PackedMatrix
 from native_kernels.reference import ReferenceOperators
 
-# A matrix up to this size is read whole, in less than a millisecond. Of a larger one rows at even distances are read: a
-# file that was cut off, or filled up with nonsense, is found; a single wrong bit mostly is not.
+# Matrices up to this size are read whole, in less than a millisecond. Evenly spaced rows of larger ones reveal
+# truncated or overwritten files, but mostly not a single wrong bit.
 WHOLE_BYTES = 256 << 10
 SAMPLED_ROWS = 8
 _PIECE_ROWS = 256
 
 
 def check_numbers(matrix: PackedMatrix, name: str) -> None:
-    """Raises ModelFormatError where a value that is looked at is no number.
+    """Raise ModelFormatError if a checked value is not finite.
 
-    Cost: reads WHOLE_BYTES or SAMPLED_ROWS rows at most, the first and the last among them.
+    Cost: reads at most WHOLE_BYTES or SAMPLED_ROWS rows, the first and last included.
     """
     ids = _sample(matrix)
     for start in range(0, len(ids), _PIECE_ROWS):
@@ -33,7 +33,7 @@ def check_numbers(matrix: PackedMatrix, name: str) -> None:
 
 
 def ask_for_sample(matrix: PackedMatrix) -> None:
-    """Has the system read what `check_numbers` will look at, beside whoever goes on."""
+    """Prefetch the rows that `check_numbers` reads."""
     if matrix.n_bytes <= WHOLE_BYTES:
         ask_for(matrix, 0, matrix.n_rows)
         return
@@ -48,6 +48,6 @@ def _sample(matrix: PackedMatrix) -> NDArray[np.int64]:
 
 
 def _are_numbers(matrix: PackedMatrix, ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
-    if matrix.codec in ("f32", "f16"):  # operators read a 16-bit value that is no number as a large one
+    if matrix.codec in ("f32", "f16"):  # operators read a 16-bit NaN or infinity as a large number
         return bool(np.isfinite(matrix.data[ids]).all())
     return bool(np.isfinite(ReferenceOperators().rows(matrix, ids)).all())

@@ -1,6 +1,6 @@
-"""Reads a model's tensors piece by piece in Hearth's own orientation, so that no tensor must fit into memory.
+"""Read a model's tensors in tiles in Hearth's orientation, so that no whole tensor must fit in memory.
 
-It gives numbers, or untouched blocks where the source's rows are ours; it writes nothing.
+Returns numbers, or the source's blocks unchanged if its rows equal ours. Writes nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ U8 = NDArray[np.uint8]
 class TiledTensor:
     """One planned tensor of an open model, in our orientation; a vector is one row.
 
-    codec: how the source stores it. order: which of the source's rows (of a vector: which of its numbers) are ours,
-    in our order; None where they lie as ours do, from `first` on.
+    codec: the source's codec. order: the source's rows (elements of a vector) that we use, in our order; None if they
+    are
+    contiguous from `first` on.
     """
 
     opened: OpenedModel
@@ -60,7 +61,7 @@ class TiledTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """In our orientation."""
+        """Shape in our orientation."""
         return (self.n_cols,) if self.planned.is_vector else (self.n_rows, self.n_cols)
 
     @property
@@ -70,31 +71,31 @@ class TiledTensor:
 
     @property
     def row_step(self) -> int:
-        """Our rows must be read in multiples of this, because the source's blocks span so many of them."""
+        """Rows must be read in multiples of this, because the source's blocks span that many."""
         return CODECS[self.codec].block_size if self._transposed and self.codec in CODECS else 1
 
     @property
     def quantised_across_rows(self) -> bool:
-        """Whether blocks of the source run over our rows, so that its quants cannot be kept."""
+        """Whether the source's blocks span our rows, so that its quants cannot be kept."""
         return self._transposed and self.codec not in ("f32", "f16", "bf16")
 
     def read_f32(self, start: int, stop: int) -> F32:
-        """Our rows start to stop as numbers [stop - start, n_cols]. Raises ModelFormatError for what is no number."""
+        """Return rows start to stop as f32 [stop - start, n_cols]. Raises: ModelFormatError if not finite."""
         with np.errstate(invalid="ignore", over="ignore"):
             values = self._read(start, stop)
             if self.planned.treatment == "plus one":
                 values += np.float32(1)
-            total = values.sum(dtype=np.float64)  # finite unless a value is not: weights are too small to overflow it
+            total = values.sum(dtype=np.float64)  # weights are too small to overflow it
         if not np.isfinite(total):
             raise ModelFormatError(f"Tensor {self.planned.foreign_name} holds values that are no numbers.")
         return values
 
     def keeps_blocks_of(self, codec: str) -> bool:
-        """Whether our rows in this codec have the very blocks of the source, so that `blocks` gives them."""
+        """Return whether our rows in this codec equal the source's blocks, so that `blocks` works."""
         return self.codec == codec and codec in ("q8_0", "q4_0") and not self._transposed and not self.n_cols % GROUP
 
     def blocks(self, start: int, stop: int) -> U8:
-        """The source's blocks of our rows [stop - start, G, type_size], as GGML lays them out."""
+        """Return the source's blocks of our rows, [stop - start, G, type_size], in GGML's layout."""
         raw = self._source_rows(start, stop)
         if isinstance(self.opened.source, BundleSource):
             found = unpack_rows(self.codec, raw)
@@ -131,13 +132,13 @@ class TiledTensor:
 
 
 def stored_bytes(source: TensorSource, planned: PlannedTensor) -> U8:
-    """The tensor's bytes as they lie in the file, not copied; of one that holds all experts, the one that is meant."""
+    """Return a view of the tensor's bytes in the file; of the planned expert, if it holds all experts."""
     data = source.view(planned.foreign_name)
     return data if planned.expert is None else data.reshape(planned.shape[0], -1)[planned.expert]
 
 
 def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
-    """The source's rows that become ours, in our order; None where they lie so, one after another."""
+    """Return the source's rows in our order; None if they are contiguous."""
     if planned.part is None or planned.part.groups == 1:
         return None
     rows = np.arange(planned.shape[0]).reshape(planned.part.groups, -1)

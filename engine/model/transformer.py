@@ -1,4 +1,4 @@
-"""The main graph: embedding, then per layer attention and FFN, then the head. It neither samples nor cuts prompts."""
+"""The transformer: embedding, layers of attention and FFN, and the head. It neither samples nor splits prompts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from native_kernels.cpu.runtime.pool import Program
 
 Logits = F32  # [V]
-Angles = tuple[F32, F32]  # cosines and sines, [T, R / 2] each
-# (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> what each query makes of the values it may see,
-# [T, H, head_dim]. Who gives it decides what lies before these positions, and keeps k and v.
+Angles = tuple[F32, F32]  # cosines and sines, each [T, R / 2]
+# (layer, q [T, H, head_dim], k and v [T, H_kv, head_dim]) -> attention output [T, H, head_dim]. The function knows the
+# earlier positions and stores k and v.
 AttendCached = Callable[[int, F32, F32, F32], F32]
-PIECE_TOKENS = 256  # of what is computed again
+PIECE_TOKENS = 256  # chunk of tokens that are computed again
 
 
 class FfnExecutor(Protocol):
-    """How a layer's feed-forward block is computed."""
+    """Computes a layer's FFN."""
 
     counters: FfnCounters
 
@@ -39,11 +39,11 @@ class FfnExecutor(Protocol):
         """dense, exact, ..."""
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """x [T, D], normed -> what the block adds to the residual, [T, D].
+        """Return what the FFN adds to the residual, [T, D].
 
-        routing: which experts each position goes through, where the model has some.
-
-        residual [T, D]: what the norm read to make x. Predictors may read it; nothing is added to it here.
+        x [T, D]: the norm's output. residual [T, D]: the norm's input, for predictors; not added here. routing: experts
+        of each
+        position, for models with experts.
         """
 
 
@@ -51,33 +51,32 @@ class Decoder(Protocol):
     """One token as a compiled program, equal to `forward` and `logits` of that token within rounding."""
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache now."""
+        """Return whether the program can run on this cache now."""
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool]) -> Logits:
-        """Appends the token to the cache; the logits for the next one, valid until the next call.
+        """Append the token to the cache; return the logits for the next one, valid until the next call.
 
         Raises: as Transformer.forward, and Cancelled.
         """
 
     def program_for(self, layout: KvLayout) -> Program:
-        """The calls of the CPU's threads over caches of that layout."""
+        """Return the calls of the CPU's threads for caches of that layout."""
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
-        """Measures from here on how long the stages of the tokens take, or no longer. on_gpu: now and then those of
-        a GPU too, where there is one."""
+        """Start or stop measuring the stages of tokens. on_gpu: sample a GPU's stages too, if present."""
 
     def stage_seconds(self) -> dict[str, float]:
-        """Seconds of every stage since then."""
+        """Return the seconds of every stage since then."""
 
     def gpu_seconds(self) -> dict[str, float]:
-        """Seconds of a GPU's stages, "wait" among them, in the token that was measured last; empty without one."""
+        """Return a GPU's stage seconds, "wait" included, in the last measured token; empty without a GPU."""
 
 
 class Transformer:
-    """A decoder over loaded weights. Holds no state of a conversation: that is the KVCache's.
+    """A decoder over loaded weights. The KVCache holds the state of a conversation.
 
-    What a layer does is in engine/model/graph.py; here its steps are computed at once.
-    first_piece: how many tokens of a prompt go through `prefill` first, before it is known how long they take.
+    engine/model/graph.py describes what a layer does; this class computes the steps at once. first_piece: tokens of a
+    prompt's first chunk, before their speed is known.
     """
 
     first_piece = 32
@@ -101,16 +100,18 @@ class Transformer:
     def forward(
         self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
     ) -> F32:
-        """Runs the tokens behind what the cache holds, and appends them to it.
+        """Run the tokens after the cached ones, and append them to the cache.
 
-        ahead: how many tokens are known to follow at once, as the later pieces of a prompt do; some models turn
-        positions by the length of the whole sequence (engine/model/rope.py), and none is computed twice then.
-        look: called after every layer but the last with the share of them that is done; what it raises ends the work,
-        and the cache is as before.
-        Shapes: tokens [T] -> hidden states after the last norm, [T, D].
-        Cost: memory grows with T x d_ff; cut a long prompt into pieces of some hundred tokens. Where a model turns
-        positions otherwise from some length on, the call that crosses it computes all that the cache holds again.
-        Raises: ContextOverflowError when the cache has no room, TokenizerMismatchError for an id that is no token.
+        ahead: tokens known to follow at once, such as a prompt's later chunks. Some models rotate by the length of the
+        whole
+        sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer except
+        the
+        last with the share done; an exception it raises cancels the run and leaves the cache unchanged.
+        Shapes: tokens [T] -> hidden states after the final norm, [T, D].
+        Cost: memory grows with T x d_ff; split long prompts into chunks of some hundred tokens. If the rotation changes
+        at some
+        length, the call that crosses it recomputes the whole cache.
+        Raises: ContextOverflowError if the cache is full, TokenizerMismatchError for an invalid token id.
         """
         check_tokens(self.config, tokens, cache)
         length = cache.length + len(tokens) + ahead
@@ -124,12 +125,11 @@ class Transformer:
     def prefill(
         self, tokens: I64, cache: KVCache, ahead: int = 0, look: Callable[[float], None] = lambda share: None
     ) -> F32:
-        """As `forward`, for a prompt; whoever has a faster way for many tokens at once takes it here, and may leave out
-        all rows but the last."""
+        """Run a prompt as `forward` does. Faster overrides may return only the last row."""
         return self.forward(tokens, cache, ahead, look)
 
     def cache_serves(self, cache: KVCache, length: int) -> bool:
-        """Whether what the cache holds is of use in a sequence of this length; if not, `forward` computes it again."""
+        """Return whether the cache is valid for this sequence length; if not, `forward` recomputes it."""
         return not cache.length or self._rotary.keys_serve(cache.sequence_length, length)
 
     def _run(self, tokens: I64, cache: KVCache, length: int, look: Callable[[float], None]) -> F32:
@@ -150,26 +150,26 @@ class Transformer:
         return self.last_norm(x)
 
     def layer(self, i: int, x: F32, angles: Sequence[Angles], attend: AttendCached) -> F32:
-        """The residual stream x [T, D] before layer i -> behind it. angles: as `angles` gives them."""
+        """Return the residual stream after layer i, for x [T, D] before it. angles: from `angles`."""
         run = EagerLayer(self, x, angles, attend)
         emit(i, self.graph.layers[i], run)
         return run.stream
 
     def attend(self, layer: int, q: F32, k: F32, v: F32, blocks: U8, layout: KvLayout, position: int) -> F32:
-        """Attention of one sequence's next positions, as the layer sees them; blocks and shapes as `cached_attention`.
+        """Return the layer's attention for a sequence's next positions. Shapes as in `cached_attention`.
 
-        Keys and values are kept in the blocks, behind the `position` positions that they hold.
+        Keys and values are stored in the blocks after the first `position` positions.
         """
         spec = self.graph.attention(layer)
         scoring = Scoring(spec.scale, spec.softcap, spec.window, self.weights.layers[layer].sinks)
         return self.operators.cached_attention(q, k, v, blocks, layout, position, scoring)
 
     def last_norm(self, x: F32) -> F32:
-        """The residual stream behind the last layer [T, D] -> what the head reads, [T, D]."""
+        """Return the head's input [T, D] from the residual stream after the last layer [T, D]."""
         return self.norm(x, self.weights.final_norm, self.weights.final_norm_bias)
 
     def logits(self, hidden: F32) -> F32:
-        """Hidden states [T, D] -> logits [T, V]."""
+        """Return logits [T, V] of hidden states [T, D]."""
         if self.weights.project_out is not None:
             hidden = self.operators.matmul(hidden, self.weights.project_out)
         logits = self.operators.matmul(hidden, self.weights.head)
@@ -177,7 +177,7 @@ class Transformer:
         return logits if cap is None else self.operators.softcap(logits, cap)
 
     def embed(self, tokens: I64, positions: I64) -> F32:
-        """Tokens [T] at positions [T] of their sequences -> the residual stream before the first layer, [T, D]."""
+        """Return the residual stream before the first layer, [T, D], for tokens [T] at positions [T]."""
         config, ops, weights = self.config, self.operators, self.weights
         x = ops.rows(weights.embedding, tokens)
         if config.embedding_scale != 1.0:
@@ -189,9 +189,9 @@ class Transformer:
         return x
 
     def angles(self, positions: I64, length: int) -> tuple[Angles, ...]:
-        """Cosines and sines of each of the graph's tables of angles.
+        """Return cosines and sines of each of the graph's angle tables.
 
-        length: of the sequence that the positions are of, as far as it is known.
+        length: of the positions' sequence, as far as known.
         """
         found = []
         for table in self.graph.angles:
@@ -208,12 +208,12 @@ class Transformer:
         return tuple(found)
 
     def linear(self, x: F32, w: PackedMatrix, bias: F32 | None) -> F32:
-        """x [T, C] -> [T, R] for a matrix [R, C]."""
+        """Return x W^T + bias: [T, C] -> [T, R] for a matrix [R, C]."""
         out = self.operators.matmul(x, w)
         return out if bias is None else out + bias
 
     def norm(self, x: F32, weight: F32 | None, bias: F32 | None = None) -> F32:
-        """The model's norm over the last axis; x itself where the family has no norm at this place."""
+        """Apply the model's norm over the last axis; return x if the family has no norm here."""
         if weight is None:
             return x
         if self.config.norm == "rms":
@@ -224,7 +224,7 @@ class Transformer:
 
 
 def joined_angles(each: Sequence[Sequence[Angles]]) -> tuple[Angles, ...]:
-    """Angles of several runs of positions, as Transformer.angles gives each -> those of all positions in a row."""
+    """Concatenate the angles of several runs of positions."""
     return tuple(
         (np.concatenate([cos for cos, _ in table]), np.concatenate([sin for _, sin in table]))
         for table in zip(*each, strict=True)
@@ -232,12 +232,12 @@ def joined_angles(each: Sequence[Sequence[Angles]]) -> tuple[Angles, ...]:
 
 
 class EagerLayer:
-    """Computes a layer's steps at once, over x [T, D]. stream: the residual stream as it is now."""
+    """Computes a layer's steps at once, over x [T, D]. stream: the current residual stream."""
 
     def __init__(self, model: Transformer, x: F32, angles: Sequence[Angles], attend: AttendCached) -> None:
         self._model, self._angles, self._attend = model, angles, attend
         self._values: dict[Value, F32] = {"stream": x}
-        self._normed_from: dict[Value, F32] = {}  # the stream that a norm read to make the value
+        self._normed_from: dict[Value, F32] = {}  # the norm's input for each value
         self._routing: Routing | None = None
 
     @property
@@ -281,7 +281,7 @@ class EagerLayer:
 
 
 def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:
-    """Raises ContextOverflowError or TokenizerMismatchError unless the tokens can be appended to the cache."""
+    """Raise ContextOverflowError or TokenizerMismatchError if the tokens cannot be appended to the cache."""
     if cache.length + len(tokens) > cache.capacity:
         raise ContextOverflowError(
             f"{len(tokens)} tokens behind {cache.length} do not fit into a context of {cache.capacity}."
@@ -290,7 +290,7 @@ def check_tokens(config: ModelConfig, tokens: I64, cache: KVCache) -> None:
 
 
 def check_sequence(config: ModelConfig, tokens: I64, before: int = 0) -> None:
-    """The same for tokens behind `before` others, wherever their keys and values go."""
+    """Check tokens after `before` others, without a cache."""
     if config.positions == "learned" and before + len(tokens) > config.max_context:
         raise ContextOverflowError(
             f"{len(tokens)} tokens behind {before} go beyond the {config.max_context} positions that "

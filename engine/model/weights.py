@@ -1,7 +1,7 @@
-"""Loads a model's weights into the layout that the operators read. The main path's data; it computes nothing.
+"""Load a model's weights into the operators' layout.
 
-Foreign names end here: families/ plans them, model_files.py has checked them, this file repacks, or takes matrices as
-mapped_weights.py finds them where there is no room for repacked ones.
+Foreign names end here: families/ plans the tensors, model_files.py has checked them. This module repacks matrices, or
+uses them mapped (mapped_weights.py) if RAM is too small.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from engine.model.soundness import ask_for_sample, check_numbers
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
-# RAM that stays free for the KV cache, the window and everybody else.
+# Free RAM for the KV cache, the window and other programs.
 MARGIN_BYTES = 512 << 20
 
-# How matrices are held: unpacked in RAM in one of two widths, or in the file's codec where the file has them.
+# How matrices are stored: unpacked in RAM in one of two widths, or mapped in the file's codec.
 Hold = Literal["f32", "f16", "mapped"]
 _REASONS: dict[Hold, str] = {
     "f32": "32-bit numbers fit into the free RAM, and nothing is unpacked on use",
@@ -39,17 +39,17 @@ _REASONS: dict[Hold, str] = {
     "mapped": "unpacked weights do not fit into the free RAM, so they stay in the file and are unpacked on use",
 }
 _ZERO_PIECE = 1 << 20
-_ASKED_AHEAD = 128  # matrices whose samples a disk may be reading at once
+_ASKED_AHEAD = 128  # matrices whose samples the disk may be reading at once
 
 
 @dataclass(frozen=True, eq=False)
 class FfnWeights:
-    """One feed-forward block: a layer's only one, or one expert's."""
+    """One FFN: a layer's only one, or one expert's."""
 
     up: PackedMatrix  # [F, D]
     gate: PackedMatrix | None = None  # [F, D]
     down_t: PackedMatrix | None = None  # [F, D]: neuron-major, so that a neuron's column of down is one row
-    down: PackedMatrix | None = None  # [D, F]: instead of down_t where it is stored so and cannot be turned losslessly
+    down: PackedMatrix | None = None  # [D, F]: instead of down_t if it cannot be transposed losslessly
     gate_bias: F32 | None = None  # [F]
     up_bias: F32 | None = None  # [F]
     down_bias: F32 | None = None  # [D]
@@ -57,9 +57,9 @@ class FfnWeights:
 
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
-    """One layer; what a family does not have is None. H_q = H x head_dim, H_kv = H_kv x head_dim.
+    """One layer; None for what a family lacks. H_q = H x head_dim, H_kv = H_kv x head_dim.
 
-    Where there are experts, gate, up and down are theirs; `ffns` serves either way.
+    With experts, use `ffns`, which covers both cases.
     """
 
     attention_norm: F32  # [D]
@@ -75,14 +75,14 @@ class LayerWeights:
     router: PackedMatrix | None = None  # [E, D]
     router_bias: F32 | None = None  # [E]
     shared_gate: F32 | None = None  # [D]
-    experts: tuple[FfnWeights, ...] = ()  # [E], and the shared one behind them
+    experts: tuple[FfnWeights, ...] = ()  # [E], then the shared expert
     attention_norm_bias: F32 | None = None  # [D]
     ffn_norm_bias: F32 | None = None  # [D]
     post_attention_norm: F32 | None = None  # [D]
     post_ffn_norm: F32 | None = None  # [D]
     q_norm: F32 | None = None  # [head_dim]
     k_norm: F32 | None = None  # [head_dim]
-    sinks: F32 | None = None  # [H]: a score of each head beside those of the positions
+    sinks: F32 | None = None  # [H]: an extra attention score per head
     q_bias: F32 | None = None  # [H_q]
     k_bias: F32 | None = None  # [H_kv]
     v_bias: F32 | None = None  # [H_kv]
@@ -93,7 +93,7 @@ class LayerWeights:
 
     @cached_property
     def ffns(self) -> tuple[FfnWeights, ...]:
-        """The layer's feed-forward blocks: one for each expert, or the only one."""
+        """The layer's FFNs: one per expert, or the only one."""
         if self.experts:
             return self.experts
         assert self.up is not None, "a layer has experts or up"
@@ -103,9 +103,9 @@ class LayerWeights:
 
 @dataclass(frozen=True, eq=False)
 class ModelWeights:
-    """All weights, in memory or mapped. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D.
+    """All weights, in RAM or mapped. With tied embeddings `head` is `embedding`. E = embedding_dim, mostly D.
 
-    n_bytes: of all weights, wherever they lie; ram_bytes: what of them is in RAM beside the page cache.
+    n_bytes: of all weights; ram_bytes: of those in RAM outside the page cache.
     """
 
     embedding: PackedMatrix  # [V, E]
@@ -113,7 +113,7 @@ class ModelWeights:
     final_norm: F32 | None  # [D]
     head: PackedMatrix  # [V, E]
     hold: Hold
-    hold_reason: str  # why, as half a sentence
+    hold_reason: str  # the reason, half a sentence
     n_bytes: int
     ram_bytes: int
     final_norm_bias: F32 | None = None  # [D]
@@ -126,7 +126,7 @@ class ModelWeights:
 
     @property
     def down_is_row_wise(self) -> bool:
-        """Whether down is computed whole whatever fires, because no neuron's weights of it lie together."""
+        """Whether down is always computed whole, because a neuron's weights in it are scattered."""
         return any(ffn.down is not None for layer in self.layers for ffn in layer.ffns)
 
 
@@ -138,19 +138,18 @@ def load_weights(
     hold: Hold | Literal["auto"] = "auto",
     mapped_reason: str = "",
 ) -> ModelWeights:
-    """Reads, checks and repacks every tensor: as float32 where that fits into free RAM, else as float16.
+    """Read, check and repack every tensor: as float32 if that fits in free RAM, otherwise as float16.
 
-    With a `mapped_reason` (half a sentence) `auto` means mapped, for whoever multiplies matrices as they are stored; a
-    small down that lies row-wise is then copied neuron by neuron.
-
-    Where neither fits, matrices stay where and as the file has them, `mapped`: of those that are large a sample is
-    looked at (soundness.py), so that damage elsewhere shows in the logits only (and a float16 that is no number counts
-    as a large one where the reference reads it). Norms and biases are checked whole in any case.
-    Units: progress reports bytes of the file done and in total; extra_bytes is RAM that the caller will need beside
-    the weights; mapped_bytes what is read for each token beside them and can stay in its file: unpacked weights leave
-    room for it, and for no room it is never refused.
-    Raises: HostMemoryError with need and have before anything is read, ModelFormatError for weights that are no
-    numbers or a norm or embedding that is all zeros, Cancelled between two tensors.
+    If neither fits, matrices stay `mapped` in the file. Large mapped matrices are checked by sample (soundness.py), so
+    other damage shows only in the logits (and the reference reads a non-finite float16 as a large number). Norms and
+    biases
+    are always checked whole. With a `mapped_reason` (half a sentence) `auto` means mapped, for kernels that read stored
+    codecs; a small row-wise down is then copied by neuron.
+    Units: progress in file bytes. extra_bytes: RAM that the caller needs beside the weights. mapped_bytes: bytes read
+    per
+    token that can stay in their file; unpacked weights leave RAM for them, but they never cause a refusal.
+    Raises: HostMemoryError with need and free bytes before anything is read, ModelFormatError for values that are not
+    finite or an all-zero norm or embedding, Cancelled between two tensors.
     """
     chosen, reason = _choose_hold(opened, extra_bytes, mapped_bytes, hold, mapped_reason)
     plan = opened.plan
@@ -204,16 +203,16 @@ def load_weights(
 
 
 def _file_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
-    """What the tensor takes in the file; of a fused one, its part."""
+    """Return the tensor's bytes in the file; for a fused tensor, its share."""
     return opened.source.tensors[tensor.foreign_name].n_bytes * tensor.n_elements // math.prod(tensor.shape)
 
 
 def _choose_hold(
     opened: OpenedModel, extra_bytes: int, mapped_bytes: int, wanted: str, mapped_reason: str
 ) -> tuple[Hold, str]:
-    """float32 where it fits with a margin, because then nothing is unpacked on use; else float16; else the file.
+    """Return float32 if it fits with a margin, because nothing is then unpacked on use; then float16, then mapped.
 
-    What is asked for by name is held to the free RAM too.
+    An explicit choice must fit in free RAM too.
     """
     if wanted != "auto" and wanted not in get_args(Hold):
         raise InvalidRequestError(f"Unknown way {wanted!r} to hold weights; known are auto, f32, f16 and mapped.")
@@ -221,7 +220,7 @@ def _choose_hold(
     plan = opened.plan
     parameters = sum(tensor.n_elements for tensor in plan)
     rest = extra_bytes + MARGIN_BYTES
-    # While one tensor is repacked, it lies there twice as float32.
+    # While a tensor is repacked, it is in RAM twice as float32.
     repacking = 2 * 4 * max(tensor.n_elements if tensor.of_expert else math.prod(tensor.shape) for tensor in plan)
     needs: dict[Hold, int] = {
         "f32": parameters * 4 + repacking + mapped_bytes + rest,
@@ -238,20 +237,20 @@ def _choose_hold(
 
 
 def _free_ram() -> int:
-    """In a container less than the machine has."""
+    """Return free RAM; a container may limit it."""
     import psutil
 
     return read_ram(psutil, memory_limits()).free_bytes
 
 
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
-    if tensor.of_expert:  # by itself, and not all of them for each
+    if tensor.of_expert:  # reads one expert instead of all of them
         tiled = TiledTensor.of(opened, tensor)
         return tiled.read_f32(0, tiled.n_rows)
     values = opened.source.read_f32(tensor.foreign_name)
     if tensor.expert is not None:
         values = values[tensor.expert]
-    # The sum is finite unless a value is not: weights are far too small to overflow it, and it is one fast pass.
+    # Weights are too small to overflow the sum, so it is finite if all values are; one fast pass.
     with np.errstate(invalid="ignore", over="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
@@ -271,21 +270,24 @@ def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
 
 
 def _check(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
-    """A matrix that stays in its file. Raises: ModelFormatError."""
+    """Check a mapped matrix. Raises: ModelFormatError."""
     check_numbers(matrix, tensor.foreign_name)
     if _must_not_be_zero(tensor):
         _refuse_zero_bytes(matrix, tensor)
 
 
 def _refuse_zero_bytes(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
-    """Looks at the matrix piece by piece until there is something: of a sound file at its first bytes only."""
+    """Raise if all bytes are zero; for sound files the first bytes suffice."""
     rows = max(1, _ZERO_PIECE // max(1, matrix.row_bytes))
     if not any(matrix.data[start : start + rows].any() for start in range(0, matrix.n_rows, rows)):
         raise ModelFormatError(f"Tensor {tensor.foreign_name} holds nothing but zeros: the file is incomplete.")
 
 
 def _must_not_be_zero(tensor: PlannedTensor) -> bool:
-    """Norms and the embedding are never all zeros in a whole file; biases, and norms stored less one, may be."""
+    """Return whether all zeros mean an incomplete file.
+
+    True for norms and the embedding; biases, and norms stored minus one, may be zero.
+    """
     if tensor.name == "embedding":
         return True
     return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
@@ -300,7 +302,7 @@ def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:
 
 
 def _assemble(config: ModelConfig, vectors: dict[str, F32], matrices: dict[str, PackedMatrix]) -> dict[str, Any]:
-    """The fields of ModelWeights that are weights."""
+    """Return the weight fields of ModelWeights."""
     tensors: dict[str, Any] = {**vectors, **matrices}
     per_layer: list[dict[str, Any]] = [{} for _ in range(config.n_layers)]
     n_ffns = config.n_experts + (config.shared_d_ff > 0)

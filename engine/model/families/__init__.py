@@ -1,7 +1,7 @@
-"""Translates what other projects call things into our terms, once: configurations to ModelConfig, tensor names to ours.
+"""Translate foreign configurations to ModelConfig and foreign tensor names to ours.
 
-A family is one small file here; adding one is a page and a line in `FAMILIES`. What Hearth does not implement is
-refused by name, never passed over. Nothing here reads tensors.
+A family is one small file here; docs/adding-a-family.md explains how to add one. Features that Hearth does not
+implement are refused by name, never ignored. Nothing here reads tensors.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _SURPLUS = re.compile(
     r".*rotary_emb\.inv_freq|.*attn\.masked_bias|blk\.[0-9]+\.fc[12]\.weight|lm_head_profiler\.weight"
 )
 
-# Other models with experts, by the names they go by: refused with the reason rather than as unknown.
+# Other models with experts. Naming them gives a better error than "unknown".
 _WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
                  "phimoe", "granitemoe", "olmoe", "dbrx", "gpt_oss", "gpt-oss")  # fmt: skip
 
 
-# What goes by these names in Hugging Face's format is more than text.
+# These names mean multimodal models in Hugging Face's format.
 _WITH_PICTURES = ("gemma3", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "phi3_v", "mistral3")
 
 
 def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
-    """The ModelConfig that a Hugging Face config.json (and generation_config.json, may be empty) describes.
+    """Return the ModelConfig of a Hugging Face config.json. `generation`: generation_config.json or {}.
 
-    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for what Hearth does not implement.
+    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for a feature that is not implemented.
     """
     read = Reader(config, "config.json")
     name = read.required("model_type", str)
@@ -75,9 +75,9 @@ def config_from_hf(config: Mapping[str, Any], generation: Mapping[str, Any]) -> 
 
 
 def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> ModelConfig:
-    """The ModelConfig that a GGUF file's metadata describes.
+    """Return the ModelConfig of a GGUF file's metadata.
 
-    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for what Hearth does not implement.
+    Raises: ModelFormatError for a missing or wrong value, UnsupportedModelError for a feature that is not implemented.
     """
     read = Reader(metadata, "the GGUF metadata")
     name, family = _family_of_gguf(read)
@@ -85,21 +85,20 @@ def config_from_gguf(metadata: Mapping[str, Any], tensor_names: set[str]) -> Mod
 
 
 def check_architecture(metadata: Mapping[str, Any]) -> None:
-    """Raises: UnsupportedModelError where GGUF metadata names an architecture that Hearth does not implement,
-    ModelFormatError where it names none."""
+    """Raise UnsupportedModelError for an unsupported GGUF architecture, ModelFormatError for none."""
     _family_of_gguf(Reader(metadata, "the GGUF metadata"))
 
 
 def _family_of_gguf(read: Reader) -> tuple[str, Family]:
     name = read.required("general.architecture", str)
-    # Models with experts may share the name of those without: Mixtral goes by LLaMA's.
+    # Models with experts may share an architecture with dense ones: Mixtral uses LLaMA's.
     experts = read.optional(f"{name}.expert_count", int, 0) > 0
     by_fitness = sorted(FAMILIES, key=lambda family: family.experts == experts)
     return name, _find(name, {arch: family for family in by_fitness for arch in family.architectures})
 
 
 def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, Any]) -> ActivationOrigin:
-    """Whether the configuration, GGUF's metadata, or nothing but the family says the activation."""
+    """Return what determined the activation: configuration, GGUF metadata, or the family's default."""
     if kind == "bundle":
         return "config"
     if kind == "gguf":
@@ -109,10 +108,11 @@ def activation_origin(config: ModelConfig, kind: Kind, metadata: Mapping[str, An
 
 
 def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = ()) -> list[PlannedTensor]:
-    """Every tensor that the configuration calls for, in the order of the graph.
+    """Return all tensors that the configuration needs, in graph order.
 
-    present: the names in the file, for families whose files differ; without them the ordinary names are given.
-    A bundle holds each under our name and in our orientation, nothing fused.
+    present: names in the file, for families with several layouts; empty: the usual names. A bundle stores each tensor
+    under
+    our name and orientation, unfused.
     """
     if kind == "bundle":
         return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, ())]
@@ -120,8 +120,10 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
 
 
 def is_surplus(config: ModelConfig, foreign_name: str) -> bool:
-    """Whether a tensor outside the plan may be left out: a copy of a tied head, rotary tables that we compute, or
-    PowerInfer's predictors (of neurons, of the head), which are no part of the graph."""
+    """Return whether a tensor outside the plan may be ignored.
+
+    These are a copy of a tied head, rotary tables (computed here), and PowerInfer's predictors.
+    """
     family = _family(config)
     heads = [layout.names["head"] for layout in (family.hf, family.gguf) if layout is not None]
     if config.tied_embeddings and foreign_name in heads:
@@ -144,7 +146,7 @@ def _layout(config: ModelConfig, kind: Kind) -> Layout:
 
 
 def _family_of_class(read: Reader) -> Family | None:
-    """The family that the model's class means, where its model_type may be that of the model it was made from."""
+    """Return the family of the model's class, whose model_type may be that of its base model."""
     classes = read.optional("architectures", list, [])
     return next((family for family in FAMILIES if any(name in family.hf_architectures for name in classes)), None)
 

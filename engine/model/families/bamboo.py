@@ -1,4 +1,4 @@
-"""Bamboo and TurboSparse-Mistral: Mistral with ReLU on gate and on up (dReLU), so that few neurons fire."""
+"""Bamboo and TurboSparse-Mistral: Mistral with ReLU on gate and up (dReLU), so that few neurons are active."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.model.families.reading import Reader
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
-    if fields["activation"] not in ("relu-glu", "drelu-glu"):  # what its configurations call "relu" is ReLU on both
+    if fields["activation"] not in ("relu-glu", "drelu-glu"):  # "relu" means ReLU on both in its configurations
         raise UnsupportedModelError(f"The activation {fields['activation']} is not supported in bamboo; relu is.")
     size = read.optional("sliding_window", int, None)
     return {"activation": "drelu-glu", "windows": windows(read, fields["n_layers"], size, lambda layer: True)}

@@ -1,4 +1,4 @@
-"""Reads how many experts a model has and how its router weighs them, where families agree on the keys."""
+"""Read the number of experts and the router's weighting from keys that several families share."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 from engine.errors import UnsupportedModelError
 from engine.model.families.reading import Reader, decimal
 
-# Keys of an architecture in GGUF that families with experts read.
+# GGUF keys that families with experts read.
 GGUF_EXPERT_KEYS = frozenset({"expert_feed_forward_length", "expert_gating_func", "expert_weights_norm"})
 _ROPE_THETA = 10000.0
 _GATING = {1: "softmax", 2: "sigmoid"}
 
 
 def experts_from_hf(read: Reader, count: tuple[str, ...], used: str) -> dict[str, Any]:
-    """The number of experts, under the first of the keys `count` that is there, and of those used for a token."""
+    """Return the number of experts, under the first present key of `count`, and the number used per token."""
     key = next((key for key in count if read.values.get(key) is not None), count[0])
     return {"n_experts": read.required(key, int), "n_experts_used": read.required(used, int)}
 
 
 def refuse_layers_without(read: Reader) -> None:
-    """Raises where Qwen's keys say that only some of the layers have experts."""
+    """Raise UnsupportedModelError if Qwen's keys give experts to only some layers."""
     if read.optional("mlp_only_layers", list, []) or read.optional("decoder_sparse_step", int, 1) != 1:
         raise UnsupportedModelError(
             "Some layers of the model have experts and some have none; Hearth runs all or none."
@@ -28,9 +28,10 @@ def refuse_layers_without(read: Reader) -> None:
 
 
 def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool = True) -> dict[str, Any]:
-    """The same from GGUF's keys, and how the router weighs. router: the family's function; None: the file must say.
+    """Return the same from GGUF keys, and the router's function and weighting.
 
-    normed: whether the weights of the experts used add up to 1 where the file is silent.
+    router: the family's function; None: the file must state it. normed: default for whether the weights of the selected
+    experts sum to 1.
     """
     gating = read.optional(f"{arch}.expert_gating_func", int, 0)
     found = _GATING.get(gating)
@@ -41,7 +42,7 @@ def experts_from_gguf(read: Reader, arch: str, router: str | None, normed: bool 
         "n_experts_used": read.required(f"{arch}.expert_used_count", int),
         "router": found or router,
         "normed_routing": read.optional(f"{arch}.expert_weights_norm", bool, normed),
-        # Families whose own default is another one have it in config.json; llama.cpp has this for all of them.
+        # Families with another default state it in config.json; llama.cpp uses this for all.
         "rope_theta": decimal(read.optional(f"{arch}.rope.freq_base", float, _ROPE_THETA)),
     }
     neurons = read.optional(f"{arch}.expert_feed_forward_length", int, None)

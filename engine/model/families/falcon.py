@@ -1,6 +1,6 @@
-"""Falcon 7B (one key-value head, one norm), 40B and 180B (the new decoder: groups of heads, two norms), GELU or ReLU.
+"""Falcon 7B (one key-value head, one norm), 40B and 180B (groups of heads, two norms), with GELU or ReLU.
 
-Attention and FFN stand side by side; the FFN has no gate. ALiBi positions and blocks in sequence are refused.
+Attention and FFN run in parallel; the FFN has no gate. ALiBi positions and sequential blocks are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GGUF_NAMES = fused(
     GGUF_NAMES,
     qkv="blk.{}.attn_qkv.weight",
     shared_norm="blk.{}.attn_norm.weight",
-    attention_norm="blk.{}.attn_norm_2.weight",  # of two norms, the first one's name belongs to the FFN
+    attention_norm="blk.{}.attn_norm_2.weight",  # with two norms, the first name belongs to the FFN's norm
     ffn_norm="blk.{}.attn_norm.weight",
 )
 

@@ -1,6 +1,6 @@
-"""What a family is to Hearth: where its files say what, under which names its tensors lie, and what is its own.
+"""Describe a model family: its configuration keys, its tensor names, and its differences from other families.
 
-The readers here know what most families share; a description changes what differs.
+The readers here handle what most families share. A `Family` object changes what differs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from engine.model.families.plan import Layout
 from engine.model.families.reading import Reader, decimal, share_width, token_ids
 from engine.model.families.rope import rope_from_gguf, rope_from_hf
 
-ACTIVATION_KEY = "hearth.activation"  # GGUF has no key of its own for it: "llama" means SiLU unless this says otherwise
+ACTIVATION_KEY = "hearth.activation"  # GGUF has no key for it: "llama" means SiLU without this one
 THRESHOLD_KEY = "hearth.activation_threshold"
 
 _HF_GATED: dict[str, Activation] = {
@@ -27,7 +27,7 @@ _HF_PLAIN: dict[str, Activation] = {
     "gelu_fast": "gelu-tanh",
 }  # fmt: skip
 
-# Keys of config.json that change the graph, with the values that leave it alone. A family that implements one says so.
+# Keys of config.json that change the graph, with the values that do not. A family lists the keys it implements.
 _HF_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention_bias": (False,), "mlp_bias": (False,), "qkv_bias": (False,), "partial_rotary_factor": (1, 1.0),
     "alibi": (False,), "num_local_experts": (0,), "num_experts": (0,), "n_routed_experts": (0,),
@@ -39,7 +39,7 @@ _HF_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "scale_depth": (), "tie_word_embeddings_to_head": (), "use_parallel_residual": (False,),
 }  # fmt: skip
 
-# Keys of an architecture in GGUF that are read here or by a family, or that leave the graph alone.
+# GGUF keys of an architecture that are read here or by a family, or do not affect the graph.
 _GGUF_KNOWN = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size", "tensor_data_layout",
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length",
@@ -53,36 +53,37 @@ _GGUF_KNOWN = {
 
 @dataclass(frozen=True)
 class Family:
-    """One family. `from_hf` and `from_gguf` give the fields of ModelConfig in which it differs from the common ones.
+    """A model family.
 
-    Both are given the common fields; from_gguf also the names of the file's tensors.
+    `from_hf` and `from_gguf` return the fields of ModelConfig that differ from the common ones. Both receive the common
+    fields; from_gguf also receives the file's tensor names.
     """
 
     name: str
-    model_types: tuple[str, ...]  # config.json's model_type
+    model_types: tuple[str, ...]  # model_type in config.json
     hf: Layout
-    hf_architectures: tuple[str, ...] = ()  # config.json's architectures that mean it whatever model_type says
-    architectures: tuple[str, ...] = ()  # GGUF's general.architecture
+    hf_architectures: tuple[str, ...] = ()  # `architectures` in config.json that select it, whatever model_type is
+    architectures: tuple[str, ...] = ()  # general.architecture in GGUF
     gguf: Layout | None = None
-    hf_keys: Mapping[str, str] = field(default_factory=dict)  # our key of the common ones -> the family's own
-    hf_handles: frozenset[str] = frozenset()  # of the keys that change the graph: those that the family reads
-    gguf_handles: frozenset[str] = frozenset()  # keys of the architecture beyond the common ones that it reads
+    hf_keys: Mapping[str, str] = field(default_factory=dict)  # common key -> the family's own key
+    hf_handles: frozenset[str] = frozenset()  # keys that change the graph and that the family implements
+    gguf_handles: frozenset[str] = frozenset()  # further keys of the architecture that it reads
     gated: bool = True
-    experts: bool = False  # whether its models have some; then from_hf and from_gguf say how many
+    experts: bool = False  # whether its models have experts; from_hf and from_gguf then return their number
     norm_eps: float = 1e-6  # where config.json is silent
-    rope_theta: float = 10000.0  # where the files are silent
+    rope_theta: float = 10000.0  # default of both formats
     max_context: int = 2048  # where config.json is silent
     tied: bool = False  # where config.json is silent
-    activation: str = ""  # hidden_act where config.json may be silent; empty: it must say it
-    gguf_activation: Activation = "silu-glu"  # where the metadata does not say it
-    powerinfer_activation: Activation = "relu-glu"  # the same of a PowerInfer file
-    features: Mapping[str, Any] = field(default_factory=dict)  # fields of ModelConfig that all its models share
+    activation: str = ""  # default of hidden_act; empty: config.json must have it
+    gguf_activation: Activation = "silu-glu"  # default without a key in the metadata
+    powerinfer_activation: Activation = "relu-glu"  # default for PowerInfer files
+    features: Mapping[str, Any] = field(default_factory=dict)  # fields of ModelConfig common to all its models
     from_hf: Callable[[Reader, dict[str, Any]], dict[str, Any]] = lambda read, fields: {}
     from_gguf: Callable[[Reader, dict[str, Any], Collection[str]], dict[str, Any]] = lambda read, fields, names: {}
 
 
 def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str, Any]:
-    """The fields of the ModelConfig that config.json and generation_config.json describe."""
+    """Return the ModelConfig fields from config.json and generation_config.json."""
 
     def key(name: str) -> str:
         return family.hf_keys.get(name, name)
@@ -116,7 +117,7 @@ def fields_from_hf(family: Family, read: Reader, generation: Reader) -> dict[str
 
 
 def fields_from_gguf(family: Family, read: Reader, arch: str, tensor_names: set[str]) -> dict[str, Any]:
-    """The fields of the ModelConfig that a GGUF file's metadata describes."""
+    """Return the ModelConfig fields from a GGUF file's metadata."""
     n_heads = read.required(f"{arch}.attention.head_count", int)
     d_model = read.required(f"{arch}.embedding_length", int)
     stated = read.optional(f"{arch}.attention.key_length", int, None)
@@ -166,13 +167,13 @@ def _max_context(family: Family, read: Reader) -> int:
 
 
 def _check_sizes(fields: Mapping[str, Any]) -> None:
-    """What families reckon with must be sound before they do."""
+    """Check sizes before families compute with them."""
     for name in ("n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim"):
         check_size(name, fields[name])
 
 
 def windows(read: Reader, n_layers: int, size: int | None, default: Callable[[int], bool]) -> tuple[int, ...]:
-    """Per layer its attention window: as `layer_types` says, else where `default(layer)` is true; 0: none."""
+    """Return the attention window of each layer from `layer_types`, or from `default(layer)`; 0: none."""
     if not size:
         return ()
     kinds = read.optional("layer_types", list, None)
@@ -186,7 +187,7 @@ def windows(read: Reader, n_layers: int, size: int | None, default: Callable[[in
 def windows_from_gguf(
     read: Reader, arch: str, n_layers: int, size: int, default: Callable[[int], bool]
 ) -> tuple[int, ...]:
-    """Per layer its window: as the metadata says, by a period or a list, else where `default(layer)` is true."""
+    """Return the attention window of each layer from a period or list in the metadata, or from `default`."""
     key = f"{arch}.attention.sliding_window_pattern"
     if isinstance(read.values.get(key), list):
         pattern = read.required(key, list)

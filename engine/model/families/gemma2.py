@@ -1,4 +1,4 @@
-"""Gemma 2: norms before and after a block, stored less one; capped scores and logits; a window in every other layer."""
+"""Gemma 2: norms before and after a block, stored minus one; capped scores and logits; windows in half the layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GEMMA_NAMES = HF_NAMES | {
 
 
 def hf_attention_scale(read: Reader) -> float:
-    """What scores are multiplied with, from the number under whose root they are divided."""
+    """Return the scale of attention scores, 1 / sqrt(query_pre_attn_scalar)."""
     scalar: float = read.optional("query_pre_attn_scalar", float, 256.0)
     if not 0 < scalar < 1e9:
         raise ModelFormatError(f"query_pre_attn_scalar is {scalar} in {read.where}; a positive number is needed.")
@@ -29,7 +29,7 @@ def hf_attention_scale(read: Reader) -> float:
 
 
 def gguf_attention_scale(fields: dict[str, Any], layers_of_27b: int) -> float:
-    """What scores are multiplied with: GGUF does not say it. The models of 27B go by the mean width of a head."""
+    """Return the scale of attention scores, which GGUF lacks. 27B models use the mean head width."""
     width = fields["d_model"] / fields["n_heads"] if fields["n_layers"] == layers_of_27b else fields["head_dim"]
     return 1.0 / math.sqrt(width)
 
@@ -47,7 +47,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cap(read: Reader, key: str, default: float) -> float | None:
-    """A cap that is left out has its default; one that is null is off."""
+    """Return the cap: the default if the key is missing, None if it is null."""
     cap: float | None = read.optional(key, float, None) if key in read.values else default
     return cap
 
@@ -68,7 +68,7 @@ GEMMA2 = Family(
     model_types=("gemma2",),
     architectures=("gemma2",),
     hf=Layout(GEMMA_NAMES, plus_one=True),
-    gguf=Layout(GGUF_NAMES),  # where the one has been added
+    gguf=Layout(GGUF_NAMES),  # GGUF files store the norms with one added
     hf_keys={"hidden_act": "hidden_activation"},
     hf_handles=frozenset(
         {"sliding_window", "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}

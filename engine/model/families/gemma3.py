@@ -1,6 +1,6 @@
-"""Gemma 3, text: Gemma 2 without caps, with norms on q and k; five layers with a window, then one that sees all.
+"""Gemma 3, text: Gemma 2 without caps, with norms on q and k; one layer in six has full attention, the others a window.
 
-The layers with a window have their own rotary base. Models that see pictures are refused.
+Layers with a window have their own RoPE base. Multimodal models are refused.
 """
 
 from __future__ import annotations

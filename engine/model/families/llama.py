@@ -1,4 +1,4 @@
-"""LLaMA 1 to 3, with SiLU, and its ReLU children: ReluLLaMA, ProSparse (FATReLU)."""
+"""LLaMA 1 to 3 with SiLU, and its ReLU variants: ReluLLaMA, ProSparse (FATReLU)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    # Mistral goes by this name in GGUF, and the first one looked back only so far.
+    # Mistral uses this name in GGUF, and its first version had a window.
     window = read.optional("llama.attention.sliding_window", int, 0)
     return {"windows": (window,) * fields["n_layers"] if window else ()}
 

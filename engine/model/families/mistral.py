@@ -1,6 +1,6 @@
-"""Mistral 7B and what has its shape: LLaMA with a sliding window, which later versions leave out.
+"""Mistral 7B and models of its shape: LLaMA with a sliding window, which later versions lack.
 
-In GGUF it goes by LLaMA's name.
+Its GGUF files use LLaMA's name.
 """
 
 from __future__ import annotations

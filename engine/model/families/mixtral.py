@@ -1,6 +1,6 @@
-"""Mixtral: Mistral with a router before eight experts, of which each token goes through two.
+"""Mixtral: Mistral with eight experts, of which each token uses two.
 
-TurboSparse-Mixtral is the same with ReLU on gate and on up of each expert (dReLU). In GGUF both go by LLaMA's name.
+TurboSparse-Mixtral has ReLU on gate and up of each expert (dReLU). GGUF files of both use LLaMA's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
     own = experts_from_hf(read, ("num_local_experts",), "num_experts_per_tok")
     own["windows"] = windows(read, fields["n_layers"], size, lambda layer: True)
     if read.required("model_type", str) == "turbosparsemixtral":
-        if fields["activation"] != "relu-glu":  # "relu" is what its configuration calls ReLU on both
+        if fields["activation"] != "relu-glu":  # "relu" means ReLU on both in its configuration
             raise UnsupportedModelError(
                 f"The activation {fields['activation']} is not supported in turbosparsemixtral; relu is."
             )

@@ -1,4 +1,4 @@
-"""The tensor names that most families share, in either file format."""
+"""Tensor names that most families share, in both file formats."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ GGUF_NAMES = {
     "gate": "blk.{}.ffn_gate.weight",
     "up": "blk.{}.ffn_up.weight",
     "down_t": "blk.{}.ffn_down.weight",
-    "down_t already": "blk.{}.ffn_down_t.weight",  # PowerInfer's, neuron-major
+    "down_t already": "blk.{}.ffn_down_t.weight",  # PowerInfer, neuron-major
     "post_ffn_norm": "blk.{}.post_ffw_norm.weight",
     "final_norm": "output_norm.weight",
     "head": "output.weight",
 }
-# What takes the place of gate, up and down where there are experts. Files of 2023 have one tensor for each of them.
+# Names that replace gate, up and down in models with experts. Files of 2023 have one tensor per expert.
 GGUF_EXPERTS = {
     "router": "blk.{}.ffn_gate_inp.weight",
     "experts.gate": "blk.{}.ffn_gate_exps.weight",
@@ -57,14 +57,14 @@ GGUF_EXPERTS = {
 
 
 def hf_experts(router: str, expert: str, gate: str, up: str, down: str) -> dict[str, str]:
-    """The same in Hugging Face's format: modules below the layer, one tensor for each expert."""
+    """Return the same names in Hugging Face's format: modules below the layer, one tensor per expert."""
     parts = {"gate": gate, "up": up, "down_t": down}
     names = {f"expert.{part}": f"model.layers.{{}}.{expert}.{{}}.{name}.weight" for part, name in parts.items()}
     return {"router": f"model.layers.{{}}.{router}.weight", **names}
 
 
 def fused(names: dict[str, str], **parts: str) -> dict[str, str]:
-    """The names with some replaced: "qkv" takes the place of q, k and v, "gate_up" that of gate and up."""
+    """Return the names with "qkv" replacing q, k and v, and "gate_up" replacing gate and up."""
     gone = {"qkv": ("q", "k", "v"), "gate_up": ("gate", "up")}
     out = {name: foreign for name, foreign in names.items() if all(name not in gone.get(part, ()) for part in parts)}
     return out | parts

@@ -1,6 +1,6 @@
-"""OPT, 125M to 175B: learned positions, LayerNorm, biases everywhere, no gate. 350M has norms behind and projections.
+"""OPT, 125M to 175B: learned positions, LayerNorm, biases everywhere, no gate. 350M has post-norms and projections.
 
-llama.cpp does not know it; the GGUF names are PowerInfer's.
+llama.cpp does not support it; the GGUF names are PowerInfer's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from engine.model.families.names import GGUF_NAMES
 from engine.model.families.plan import Layout
 from engine.model.families.reading import Reader
 
-_OFFSET = 2  # the table of positions begins with two rows that were meant for padding
+_OFFSET = 2  # the position table starts with two padding rows
 _NAMES = {
     "embedding": "model.decoder.embed_tokens.weight",
     "positions": "model.decoder.embed_positions.weight",
@@ -48,7 +48,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    # The context is written as the length of the table. PowerInfer reuses the embedding as the head.
+    # The context is stated as the table's length. PowerInfer reuses the embedding as the head.
     return {"max_context": fields["max_context"] - _OFFSET}
 
 

@@ -1,4 +1,4 @@
-"""Phi-3: q, k and v in one matrix, gate and up in another; positions plain (4k) or by LongRoPE (128k)."""
+"""Phi-3: fused q, k and v, fused gate and up; plain positions (4k) or LongRoPE (128k)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors a configuration calls for, under the names of a file format. It reads no tensor."""
+"""List the tensors that a configuration needs, under their names in a file format. Reads no tensors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Literal
 from engine.config import ModelConfig
 from engine.errors import UnsupportedModelError
 
-# How a foreign tensor becomes ours. "plus one": a norm's weight stored less one. Rows of q and k stay in the order that
-# the file has them in: ModelConfig.rope_order.
+# How a foreign tensor is converted. "plus one": a norm stored as its weight minus one. Rows of q and k keep the file's
+# order: ModelConfig.rope_order.
 Treatment = Literal["as is", "transposed", "plus one"]
 Kind = Literal["safetensors", "gguf", "bundle"]
 
 
 @dataclass(frozen=True)
 class RowPart:
-    """Which rows of a fused matrix are meant: of each of `groups` equal groups, those from start to stop."""
+    """Rows of a fused matrix: rows start to stop of each of `groups` equal groups."""
 
     groups: int
     start: int
@@ -27,30 +27,28 @@ class RowPart:
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """A tensor that the configuration calls for: our name, its foreign name and shape, and how to make it ours.
+    """A tensor that the configuration needs: our name, foreign name and shape, and the conversion.
 
-    A fused tensor appears once for every part of it.
+    A fused tensor appears once for each of its parts.
     """
 
     name: str  # "<layer>.<field of LayerWeights>" or a field of ModelWeights
     foreign_name: str
-    shape: tuple[int, ...]  # as the file has it, fused tensors whole
+    shape: tuple[int, ...]  # in the file; the whole shape of a fused tensor
     treatment: Treatment = "as is"
     part: RowPart | None = None
-    expert: int | None = (
-        None  # of a tensor of three dimensions, which holds one matrix for every expert: which is meant
-    )
+    expert: int | None = None  # index into a 3D tensor with one matrix per expert
 
     @property
     def n_elements(self) -> int:
-        """How many numbers of it become ours."""
+        """Number of its elements that we use."""
         if self.part is None:
             return math.prod(self.matrix_shape)
         return self.part.groups * (self.part.stop - self.part.start) * math.prod(self.shape[1:])
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
-        """The shape without the dimension of the experts."""
+        """The shape without the expert dimension."""
         return self.shape if self.expert is None else self.shape[1:]
 
     @property
@@ -59,12 +57,12 @@ class PlannedTensor:
 
     @property
     def of_expert(self) -> bool:
-        """Whether it is a matrix of one expert: those lie in one tensor in some files and in our own."""
+        """Whether it is one expert's matrix. Some files, and ours, store all experts in one tensor."""
         return ".experts." in self.name
 
     @property
     def is_router(self) -> bool:
-        """Whether it scores experts: never rounded, because a score a little off may choose another expert."""
+        """Whether it is a router. Never rounded: a small error may select another expert."""
         return self.name.endswith(".router")
 
 
@@ -72,17 +70,20 @@ class PlannedTensor:
 class Layout:
     """How a file format stores a family's tensors.
 
-    names: our name -> foreign name, "{}" being the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
-    the one norm of parallel blocks that have one. A bias has its weight's name with "bias" for "weight". Matrices of
-    experts: "experts.gate" names a tensor that holds all of a layer's, "expert.gate" one of one expert's ("{}" being
-    layer and expert); a format that has both says so by the names in the file. "shared.gate" and so on are those of the
-    expert that is always used, "shared_gate" is the vector that weighs it ("shared_gate row": a matrix of one row).
+    names: our name -> foreign name, with "{}" for the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
+    the
+    only norm of parallel blocks with one norm. A bias has the name of its weight with "bias" for "weight". Experts:
+    "experts.gate" names one tensor for all experts of a layer, "expert.gate" one per expert ("{}" for layer and
+    expert); if
+    a format has both, the names in the file decide. "shared.gate" etc. belong to the shared expert, and "shared_gate"
+    is
+    the vector of its weight ("shared_gate row": a matrix with one row).
     """
 
     names: Mapping[str, str]
-    rope_pairs: bool = False  # the values of q and k that turn together are neighbours: ModelConfig.rope_order
-    plus_one: bool = False  # of every norm
-    qkv_by_kv_head: bool = False  # fused rows lie by key-value head (its queries, its key, its value), not q, k, v
+    rope_pairs: bool = False  # rotated pairs of q and k are neighbours: ModelConfig.rope_order
+    plus_one: bool = False  # norms are stored as weight minus one
+    qkv_by_kv_head: bool = False  # fused rows are grouped by key-value head (queries, key, value), not q, k, v
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
@@ -94,7 +95,7 @@ OWN_LAYOUT = Layout({name: f"{name}.weight" for name in _OWN_NAMES} | _OWN_EXPER
 
 
 def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
-    """The tensor of OWN_LAYOUT as it is once it is ours: the neurons of all experts of a layer in one matrix."""
+    """Convert a tensor of OWN_LAYOUT to our layout: all experts' neurons of a layer in one matrix."""
     shape = tensor.matrix_shape[::-1] if tensor.treatment == "transposed" else tensor.matrix_shape
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
@@ -105,13 +106,13 @@ def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
 
 
 def split_expert_name(name: str) -> tuple[int, int, str]:
-    """(layer, expert, field of FfnWeights) of the name of an expert's matrix; the shared one has the last number."""
+    """Split an expert matrix's name into (layer, expert, field of FfnWeights). The shared expert is last."""
     layer, _, expert, part = name.split(".")
     return int(layer), int(expert), part
 
 
 def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) -> list[PlannedTensor]:
-    """Every tensor that the configuration calls for, in the order of the graph. `present`: the file's names."""
+    """Return all tensors that the configuration needs, in graph order. present: names in the file."""
     plan = _Plan(config, layout, present)
     d, e = config.d_model, config.embedding_dim or config.d_model
     plan.add("embedding", (config.vocab_size, e))
@@ -137,18 +138,18 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
 
 
 class _Plan:
-    """The list as it grows."""
+    """The plan under construction."""
 
     def __init__(self, config: ModelConfig, layout: Layout, present: Collection[str]) -> None:
         self.config = config
         self.layout = layout
         self.tensors: list[PlannedTensor] = []
         self._present = present
-        # Some files leave out the outermost module's name.
+        # Some files omit the name of the outermost module.
         embedding = layout.names["embedding"]
         prefix = embedding.partition(".")[0] + "."
         self._cut = prefix if present and embedding not in present and embedding.removeprefix(prefix) in present else ""
-        # PowerInfer stores down neuron-major and says so in the name.
+        # PowerInfer stores down neuron-major under this name.
         self._down_t = "blk.0.ffn_down_t.weight" in present
 
     def add(self, name: str, shape: tuple[int, ...], *, layer: int | None = None, key: str = "",

@@ -11,7 +11,7 @@ from engine.model.families.reading import Reader
 
 
 def windows_of_qwen(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
-    """The windows of layers from max_window_layers on, where use_sliding_window is on."""
+    """Return windows for layers from max_window_layers on, if use_sliding_window is set."""
     size = read.optional("sliding_window", int, 4096) if read.optional("use_sliding_window", bool, False) else None
     first = read.optional("max_window_layers", int, 28)
     return {"windows": windows(read, fields["n_layers"], size, lambda layer: layer >= first)}

@@ -1,4 +1,4 @@
-"""Qwen2 with experts (1.5-MoE-A2.7B, 57B-A14B): many small FFNs, and a larger one that every token goes through."""
+"""Qwen2 with experts (1.5-MoE-A2.7B, 57B-A14B): many small experts and a larger shared expert."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    read.required("qwen2moe.expert_feed_forward_length", int)  # beside it stands the width of layers without experts
+    read.required("qwen2moe.expert_feed_forward_length", int)  # feed_forward_length is for layers without experts
     shared = read.required("qwen2moe.expert_shared_feed_forward_length", int)
     return {**experts_from_gguf(read, "qwen2moe", "softmax", normed=False), "shared_d_ff": shared}
 

@@ -1,4 +1,4 @@
-"""Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention, and a router before many small FFNs."""
+"""Qwen3 with experts (30B-A3B, 235B-A22B, Coder): Qwen3's attention with a router and many small experts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    read.required("qwen3moe.expert_feed_forward_length", int)  # beside it stands the width of layers without experts
+    read.required("qwen3moe.expert_feed_forward_length", int)  # feed_forward_length is for layers without experts
     return experts_from_gguf(read, "qwen3moe", "softmax")
 
 

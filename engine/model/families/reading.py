@@ -1,4 +1,4 @@
-"""Typed reads from the dictionaries that other projects describe models in; it knows no family."""
+"""Typed reads from other projects' model descriptions, independent of the family."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads a foreign dictionary: required means required, and a value of the wrong type is an error."""
+    """Reads a foreign dictionary. Missing required keys and wrong types raise ModelFormatError."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self.values = values
@@ -43,19 +43,19 @@ _KINDS: dict[type, str] = {int: "a whole number", float: "a number", bool: "true
 
 
 def decimal(value: float) -> float:
-    """The decimal number that was meant by a float32 of a file: 0.3, which would come back as 0.30000001192."""
+    """Return the decimal number that a float32 in a file stands for: 0.3 instead of 0.30000001192."""
     return float(f"{value:.7g}")
 
 
 def share_width(d_model: int, n_heads: int) -> int:
-    """The width of a head where it is not said."""
+    """Return the head width if the files do not state it."""
     if n_heads < 1 or d_model % n_heads:
         raise ModelFormatError(f"A width of {d_model} cannot be shared by {n_heads} attention heads.")
     return d_model // n_heads
 
 
 def token_ids(read: Reader, key: str) -> list[int]:
-    """An id of Hugging Face's, which is a number, a list of numbers or nothing."""
+    """Return the ids of a Hugging Face key: a number, a list of numbers or nothing."""
     value = read.values.get(key)
     if value is None:
         return []

@@ -1,4 +1,4 @@
-"""Reads how a model's positions turn: bases, scaling, the rotated share of a head. What is not done is refused."""
+"""Read a model's RoPE parameters: bases, scaling, rotated share of a head. Refuse what is not implemented."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from engine.model.families.reading import Reader, decimal
 
 
 def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[str, Any]:
-    """rope_theta and rope_scaling of a ModelConfig, from the keys of old and from the newer `rope_parameters`.
+    """Return the RoPE fields of a ModelConfig from the old keys or from `rope_parameters`.
 
-    With an entry per kind of layer, those with a window get rope_theta_local. max_context: as config.json has it. It is
-    given back stretched where a scaling was made for it but config.json keeps the length before it.
+    With an entry per kind of layer, layers with a window use rope_theta_local. max_context: from config.json. The
+    result
+    has the stretched length if a scaling applies and config.json states the original one.
     """
     fields: dict[str, Any] = {"rope_theta": read.optional("rope_theta", float, default_theta)}
     fields["rope_theta_local"] = read.optional("rope_local_base_freq", float, None)
@@ -36,14 +37,14 @@ def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[s
 
 
 def _stretched(scaling: RopeScaling | None, max_context: int) -> dict[str, Any]:
-    """YaRN and dynamic NTK are switched on in the configuration of a model whose own length stays written there."""
+    """Return the stretched context. With YaRN and dynamic NTK, config.json often keeps the original length."""
     if scaling is not None and scaling.kind in ("yarn", "dynamic"):
         max_context = max(max_context, int(min(scaling.original_context * scaling.factor, 1 << 24)))
     return {"max_context": max_context}
 
 
 def rotary_dim_from_hf(read: Reader, head_dim: int) -> int | None:
-    """How much of a head is rotated, where it is a share of it."""
+    """Return how many values of a head are rotated; None for all."""
     share = read.optional("partial_rotary_factor", float, 1.0)
     share = Reader(read.optional("rope_parameters", dict, {}), "rope_parameters").optional(
         "partial_rotary_factor", float, share
@@ -71,9 +72,7 @@ def _scaling(rope: Reader, key: str, read: Reader, max_context: int) -> RopeScal
         )
     if kind == "dynamic":
         return RopeScaling("dynamic", rope.required("factor", float), original_context=max_context)
-    if kind in ("longrope", "su") or (
-        kind == "yarn" and "long_factor" in rope.values
-    ):  # as Phi-3's first files have it
+    if kind in ("longrope", "su") or (kind == "yarn" and "long_factor" in rope.values):  # as in Phi-3's first files
         return _longrope(rope, *_original_context(rope, read, max_context))
     if kind == "yarn":
         if "factor" not in rope.values:
@@ -83,9 +82,9 @@ def _scaling(rope: Reader, key: str, read: Reader, max_context: int) -> RopeScal
 
 
 def _original_context(rope: Reader, read: Reader, max_context: int) -> tuple[int, float]:
-    """The context before it was stretched, and by how much it was."""
+    """Return the context before stretching, and the factor."""
     original = rope.optional("original_max_position_embeddings", int, max_context)
-    original = read.optional("original_max_position_embeddings", int, original)  # Phi-3's place, which takes precedence
+    original = read.optional("original_max_position_embeddings", int, original)  # Phi-3 stores it here, with precedence
     if original < 1:
         raise ModelFormatError(f"original_max_position_embeddings is {original} in {read.where}.")
     return original, rope.optional("factor", float, max_context / original)
@@ -144,7 +143,10 @@ def _positive(value: float, rope: Reader, key: str) -> float:
 def rope_from_gguf(
     read: Reader, arch: str, tensor_names: set[str], default_theta: float, max_context: int
 ) -> dict[str, Any]:
-    """The same from GGUF's keys. Divisors of frequencies are tensors: one of Llama 3, two of LongRoPE."""
+    """Return the RoPE fields from GGUF keys.
+
+    Frequency divisors are tensors: one for Llama 3, two for LongRoPE.
+    """
     fields: dict[str, Any] = {
         "rope_theta": decimal(read.optional(f"{arch}.rope.freq_base", float, default_theta)),
         "rope_factors": "rope_freqs.weight" in tensor_names,
@@ -181,7 +183,7 @@ def rope_from_gguf(
 def _yarn_from_gguf(read: Reader, key: str, factor: float, original: int, attention: float) -> RopeScaling:
     usual = _yarn_attention(factor)
     stated = read.optional(f"{key}.yarn_attn_factor", float, usual)
-    if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp puts the usual one in its place
+    if not math.isclose(stated, usual, rel_tol=1e-4) and stated != 1.0:  # llama.cpp replaces 1.0 by the usual value
         raise UnsupportedModelError(f"{key}.yarn_attn_factor is {stated}; Hearth knows {usual:.4f} for this model.")
     if (share := read.optional(f"{key}.yarn_ext_factor", float, 1.0)) != 1.0:
         raise UnsupportedModelError(f"{key}.yarn_ext_factor is {share}; Hearth knows 1.")

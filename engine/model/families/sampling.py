@@ -1,4 +1,4 @@
-"""The model's own sampling defaults, as its files give them; whether they are used is the session's business."""
+"""Read a model's own sampling defaults from its files. The session decides whether to use them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from engine.model.families.reading import Reader, decimal
 
 
 def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """The model's own sampling defaults: fields of SamplingConfig. Raises ModelFormatError for senseless values.
+    """Return the model's sampling defaults as fields of SamplingConfig. Raises: ModelFormatError.
 
-    Not its max_new_tokens: an answer ends where the model ends it, unless the person sets a limit.
+    Ignores max_new_tokens: the model ends an answer unless the user sets a limit.
     """
     read = Reader(generation, "generation_config.json")
     names = {"temperature": ("temperature", float), "top_k": ("top_k", int), "top_p": ("top_p", float),
@@ -25,7 +25,7 @@ def sampling_from_hf(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The same from GGUF's `general.sampling.*`."""
+    """Return the same from `general.sampling.*` of GGUF."""
     read = Reader(metadata, "the GGUF metadata")
     names = {"temperature": ("general.sampling.temp", float), "top_k": ("general.sampling.top_k", int),
              "top_p": ("general.sampling.top_p", float), "min_p": ("general.sampling.min_p", float),
@@ -35,7 +35,7 @@ def sampling_from_gguf(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sampling(values: dict[str, Any]) -> dict[str, Any]:
-    """Those of the values that are given, once SamplingConfig has accepted them."""
+    """Return the given values after SamplingConfig has checked them."""
     given = {name: value for name, value in values.items() if value is not None}
     try:
         SamplingConfig(**given)

@@ -1,7 +1,7 @@
-"""SmallThinker (4B-A0.6B, 21B-A3B): ReGLU experts whose router reads the layer's input, before attention.
+"""SmallThinker (4B-A0.6B, 21B-A3B): ReGLU experts; the router reads the layer's input, before attention.
 
-The larger one rotates no positions in every fourth layer, which sees everything, and gives the others a window.
-PowerInfer's files of it may hold down neuron-major under its usual name.
+In the larger model every fourth layer has no rotary positions and full attention; the others have a window. PowerInfer
+files may store down neuron-major under its usual name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.model.families.plan import Layout
 from engine.model.families.reading import Reader
 
 _EXPERTS = hf_experts("block_sparse_moe.primary_router", "block_sparse_moe.experts", "gate", "up", "down")
-_UNROTATED_STEP = 4  # in GGUF, which gives the window alone
+_UNROTATED_STEP = 4  # for GGUF, which states only the window
 
 
 def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _used_key(read: Reader) -> str:
 
 
 def _layout(read: Reader, key: str, n_layers: int, default: int) -> list[int]:
-    """Per layer 1 or 0."""
+    """Return 1 or 0 per layer."""
     given: list[int] = read.optional(key, list, [default] * n_layers)
     if len(given) != n_layers or not all(type(on) is int and on in (0, 1) for on in given):
         raise ModelFormatError(f"{key} in {read.where} is no list of {n_layers} ones and zeros.")
