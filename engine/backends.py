@@ -1,6 +1,6 @@
-"""Chooses what computes on the CPU: compiled kernels, or the reference where they cannot run, with the reason.
+"""Choose the CPU backend: compiled kernels, or the NumPy reference with the reason that the kernels cannot run.
 
-It compiles nothing before a model needs it, and computes nothing itself.
+Nothing is compiled before a model needs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """What computes, and why. kernels: the operators of the CPU kernels; None: the reference computes."""
+    """The CPU backend and the reason for it. kernels: the compiled operators; None: the reference computes."""
 
     reason: str
     kernels: CpuOperators | None = None
@@ -41,7 +41,7 @@ class Backend:
 
     @property
     def name(self) -> str:
-        """What is computed with, in a few words."""
+        """Short name of the backend."""
         if self.kernels is None:
             return "reference"
         from native_kernels.cpu.runtime import isa
@@ -50,20 +50,22 @@ class Backend:
 
     @property
     def operators(self) -> Operators:
-        """What prefill and evaluation compute with."""
+        """Operators for prefill and evaluation."""
         return self._reference if self.kernels is None else self.kernels
 
     @property
     def kv_codec(self) -> KvCodec:
-        """How keys and values are kept where nothing else was asked for.
+        """Default codec of the KV cache.
 
-        float16 changes logits by 3e-4 of their root mean square (starter model), forty times less than rounding what
-        is multiplied with quantised weights, and halves what a long conversation reads. The reference gains nothing.
+        float16 changes logits by 3e-4 of their root mean square (starter model), forty times less than rounding the
+        inputs of
+        products with quantised weights, and halves the bytes that a long conversation reads. The reference gains
+        nothing.
         """
         return "f32" if self.kernels is None else "f16"
 
     def reads_all_of(self, opened: OpenedModel) -> bool:
-        """Whether there are kernels for every codec in which the model's matrices lie in their file."""
+        """Return whether kernels exist for every codec of the model's matrices in their file."""
         if self.kernels is None:
             return False
         codecs = {opened.source.tensors[one.foreign_name].codec for one in opened.plan if not one.is_vector}
@@ -77,7 +79,7 @@ class Backend:
         counters: FfnCounters,
         predictor: Predictor | None,
     ) -> DecodeProgram | None:
-        """The program of a token; None where the operators compute layer by layer instead."""
+        """Return the program of a token; None if the operators compute layer by layer instead."""
         if self.kernels is None:
             return None
         from engine.decode.decode_program import DecodeProgram, why_not
@@ -95,8 +97,10 @@ class Backend:
         predictor: Predictor | None,
         job: Job,
     ) -> None:
-        """Compiles what such a model's layers need one by one: before the first of them runs, because then nobody
-        could stop it. Progress and Raises: as `prepare`."""
+        """Compile the kernels of the model's layers before the first one runs.
+
+        Compilation on first use could not be cancelled. Progress and Raises: as `prepare`.
+        """
         if self.kernels is not None:
             _compile(self._of_operators(self.kernels, config, weights, layout, predictor), job)
 
@@ -122,8 +126,7 @@ class Backend:
         layout: KvLayout,
         job: Job,
     ) -> None:
-        """Compiles what this model needs, or finds it where it was kept. Progress is in kernels; nothing is said where
-        all are there.
+        """Compile this model's kernels or load them from the cache. Progress counts kernels; none if all exist.
 
         Raises: Cancelled between two kernels.
         """
@@ -138,7 +141,7 @@ class Backend:
 
 
 def _compile(wanted: Sequence[Kernel], job: Job) -> None:
-    """Those that are not there yet. Raises: Cancelled; the kernel of that moment is compiled to its end beside it."""
+    """Compile missing kernels. Raises: Cancelled; the current kernel is still compiled in the background."""
     missing = [kernel for kernel in dict.fromkeys(wanted) if not kernel.is_ready]
     for done, kernel in enumerate(missing):
         job.progress(done, len(missing))
@@ -150,16 +153,16 @@ def _compile(wanted: Sequence[Kernel], job: Job) -> None:
 
 
 def multiplies(operators: Operators, codec: str) -> bool:
-    """Whether these operators multiply matrices in this codec as they lie, without unpacking them on every use."""
+    """Return whether these operators multiply stored matrices of this codec without unpacking them on every use."""
     return operators.name != ReferenceOperators.name and operators.reads(codec)  # type: ignore[attr-defined]
 
 
 def choose_backend(
     wanted: BackendName, threads: int, cancelled: Callable[[], bool] = never
 ) -> Backend:  # fmt: skip
-    """The kernels with so many threads where they can run, else the reference and why.
+    """Return the kernels with this many threads if they can run, otherwise the reference and the reason.
 
-    Raises: KernelUnavailableError where the kernels were asked for by name and cannot run; Cancelled.
+    Raises: KernelUnavailableError if the kernels were requested and cannot run; Cancelled.
     """
     if wanted == "reference":
         return Backend("As asked")
@@ -183,8 +186,7 @@ def choose_backend(
 
 
 def self_test(kernels: CpuOperators) -> None:
-    """One small operation on all threads. Raises: whatever is wrong with the compiler or the threads; ArithmeticError
-    where the result is."""
+    """Run a small operation on all threads. Raises: errors of compiler or threads; ArithmeticError if it is wrong."""
     import numpy as np
 
     x = np.linspace(-1, 1, 77, dtype=np.float32)

@@ -1,7 +1,7 @@
-"""Lays out what one token runs through as calls of CPU kernels: an emitter of engine/model/graph.py. It runs nothing.
+"""Lay out one token as calls of CPU kernels: an emitter of engine/model/graph.py. Runs nothing.
 
-Values of a token pass through buffers that are made once. A value that is added to the residual stream is not added
-at once: the next norm, which reads the stream anyway, takes it along.
+Values pass through buffers that are allocated once. A value to add to the residual stream stays pending until the next
+norm, which reads the stream anyway.
 """
 
 from __future__ import annotations
@@ -32,28 +32,31 @@ from native_kernels.kv_blocks import KvLayout
 
 
 class FfnPlan(Protocol):
-    """The feed-forward blocks of all layers as calls. tallies: where they count every neuron that fires."""
+    """The FFNs of all layers as calls. tallies: where they count each active neuron."""
 
     tallies: TallyBlock
 
     def select(self, layer: int, x: Vector) -> list[Call]:
-        """Which experts the layer needs, from x [D]; nothing where it has none."""
+        """Return the calls that select the layer's experts from x [D]; empty without experts."""
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
-        """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read. counts:
-        [workers, COUNT_WORDS], the layer's, zero before every token."""
+        """Return the calls that set out [D] to what the FFN adds to the stream.
+
+        x [D]: the norm's output; residual [D]: its input. counts [workers, COUNT_WORDS]: the layer's, zero before every
+        token.
+        """
 
     def totals(self, counts: I64) -> I64:
-        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
+        """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
 
 
 class DecodeCalls:
     """The buffers of one model's tokens, and the calls over them.
 
-    Pieces are laid out in the order in which they run: `start`, `embedding`, `layers` from the first to the last, in
-    any number of pieces, and `head`. Between two pieces somebody else may put another stream in place of the one there
-    is, if it has been asked for as a whole by `flush` and is told of by `resume`.
-    counts: i64 [L, workers, words], what the FFN counted; the plan of the FFN knows their meaning.
+    Lay out in running order: `start`, `embedding`, `layers` from first to last in any number of parts, `head`. Between
+    two
+    parts the caller may replace the stream: it completes the stream with `flush` and reports the change with `resume`.
+    counts i64 [L, workers, words]: what the FFN counted; the FFN's plan defines their meaning.
     """
 
     def __init__(
@@ -65,8 +68,12 @@ class DecodeCalls:
         stream: F32 | None = None,
         rows: Sequence[int | None] | None = None,
     ) -> None:
-        """stream: where the residual stream [D] is to lie. rows: in which of the cache's blocks each layer's keys and
-        values are, None for layers that are not laid out here; else each layer has its own."""
+        """Allocate the buffers.
+
+        stream: memory for the residual stream [D]. rows: each layer's index into the cache's blocks, None for layers
+        that are
+        not laid out here; default: one per layer.
+        """
         self.state: I64 = token_state()
         self.ffn_plan = ffn
         self.counts: I64 = aligned_empty((config.n_layers, products.n_workers, COUNT_WORDS), np.int64)
@@ -89,20 +96,20 @@ class DecodeCalls:
         self._attended: F32 = aligned_empty(config.d_model)
         self._added: F32 = aligned_empty(config.d_model)  # by the FFN
         self._rotary = RotaryPositions(config, weights)
-        self._rotation: Rotation | None = None  # whose numbers the next two hold
+        self._rotation: Rotation | None = None  # rotation in the next two buffers
         self._frequencies: NDArray[np.float64] = aligned_empty(config.rotated // 2, np.float64)
         self._angle_scale: F32 = aligned_empty(1)
-        self._angles: list[F32] = []  # [2, R / 2] each: the graph's tables, for the position of the token
+        self._angles: list[F32] = []  # [2, R / 2] each: the graph's tables at the token's position
         self._pending: list[F32] = []  # to be added to the stream
-        self._calls: list[Call] = []  # of the layers that are being laid out
+        self._calls: list[Call] = []  # of the layers in progress
 
     def of_a_token(self, layout: KvLayout) -> list[Call]:
-        """Everything from the token's number to its logits, for caches of that layout."""
+        """Return all calls from the token id to its logits, for caches of that layout."""
         self.start(layout)
         return self.embedding() + self.layers(0, self._config.n_layers) + self.head()
 
     def start(self, layout: KvLayout) -> None:
-        """What is laid out from here on is for caches of that layout."""
+        """Start laying out calls for caches of that layout."""
         config, state = self._config, self.state
         position, cache, layer_bytes = (state[word : word + 1] for word in (POSITION, CACHE, LAYER_BYTES))
         self._place = CachePlace(position, cache, layer_bytes, layout, config.n_kv_heads)
@@ -110,37 +117,37 @@ class DecodeCalls:
         self._pending = []
 
     def embedding(self) -> list[Call]:
-        """The stream before the first layer, and the angles that the layers turn by."""
+        """Return the calls for the stream before the first layer and for the rotary angles."""
         return self._embed() + self._angle_calls()
 
     def layers(self, first: int, last: int) -> list[Call]:
-        """The layers from `first` on, without `last`."""
+        """Return the calls of layers first to last - 1."""
         self._calls = []
         for i in range(first, last):
             emit(i, self._graph.layers[i], self)
         return self._calls
 
     def flush(self) -> list[Call]:
-        """What is still to be added to the stream, so that it is whole."""
+        """Return the calls that complete the stream with all pending values."""
         return self._flush()
 
     def resume(self) -> None:
-        """Another stream stands in the place of the one there was."""
+        """Note that the caller replaced the stream's values."""
         self._stream.renew()
 
     def last_norm(self) -> tuple[list[Call], Vector]:
-        """The stream through the last norm, and where that is then: what the head reads, [D]."""
+        """Return the calls of the final norm and its output: the head's input [D]."""
         weights, normed = self._weights, self._values["attention_in"]
         calls = self._norm_stream(normed, weights.final_norm, weights.final_norm_bias)
         return calls, self._stream if weights.final_norm is None else normed
 
     def head(self) -> list[Call]:
-        """The logits, from the stream."""
+        """Return the calls from the stream to the logits."""
         calls, hidden = self.last_norm()
         return calls + self.logits_of(hidden)
 
     def turn(self, length: int) -> None:
-        """Sets the rotary frequencies for a sequence of this length."""
+        """Set the RoPE frequencies for a sequence of this length."""
         rotation = self._rotary.rotation(length)
         if self._config.positions == "rope" and rotation is not self._rotation:
             self._rotation = rotation
@@ -148,7 +155,7 @@ class DecodeCalls:
             self._angle_scale[:] = rotation.scale
 
     def keys_serve(self, before: int, after: int) -> bool:
-        """Whether keys computed for a sequence of one length are of use in one of another length."""
+        """Return whether keys computed for one sequence length are valid for another."""
         return self._rotary.keys_serve(before, after)
 
     # -------------------------------------------------------------- the steps of a layer
@@ -159,7 +166,7 @@ class DecodeCalls:
         self._calls += self._norm_stream(self._values[step.to], getattr(w, step.weight), bias)
 
     def select(self, layer: int, step: Select) -> None:
-        """The router's choice; the FFN's own calls begin with those of its predictor."""
+        """Select experts. A predictor's calls come with the FFN's."""
         if self._config.n_experts:
             self._calls += self.ffn_plan.select(layer, self._read(step.reads))
 
@@ -201,7 +208,7 @@ class DecodeCalls:
         return self._values[value]
 
     def _add(self, result: F32, layer: int, after: str | None) -> None:
-        """A block's result, through a norm of its own where the layer has one, on its way into the stream."""
+        """Apply the block's own norm, if any, and mark the result as pending for the stream."""
         self._pending.append(result)
         if after is not None:
             weight = getattr(self._weights.layers[layer], after)
@@ -224,7 +231,7 @@ class DecodeCalls:
         return calls
 
     def _angle_calls(self) -> list[Call]:
-        """Cosines and sines of the token's position, of each table."""
+        """Return the calls for cosines and sines of the token's position, per table."""
         self._angles, calls = [], []
         for table in self._graph.angles:
             angles: F32 = aligned_empty((2, table.rotated // 2))
@@ -237,7 +244,7 @@ class DecodeCalls:
         return calls
 
     def logits_of(self, hidden: Vector) -> list[Call]:
-        """The logits of what the head reads."""
+        """Return the calls from the head's input to the logits."""
         config, weights = self._config, self._weights
         calls: list[Call] = []
         if weights.project_out is not None:
@@ -250,7 +257,7 @@ class DecodeCalls:
         return calls
 
     def _norm_stream(self, out: Vector, weight: F32 | None, bias: F32 | None) -> list[Call]:
-        """What is pending into the stream, and its norm into `out`."""
+        """Return the calls that add pending values to the stream and write its norm to `out`."""
         calls = self._flush(keep=2)
         added, self._pending = tuple(self._pending), []
         out.renew()
@@ -260,7 +267,7 @@ class DecodeCalls:
         )  # fmt: skip
 
     def _flush(self, keep: int = 0) -> list[Call]:
-        """What is pending into the stream, but for the last `keep`."""
+        """Return the calls that add all pending values except the last `keep` to the stream."""
         calls: list[Call] = []
         while len(self._pending) > keep:
             taken = tuple(self._pending[:2])
@@ -271,6 +278,6 @@ class DecodeCalls:
 
 
 def frequencies(rotation: Rotation, rotated: int) -> NDArray[np.float64]:
-    """The angle that each pair of a head's rotated values turns by from one position to the next: f64 [R / 2]."""
+    """Return the rotation angle per position of each pair of a head's values: f64 [R / 2]."""
     found: NDArray[np.float64] = rotation.theta ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated)
     return found if rotation.factors is None else found / rotation.factors

@@ -1,7 +1,7 @@
-"""One token as a compiled program: embedding, every layer, the head, with one hand-off to the threads and no Python.
+"""One token as a compiled program: embedding, all layers and the head in a single hand-off to the threads, no Python.
 
-The same graph as engine/model/transformer.py, whose prefill and whose result it shares; what it cannot do, `why_not`
-says. Paper: PowerInfer, section 4 (the online phase).
+Same graph and results as engine/model/transformer.py, which runs prefill. `why_not` lists what it does not support.
+Paper: PowerInfer, section 4 (the online phase).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def why_not(
     mode: Mode,
     predictor: Predictor | None = None,
 ) -> list[str]:
-    """The reasons, one sentence each, why a token of this model cannot run as a program; empty where it can."""
+    """Return why a token of this model cannot run as a program, one sentence per reason; empty if it can."""
     first, *_ = weights.layers
     layers = [getattr(layer, one.name) for layer in weights.layers for one in fields(first)]
     others = (weights.embedding, weights.head, weights.positions, weights.project_in, weights.project_out)
@@ -49,7 +49,7 @@ def why_not(
 
 
 class DecodeProgram:
-    """The program of a model in one mode, and the buffers it works in. One token at a time; not thread-safe."""
+    """The program of a model in one mode, with its buffers. One token at a time; not thread-safe."""
 
     def __init__(
         self,
@@ -75,39 +75,39 @@ class DecodeProgram:
         self._program: Program | None = None
 
     def program_for(self, layout: KvLayout) -> Program:
-        """The calls and what their stages took, over caches of that layout; built when it is another than before."""
+        """Return the program for caches of that layout, built when the layout changes."""
         if self._program is None or layout != self._layout:
             self._program, self._layout = Program(self._calls.of_a_token(layout)), layout
         return self._program
 
     @property
     def program(self) -> Program:
-        """The program of the last token; of float32 in the cache before the first one."""
+        """The program of the last token; before the first, the one for float32 caches."""
         return self.program_for(self._layout)
 
     def measure_stages(self, on: bool = True, on_gpu: bool = False) -> None:
-        """As Decoder says."""
+        """Start or stop measuring stages, as in Decoder."""
         self._timed = on
         if self._program is not None:
             self._program.forget_times()
 
     def stage_seconds(self) -> dict[str, float]:
-        """As Decoder says. They add up to what the program took."""
+        """Return the stages' seconds, as in Decoder. They sum to the program's time."""
         return self.program.stage_seconds()
 
     def gpu_seconds(self) -> dict[str, float]:
-        """As Decoder says: there is no GPU."""
+        """Return {}: there is no GPU."""
         return {}
 
     def accepts(self, cache: KVCache) -> bool:
-        """Whether the program can run on this cache."""
+        """Return whether the program can run on this cache."""
         length = cache.length
         return not length or self._calls.keys_serve(cache.sequence_length, length + 1)
 
     def step(self, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> F32:
-        """Appends the token to the cache; the logits [V] for the next one.
+        """Append the token to the cache and return the logits [V] for the next one.
 
-        Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, after which the cache is as it was.
+        Raises: ContextOverflowError, TokenizerMismatchError, and Cancelled, which leaves the cache unchanged.
         """
         check_tokens(self._config, np.array([token], np.int64), cache)
         program = self.program_for(cache.layout)

@@ -1,7 +1,4 @@
-"""Lays out a token's feed-forward block as calls of kernels, for every mode; the executors are the specification.
-
-It runs nothing and chooses no mode.
-"""
+"""Lay out a token's FFN as kernel calls, for every mode. The executors are the specification. Runs nothing."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime.call import Call, aligned_empty
 from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
 
-# Words of a worker's counts in a layer: what elementwise counts, what is listed, and of what a copy was read; the last
-# two in the first worker's alone. sparse_ffn counts into the first three words of a layer.
+# A worker's counts in a layer: by elementwise kernels, listed neurons, rows read of a copy; the last two only for the
+# first worker. sparse_ffn uses the first three words of a layer.
 COUNT_WORDS = 8
 _OPENED, _FIRED, _LISTED, COPIED = range(4)
 
 
 def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
-    """The reasons, one sentence each, why no program computes the feed-forward blocks in this mode."""
+    """Return why no program computes the FFNs in this mode, one sentence per reason."""
     if mode != "sparse":
         return []
     assert predictor is not None, "sparse mode has one"
@@ -42,10 +39,11 @@ def why_not(mode: Mode, predictor: Predictor | None) -> list[str]:
 
 
 class FfnCalls:
-    """The buffers of one model's feed-forward blocks, and the calls over them.
+    """The buffers of one model's FFNs, and the calls over them.
 
-    counts passed in: i64 [workers, COUNT_WORDS], the layer's, zero before every token. tallies: where every neuron
-    that fires is counted by itself, i64 [L, F], while somebody wants that.
+    counts i64 [workers, COUNT_WORDS]: the layer's, zero before every token. tallies: where each active neuron is
+    counted,
+    i64 [L, F], while per-neuron counting is on.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class FfnCalls:
         self._activation = config.kernel_activation
         self._first: F32 = aligned_empty(config.d_ff)
         self._up: F32 = aligned_empty(config.d_ff)
-        self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in the order of the list
+        self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in list order
         self._hidden = Vector(aligned_empty(config.d_ff))
         self._predicted: I32 = aligned_empty(config.d_ff, np.int32)
         self._firing: I32 = aligned_empty(config.d_ff, np.int32)
@@ -73,11 +71,11 @@ class FfnCalls:
             self._predicting = PredictorCalls(config, predictor, products, self._buffers)
 
     def select(self, layer: int, x: Vector) -> list[Call]:
-        """Nothing: predictors run in `of_layer`."""
+        """Return no calls: predictors run in `of_layer`."""
         return []
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
-        """out [D] = what the block adds to the stream; x [D] normed, residual [D] what the norm read."""
+        """Return the calls that set out [D] to the FFN's result for normed x [D] and the norm's input residual [D]."""
         w = self._layers[layer]
         if self._is_fused(w):
             return self._fused(layer, x, residual, out, counts.reshape(-1))
@@ -89,13 +87,13 @@ class FfnCalls:
         return calls + tally_calls(self._hidden.values, self._tally(layer)) + self._down(w, out)
 
     def totals(self, counts: I64) -> I64:
-        """What a token's counts [L, workers, COUNT_WORDS] say of every layer, in the order of FfnCounters.layers."""
+        """Return each layer's totals from counts [L, workers, COUNT_WORDS], in the order of FfnCounters.layers."""
         found = np.zeros((len(self._layers), 4), np.int64)
         fused = np.array([self._is_fused(w) for w in self._layers])
         for place, word in enumerate((_LISTED, _OPENED, _FIRED)):
             found[fused, place] = counts[fused, 0, place]
             found[~fused, place] = counts[~fused, :, word].sum(axis=1)
-        if not self._config.gated:  # sparse_ffn then counts as opened what has been computed
+        if not self._config.gated:  # here sparse_ffn counts computed neurons as opened
             found[fused, 1] = found[fused, 2]
         if self._mode == "dense":
             found[:, 0] = self._config.d_ff
@@ -108,11 +106,11 @@ class FfnCalls:
         return found
 
     def _is_fused(self, w: FfnWeights) -> bool:
-        """Whether the layer runs as the two calls of sparse_ffn: down is neuron-major, and neurons are skipped."""
+        """Return whether the layer runs as sparse_ffn's two calls: neurons are skipped and down is neuron-major."""
         return self._mode != "dense" and w.down_t is not None and w.down_t.codec in SUMS
 
     def _fused(self, i: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
-        """As ExactExecutor and SparseExecutor. counts: [at least 3]."""
+        """Lay out ExactExecutor or SparseExecutor. counts: [at least 3]."""
         w = self._layers[i]
         assert w.down_t is not None, "else the layer is not fused"
         calls: list[Call] = []
@@ -136,7 +134,7 @@ class FfnCalls:
     # -------------------------------------------------------------- what goes into down
 
     def _all(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
-        """As DenseExecutor: every neuron's hidden value."""
+        """Lay out DenseExecutor: every neuron's hidden value."""
         first, bias = first_matrix(w)
         gated = w.gate is not None
         calls = self._products.calls(first, x, self._first, "ffn", barrier=not gated)
@@ -155,12 +153,12 @@ class FfnCalls:
         )
 
     def _some(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
-        """As ExactExecutor: the first matrix whole, up where it fires."""
+        """Lay out ExactExecutor: the whole first matrix, then up of neurons with an active gate."""
         first, bias = first_matrix(w)
         return self._products.calls(first, x, self._first, "ffn") + self._opened(w, x, bias, counts)
 
     def _expected(self, i: int, x: Vector, residual: Vector, counts: I64) -> list[Call]:
-        """As SparseExecutor: the first matrix where the predictor expects it, up where it fires."""
+        """Lay out SparseExecutor: the first matrix of selected neurons, then up of those with an active gate."""
         assert self._predicting is not None, "sparse mode has one"
         w = self._layers[i]
         calls, predicted = self._predicting.of_layer(i, x, residual, counts[0, COPIED:])
@@ -176,7 +174,7 @@ class FfnCalls:
         return calls + self._opened(w, x, None, counts)
 
     def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
-        """The activation of the first matrix, and up where it is not zero."""
+        """Lay out the activation of the first matrix, and up where it is not zero."""
         hidden = self._hidden.values
         calls = activation_calls(
             self._activation, self._first, hidden, bias=bias, threshold=self._config.activation_threshold,

@@ -1,7 +1,4 @@
-"""Lays out one layer's predictor as calls of kernels, for every kind; sparsity/predictor_kinds.py specifies them.
-
-It runs nothing, and computes no neuron.
-"""
+"""Lay out one layer's predictor as kernel calls, for every kind. sparsity/predictor_kinds.py is the specification."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ STAGE = "predictor"
 
 
 def why_not(predictor: Predictor) -> list[str]:
-    """The reasons, one sentence each, why no program computes this predictor."""
+    """Return why no program computes this predictor, one sentence per reason."""
     matrices = [matrix for layer in predictor.layers for matrix in layer.matrices]
     return [reason for matrix in matrices for reason in cannot_multiply(matrix)]
 
 
 class PredictorCalls:
-    """The buffers of one model's predictors, and the calls over them. Layers after each other share them."""
+    """The buffers of one model's predictors, shared by all layers, and the calls over them."""
 
     def __init__(self, config: ModelConfig, predictor: Predictor, products: Products, buffers: Buffers) -> None:
         self.kinds = np.array([layer.kind for layer in predictor.layers])
@@ -39,10 +36,10 @@ class PredictorCalls:
         self._signs = Vector(aligned_empty(config.d_model))
 
     def of_layer(self, i: int, x: Vector, residual: Vector, copied: I64) -> tuple[list[Call], Predicted | None]:
-        """The calls that find which neurons are expected; None: the model's own first matrix decides.
+        """Return the calls that select neurons; None: the model's first matrix decides.
 
-        x, residual [D]: as the layer's block reads them. copied: int64 [1] that a cascade gives the number of the rows
-        of its copy that were read.
+        x, residual [D]: inputs of the layer's FFN. copied i64 [1]: receives the number of rows read from a cascade's
+        copy.
         """
         part = self._layers[i]
         if part.low_rank is not None:
@@ -51,7 +48,7 @@ class PredictorCalls:
         return ([], None) if part.copy is None else self._of_copy(part.copy, x)
 
     def copied(self, counted: I64) -> I64:
-        """Rows of each layer's copy that were read, [L]: as counted where only some are, those of a cascade."""
+        """Return the rows read of each layer's copy, [L]: counted ones for a cascade, otherwise all or none."""
         some: I64 = np.where(self.kinds == "cascade", counted, 0)
         return np.where((self.kinds == "gate_copy") | (self.kinds == "sign"), self._d_ff, some)
 

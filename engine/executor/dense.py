@@ -1,4 +1,4 @@
-"""The FFN with every neuron computed: the oracle of every executor that skips some."""
+"""The FFN with every neuron computed: the reference for executors that skip some."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from native_kernels.backend import F32, Operators
 
 
 class DenseExecutor:
-    """down(act(gate(x)) * up(x)), or down(act(up(x))) where there is no gate; all of it, of every expert used."""
+    """Computes down(act(gate(x)) * up(x)), or down(act(up(x))) without a gate, for every expert used."""
 
     name = "dense"
 
@@ -24,7 +24,7 @@ class DenseExecutor:
         self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """x [T, D], normed -> what the block adds to the residual, [T, D]."""
+        """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
         def block(w: FfnWeights, first: int, x: F32) -> F32:
             h, fired, opened = everything(self._config, w, x, self._operators)

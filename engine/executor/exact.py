@@ -1,7 +1,6 @@
-"""The FFN without the neurons that do not fire: the same result as dense, by skipping what adds zero.
+"""The FFN without inactive neurons: the same result as dense, because skipped neurons add zero.
 
-It predicts nothing: the gate of every neuron is computed, or up where there is no gate. PowerInfer,
-section 2.1 has the observation.
+Nothing is predicted: the gate of every neuron is computed, or up without a gate. Paper: PowerInfer, section 2.1.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I32, Operators
 
-# Up to so many positions at once each is worked off by itself; from there on one multiplication of everything, with
-# the zeros left in, is faster: it reads the weights once. Starter model (1792 x 512, 9 % active), 2 cores, per layer:
-# 6 positions 0.62 ms against 1.08 ms, 8 positions 0.77 ms against 0.60 ms, 128 positions 9.2 ms against 3.4 ms.
-# Sparse mode (1536 x 512, 15 % predicted): 6 positions 0.38 ms against 0.69 ms, 8 positions 0.51 ms against 0.34 ms.
+# Up to this many positions are computed one by one. From there on a single product over all neurons, zeros included, is
+# faster because it reads the weights once. Starter model (1792 x 512, 9 % active), 2 cores, per layer: 6 positions 0.62
+# ms against 1.08 ms, 8 positions 0.77 ms against 0.60 ms, 128 positions 9.2 ms against 3.4 ms. Sparse mode (1536 x 512,
+# 15 % predicted): 6 positions 0.38 ms against 0.69 ms, 8 positions 0.51 ms against 0.34 ms.
 PER_TOKEN_LIMIT = 6
 
 
 class ExactExecutor:
-    """Gate first, then up where the gate fires, then down where the product can be other than zero.
+    """Computes the gate, then up of neurons with an active gate, then down of active neurons.
 
-    Without a gate: up first, then down where it fires. For activations that make exact zeros.
+    Without a gate: up, then down of active neurons. Requires an activation that makes exact zeros.
     """
 
     name = "exact"
@@ -45,7 +44,7 @@ class ExactExecutor:
         self._experts = ExpertExecutor.make(config, weights, operators, self.counters)
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """x [T, D], normed -> what the block adds to the residual, [T, D]."""
+        """Return what the FFN adds to the residual, [T, D], for normed x [T, D]."""
 
         def block(w: FfnWeights, first: int, x: F32) -> F32:
             if 1 <= x.shape[0] <= PER_TOKEN_LIMIT:

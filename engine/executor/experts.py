@@ -1,4 +1,4 @@
-"""Takes each position through its experts and adds up their outputs. What one block computes is its caller's."""
+"""Run each position through its experts and sum their weighted outputs. The caller computes one expert's block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Block = Callable[[FfnWeights, int, F32], F32]
 
 
 def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None, block: Block) -> F32:
-    """x [T, D] through the layer's only block, or through each position's experts, weighted -> [T, D].
+    """Return x [T, D] through the layer's only block, or through each position's weighted experts -> [T, D].
 
     block: (weights, number of their first neuron in the layer, x [T', D]) -> [T', D].
     """
@@ -24,7 +24,7 @@ def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None
         return block(blocks[0], 0, x)
     out = np.zeros_like(x)
     for expert in np.unique(routing.experts).tolist():
-        positions, places = np.nonzero(routing.experts == expert)  # a position at most once
+        positions, places = np.nonzero(routing.experts == expert)  # each position at most once
         w = blocks[expert]
         said = block(w, expert * blocks[0].up.n_rows, np.ascontiguousarray(x[positions]))
         out[positions] += routing.weights[positions, places, None] * said
@@ -32,9 +32,9 @@ def through_blocks(blocks: Sequence[FfnWeights], x: F32, routing: Routing | None
 
 
 class ExpertExecutor:
-    """A model's experts for many positions at once, where the operators compute them as one program.
+    """A model's experts for many positions at once, if the operators compute them as one program.
 
-    Same results as `through_blocks`, which is its specification; the shared expert stays with it.
+    Same results as `through_blocks`, its specification, which also computes the shared expert.
     """
 
     def __init__(self, config: ModelConfig, weights: ModelWeights, batch: ExpertBatch, counters: FfnCounters) -> None:
@@ -47,7 +47,7 @@ class ExpertExecutor:
     def make(
         cls, config: ModelConfig, weights: ModelWeights, operators: Operators, counters: FfnCounters
     ) -> ExpertExecutor | None:
-        """None for a model without experts, and where the operators compute them one by one."""
+        """Return None without experts, or if the operators compute them one by one."""
         if not config.n_experts:
             return None
         batch = operators.expert_batch(
@@ -59,9 +59,9 @@ class ExpertExecutor:
         return cls(config, weights, batch, counters)
 
     def ffn(self, layer: int, x: F32, routing: Routing, block: Block, skips: bool) -> F32:
-        """x [T, D], normed -> the weighted outputs of the experts [T, D]. block: for the shared expert, as above.
+        """Return the weighted outputs of the experts [T, D] for normed x [T, D].
 
-        skips: only neurons that passed the activation count as computed.
+        block: as above, for the shared expert. skips: count only neurons with a nonzero activation as computed.
         """
         config, n_used = self._config, self._config.n_experts_used
         ids, weights = routing.experts[:, :n_used], routing.weights[:, :n_used]
@@ -86,7 +86,7 @@ class ExpertExecutor:
 
 
 def _matrices(blocks: Sequence[FfnWeights]) -> dict[str, list[PackedMatrix]] | None:
-    """The matrices of a layer's experts by their names; None where they have anything else, such as biases."""
+    """Return the matrices of a layer's experts by name; None if they have anything else, such as biases."""
     found: dict[str, list[PackedMatrix]] = {}
     for block in blocks:
         for name, value in vars(block).items():

@@ -1,6 +1,6 @@
-"""What the FFN executors share: the activation of the first matrix, biases, and both ways to store down.
+"""Operations common to the FFN executors: first matrix and activation, biases, both layouts of down.
 
-It chooses no neurons and counts nothing.
+This module selects no neurons and counts nothing.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from native_kernels.backend import F32, I32, Operators, PackedMatrix
 
 
 def first_matrix(w: FfnWeights) -> tuple[PackedMatrix, F32 | None]:
-    """The matrix whose activation says which neurons fire, and its bias: gate, or up where there is no gate."""
+    """Return the matrix whose activation decides which neurons are active, and its bias: gate, or else up."""
     return (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
 
 
 def first_values(w: FfnWeights, x: F32, operators: Operators) -> F32:
-    """What goes into the activation: x [T, D] -> [T, F]."""
+    """Return the activation's input: x [T, D] -> [T, F]."""
     matrix, bias = first_matrix(w)
     values = operators.matmul(x, matrix)
     return values if bias is None else values + bias
 
 
 def first_values_of_some(w: FfnWeights, x: F32, ids: I32, operators: Operators) -> F32:
-    """The same for the neurons `ids` [K] of one token: x [D] -> [K]."""
+    """Return the activation's input for the neurons `ids` [K] of one token: x [D] -> [K]."""
     matrix, bias = first_matrix(w)
     values = operators.sparse_gemv(matrix, x, ids)
     return values if bias is None else values + bias[ids]
 
 
 def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
-    """The model's activation of what goes into it, elementwise."""
+    """Apply the model's activation elementwise."""
     match config.kernel_activation:
         case "relu" | "drelu":
             return operators.relu(values)
@@ -52,11 +52,11 @@ def activate(config: ModelConfig, values: F32, operators: Operators) -> F32:
 def everything(
     config: ModelConfig, w: FfnWeights, x: F32, operators: Operators, mask: NDArray[np.bool_] | None = None
 ) -> tuple[F32, NDArray[np.bool_], int]:
-    """All neurons: x [T, D] -> their hidden values as they go into down, [T, F], and which of them fired, [T, F].
+    """Compute all neurons: x [T, D] -> (down's input [T, F], active [T, F], number that passed the first activation).
 
-    A neuron fires when its activation is not zero, whatever up makes of it; in drelu both activations count. Third:
-    how many passed the first activation, which is where decode goes on computing. A mask [T, F] makes zeros of the
-    neurons that it leaves out, each position its own.
+    A neuron is active if its activation is not zero, whatever up is; with dReLU both activations count. The number
+    tells
+    where decode continues. mask [T, F]: neurons to keep, per position; the others become zero.
     """
     return behind_first(config, w, x, first_values(w, x, operators), operators, mask)
 
@@ -69,7 +69,7 @@ def behind_first(
     operators: Operators,
     mask: NDArray[np.bool_] | None = None,
 ) -> tuple[F32, NDArray[np.bool_], int]:
-    """The same where what goes into the activation, first [T, F], is there already; it is not changed."""
+    """Do the same with the activation's input, first [T, F], already computed; it is not changed."""
     h = activate(config, first, operators)
     if mask is not None:
         h = np.where(mask, h, np.float32(0))
@@ -91,9 +91,9 @@ def behind_first(
 
 
 def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, operators: Operators) -> tuple[I32, F32]:
-    """One token's activated values h [K] of the neurons `ids` [K] times up: those that fire, and what goes into down.
+    """Multiply one token's activated values h [K] of the neurons `ids` [K] by up: (active ids, down's input).
 
-    In drelu up's own activation leaves fewer of them; without a gate there is nothing to multiply with.
+    With dReLU, up's activation removes more neurons; without a gate there is no factor.
     """
     if w.gate is None:
         return ids, h
@@ -101,13 +101,13 @@ def times_up(config: ModelConfig, w: FfnWeights, x: F32, ids: I32, h: F32, opera
     if w.up_bias is not None:
         up = up + w.up_bias[ids]
     if config.activation == "drelu-glu":
-        both = ~(up <= 0)  # what is no number shows in the result
+        both = ~(up <= 0)  # keeps NaN, so that it shows in the result
         ids, h, up = ids[both], h[both], up[both]
     return ids, h * up
 
 
 def down_of_all(w: FfnWeights, h: F32, operators: Operators) -> F32:
-    """Hidden values [T, F] through down, with its bias -> [T, D]."""
+    """Multiply hidden values [T, F] by down and add its bias -> [T, D]."""
     if w.down_t is not None:
         out = operators.matmul_t(h, w.down_t)
     else:
@@ -117,9 +117,9 @@ def down_of_all(w: FfnWeights, h: F32, operators: Operators) -> F32:
 
 
 def down_of_some(w: FfnWeights, values: F32, ids: I32, operators: Operators) -> F32:
-    """Hidden values [K] of the neurons `ids` [K] through down, with its bias -> [D].
+    """Multiply hidden values [K] of the neurons `ids` [K] by down and add its bias -> [D].
 
-    A row-wise down cannot leave neurons out: it is computed whole, with zeros in the other places.
+    A row-wise down is computed whole, with zeros for the other neurons.
     """
     if w.down_t is None:
         h = np.zeros((1, first_matrix(w)[0].n_rows), np.float32)

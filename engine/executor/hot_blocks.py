@@ -1,6 +1,6 @@
-"""The hot neurons of a loaded model: where each lies, on what, and how they change places between answers.
+"""The hot neurons of a loaded model: their slots and device, and their exchange between answers.
 
-It neither chooses nor computes them. One for a model, whatever modes it runs in.
+One object per model, for all modes. It neither selects nor computes neurons.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from native_kernels.backend import I32, I64
 
 
 class HotBlocks:
-    """tables: [L], which neuron lies in which slot. hot: the device that holds and computes them.
+    """The hot neurons. tables [L]: neurons and slots. hot: the device that holds and computes them.
 
-    placement: fingerprint of the neurons that were placed at first, whatever has been exchanged since.
+    placement: fingerprint of the initially placed neurons, whatever was exchanged since.
     """
 
     def __init__(
@@ -32,10 +32,12 @@ class HotBlocks:
         hot: Callable[[Sequence[int]], HotStore],
         learned: Sequence[I32] | None = None,
     ) -> None:
-        """placed: [L], the hot neurons of each layer. hot: makes the device for so many slots in each layer; it is
-        loaded here. learned: the neurons to begin with instead, as many in each layer, in the order of their slots.
+        """Load the hot neurons on the device.
 
-        Raises: InvalidRequestError for a model whose neurons cannot be parted.
+        placed [L]: hot neurons of each layer. hot: creates the device for these numbers of slots. learned: neurons to
+        start
+        with instead, the same number per layer, in slot order.
+        Raises: InvalidRequestError for a model whose neurons cannot be split between devices.
         """
         if reason := why_not(config, weights):
             raise InvalidRequestError(reason, "Run it without a placement.")
@@ -48,24 +50,24 @@ class HotBlocks:
         self.hot = hot([table.n_slots for table in self.tables])
         for layer, table in enumerate(self.tables):
             self.hot.load(layer, np.arange(table.n_slots, dtype=np.int32), table.neuron_in)
-        self._held: list[tuple[int, I32, I64]] = []  # layer, neurons, how often they fired: from before an exchange
+        self._held: list[tuple[int, I32, I64]] = []  # layer, neurons, activity counts from before an exchange
 
     def exchange(self, layer: int, slots: I32, neurons: I32) -> None:
-        """Cold neurons [K] of a layer into slots [K]; what lay there becomes cold. Between answers.
+        """Move cold neurons [K] of a layer into slots [K]; the former ones become cold. Only between answers.
 
         Cost: reads and writes the rows of K neurons.
-        Raises: InvalidRequestError where a neuron is hot already.
+        Raises: InvalidRequestError if a neuron is hot already.
         """
         table = self.tables[layer]
         before = table.neuron_in.copy()
-        fired = self.hot.take_fired(layer)  # first, for where a device fails nothing has changed yet
+        fired = self.hot.take_fired(layer)  # first: if the device fails, nothing has changed yet
         table.put(slots, neurons)
         if fired.any():
             self._held.append((layer, before, fired))
         self.hot.load(layer, slots, neurons)
 
     def collect(self, per_neuron: I64 | None) -> None:
-        """Adds how often hot neurons fired since this was last asked to [L, F], or forgets it where there is none."""
+        """Add the hot neurons' activity counts since the last call to [L, F]; None discards them."""
         held, self._held = self._held, []
         for layer, table in enumerate(self.tables):
             held.append((layer, table.neuron_in, self.hot.take_fired(layer)))
@@ -75,7 +77,7 @@ class HotBlocks:
 
 
 def why_not(config: ModelConfig, weights: ModelWeights) -> str:
-    """Why the neurons of a model cannot be parted between two devices, in one sentence; empty where they can."""
+    """Return why a model's neurons cannot be split between two devices, in one sentence; empty if they can."""
     if config.n_experts:
         return "The neurons of experts are not placed one by one."
     if weights.down_is_row_wise:
@@ -84,7 +86,7 @@ def why_not(config: ModelConfig, weights: ModelWeights) -> str:
 
 
 def placement_fingerprint(placed: Sequence[I32]) -> str:
-    """SHA-256 over which neurons of which layer are hot; their order does not count."""
+    """Return SHA-256 over the hot neurons of all layers, independent of their order."""
     digest = hashlib.sha256()
     for ids in placed:
         digest.update(len(ids).to_bytes(8, "little"))

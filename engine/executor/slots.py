@@ -1,7 +1,7 @@
-"""Which of a layer's neurons lie in which slot of the hot side. It holds no weights.
+"""Map a layer's hot neurons to slots. Holds no weights.
 
-Slots are as many as there were hot neurons at first, and stay. What computes looks neurons up here when it runs, so
-that neurons can change places between answers without anything being laid out anew.
+The number of slots is fixed when the model is loaded. Kernels look neurons up here when they run, so that neurons can
+be exchanged between answers without rebuilding a program.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from native_kernels.backend import I32, I64
 
 
 class SlotTable:
-    """One layer's neurons and slots; its arrays stay where they are and change in place.
+    """One layer's neurons and slots. The arrays keep their addresses and change in place.
 
-    slot_of: i32 [F], -1 for a cold neuron. neuron_in: i32 [S]. hot_slots: i32 [S], the slots in the order of their
-    neurons. cold: i32 [F - S], the cold neurons, ascending; they begin cold_room i32 [F]. n_hot, n_cold: i64 [1], how
-    many there are.
+    slot_of i32 [F]: -1 for a cold neuron. neuron_in i32 [S]. hot_slots i32 [S]: slots sorted by neuron. cold i32 [F -
+    S]:
+    cold neurons, ascending, at the start of cold_room i32 [F]. n_hot, n_cold: i64 [1], their numbers.
     """
 
     def __init__(self, n_neurons: int, hot: I32) -> None:
-        """hot: the neurons of the slots 0, 1, ...; each at most once."""
+        """Create the table. hot: distinct neurons for the slots 0, 1, ..."""
         hot = np.asarray(hot, np.int32)
         if (
             hot.ndim != 1
@@ -48,7 +48,7 @@ class SlotTable:
         return np.sort(self.neuron_in)
 
     def put(self, slots: I32, neurons: I32) -> None:
-        """Cold neurons [K] into slots [K]; what lay there becomes cold."""
+        """Put cold neurons [K] into slots [K]; the former ones become cold."""
         came_from_cold = bool((self.slot_of[neurons] < 0).all())
         if not came_from_cold or len(np.unique(slots)) != len(slots) or len(np.unique(neurons)) != len(neurons):
             raise InvalidRequestError("Only cold neurons can be put into slots, each into one of its own.")

@@ -1,7 +1,7 @@
-"""The FFN of the neurons that a predictor expects to fire and of no others: as close to dense as the predictor is good.
+"""The FFN restricted to neurons that a predictor selects: as close to dense as the predictor is good.
 
-It trains no predictor and knows one device. Paper: PowerInfer, section 5.1 (predictors); within the predicted set the
-gate says which neurons truly fire, as in exact mode.
+Runs on one device. Paper: PowerInfer, section 5.1 (predictors). Within the selected set, the gate decides which neurons
+are active, as in exact mode.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from native_kernels.backend import F32, Operators
 
 
 class SparseExecutor:
-    """Predict, then the gate of the predicted neurons, then up and down of those among them that fire.
+    """Predicts, then computes the gate of the selected neurons, then up and down of the active ones.
 
-    Without a gate: up of the predicted ones, then down where it fires. Where the activation makes no zeros, all of the
-    predicted ones. Each position has its own set, also in a batch. Layers of kind true_gate are computed as in exact
+    Without a gate: up of the selected neurons, then down of the active ones. If the activation makes no zeros, all
+    selected
+    neurons count as active. Each position has its own set, also in a batch. Layers of kind true_gate run as in exact
     mode.
     """
 
@@ -46,13 +47,13 @@ class SparseExecutor:
         self._layers = weights.layers
         self.predictor = predictor
         self._operators = operators
-        self._exact: ExactExecutor | None = None  # for layers whose own first matrix decides
+        self._exact: ExactExecutor | None = None  # for layers whose first matrix decides
         if "true_gate" in predictor.kinds:
             self._exact = ExactExecutor(config, weights, operators)
             self._exact.counters = self.counters
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """x [T, D], normed; residual [T, D], before the norm -> what the block adds to the residual, [T, D]."""
+        """Return what the FFN adds, [T, D], for normed x [T, D] and the norm's input residual [T, D]."""
         if self._exact is not None and self.predictor.layers[layer].kind == "true_gate":
             return self._exact.ffn(layer, x, residual)
         expected, copied = self.predictor.expected(layer, x, residual)

@@ -1,7 +1,7 @@
-"""The FFN of several sequences' next tokens at once: what any of them needs is read once, and each keeps its own.
+"""The FFN of several sequences' next tokens at once: rows that any of them needs are read once.
 
-The same neurons as in ExactExecutor and SparseExecutor, which skip nothing for more than a few tokens. It knows one
-device. Paper: PowerInfer, section 8.3 (batches).
+Each sequence computes the same neurons as in ExactExecutor or SparseExecutor, which skip nothing for more than a few
+tokens. Runs on one device. Paper: PowerInfer, section 8.3 (batches).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from native_kernels.cpu.runtime.pool import Pool, Program
 
 
 class UnionExecutor:
-    """Rows x [B, D] of B sequences, all of them in every step.
+    """Computes rows x [B, D] of B sequences together in every step.
 
-    predictor: what expects neurons to fire; None: the first matrix decides, as in exact mode. unions: i64 [L, 2], sums
-    over the steps: of how many neurons the first matrix was read, and of how many the others. work: what its products
-    work in.
+    predictor: selects neurons; None: the first matrix decides, as in exact mode. unions i64 [L, 2]: sums over the steps
+    of
+    the neurons whose first matrix, and whose other matrices, were read. work: the products' workspace.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class UnionExecutor:
         batch: int,
         predictor: Predictor | None = None,
     ) -> None:
-        """Raises: ValueError for more sequences than 32. Cost: 12 bytes for each neuron and sequence."""
+        """Raises: ValueError for more than 32 sequences. Cost: 12 bytes per neuron and sequence."""
         self.name = "exact" if predictor is None else "sparse"
         self.counters = counters
         self.unions = np.zeros((config.n_layers, 2), np.int64)
@@ -57,7 +57,7 @@ class UnionExecutor:
         self._programs: dict[tuple[int, bool], Program] = {}
 
     def ffn(self, layer: int, x: F32, residual: F32, routing: Routing | None = None) -> F32:
-        """x [B, D], normed; residual [B, D], before the norm -> what the block adds to the residual, [B, D]."""
+        """Return what the FFN adds, [B, D], for normed x [B, D] and the norm's input residual [B, D]."""
         w = self._blocks[layer]
         expected = self._expected(layer, x, residual)
         if expected is not None:
@@ -75,7 +75,7 @@ class UnionExecutor:
         return out if w.down_bias is None else out + w.down_bias
 
     def _expected(self, layer: int, x: F32, residual: F32) -> NDArray[np.bool_] | None:
-        """[B, F]; None where the first matrix decides."""
+        """Return the selected neurons [B, F]; None if the first matrix decides."""
         if self._predictor is None or self._predictor.layers[layer].kind == "true_gate":
             return None
         expected, copied = self._predictor.expected(layer, x, residual)
@@ -96,7 +96,7 @@ class UnionExecutor:
 
 
 def needed_words(expected: NDArray[np.bool_], words: Words) -> None:
-    """[B, F] -> words u32 [F], bit b of each for row b."""
+    """Pack [B, F] into masks u32 [F]: bit b for row b."""
     packed = np.packbits(expected, axis=0, bitorder="little")  # [B / 8 rounded up, F]
     by_neuron = words.view(np.uint8).reshape(-1, 4)
     by_neuron[:] = 0
