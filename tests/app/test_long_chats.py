@@ -13,8 +13,9 @@ from app.chat.conversation import Message, MessageState, Role
 from app.chat.message_action import MessageAction
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
+from app.ui.transcript.message_builder import BATCH, MOST_BUILT, NEWEST
 from app.ui.transcript.own_message import OwnMessage
-from app.ui.transcript.transcript import BATCH, MOST_BUILT, NEWEST, Transcript
+from app.ui.transcript.transcript import Transcript
 
 pytestmark = pytest.mark.gui
 STATS = {"tokens": 142, "total_s": 3.6, "decode_tok_s": 39.1}
@@ -40,7 +41,7 @@ def transcript(qtbot: QtBot, qapp: QApplication) -> Transcript:
 def settle(transcript: Transcript) -> None:
     for _ in range(60):
         QApplication.processEvents()
-        timers = (transcript._slice_timer, transcript._leap_timer)
+        timers = (transcript.builder.timer, transcript._leap_timer)
         if not any(timer.isActive() for timer in timers):
             break
 

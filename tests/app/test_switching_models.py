@@ -25,7 +25,8 @@ from app.settings import AppSettings
 from app.shortcuts import command
 from app.ui.composer.composer import Composer
 from app.ui.transcript.answer_view import AnswerView
-from app.ui.transcript.transcript import NEWEST, Transcript
+from app.ui.transcript.message_builder import NEWEST
+from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.engine_card import EngineCard
 from app.user_messages import Action
 from engine.service import protocol

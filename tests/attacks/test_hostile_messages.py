@@ -114,7 +114,7 @@ def longest_turn(transcript: Transcript, first: Callable[[], object]) -> float:
         act()
         longest = max(longest, time.thread_time() - before)
         act = QApplication.processEvents
-        idle = 0 if slices.is_working() or transcript._slice_timer.isActive() else idle + 1
+        idle = 0 if slices.is_working() or transcript.builder.timer.isActive() else idle + 1
     return longest
 
 

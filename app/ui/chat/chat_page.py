@@ -24,8 +24,9 @@ from app.ui.composer.composer import Composer
 from app.ui.composer.destination_line import SENT_TO
 from app.ui.look import theme
 from app.ui.look.direction import set_margins
+from app.ui.transcript.message_column import text_column
 from app.ui.transcript.own_message import MessageEditor
-from app.ui.transcript.transcript import Transcript, text_column
+from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.banner import Banner, BannerPlace
 from app.ui.widgets.controls import IconButton, Label
 from app.ui.widgets.floating import ConfirmDialog, Menu, confirm

@@ -26,7 +26,7 @@ from app.ui.chat.offer_card import OfferCard
 from app.ui.look import icons, theme
 from app.ui.look.direction import leading, order
 from app.ui.look.painting import antialiased, block, outline
-from app.ui.transcript.transcript import text_column
+from app.ui.transcript.message_column import text_column
 from app.ui.widgets.controls import Label
 
 PROMPTS = (

@@ -6,7 +6,7 @@ transcript.py decides when to build and where the view is.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import QCoreApplication, QEvent
@@ -18,9 +18,17 @@ from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
 
+TEXT_WIDTH = 720
+SIDE_MARGIN = 40
 MESSAGE_GAP = 16
 MESSAGE_PX = 140  # space for a message that is not built
 MOST_ROOM_PX = 240_000  # above or below; a layout is limited to 524,287
+
+
+def text_column(page_width: int) -> tuple[int, int]:
+    """Return left edge and width of the text column for a page's width."""
+    width = max(min(theme.px(TEXT_WIDTH), page_width - 2 * theme.px(SIDE_MARGIN)), theme.px(120))
+    return (page_width - width) // 2, width
 
 
 def make_view(message: Message, parent: QWidget | None = None) -> MessageView:
@@ -32,6 +40,12 @@ def model_of(message: Message) -> str:
     """Return the name of an answer's model; empty if unknown."""
     name = (message.stats or {}).get("model") if message.role is Role.ASSISTANT else None
     return name if isinstance(name, str) else ""
+
+
+def common_length(before: Sequence[Message], after: Sequence[Message]) -> int:
+    """Return how many messages two branches have in common, from the first on."""
+    pairs = zip(before, after, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a.id != b.id), min(len(before), len(after)))
 
 
 class MessageColumn(QWidget):
@@ -106,6 +120,12 @@ class MessageColumn(QWidget):
             return message
         view = self.view(message.id)
         return replace(message, text=view.text) if isinstance(view, AnswerView) else message
+
+    def last_answer(self) -> Message | None:
+        """Return the newest answer, with its text so far."""
+        places = reversed(range(len(self.messages)))
+        newest = next((i for i in places if self.messages[i].role is Role.ASSISTANT), None)
+        return None if newest is None else self.as_it_stands(newest)
 
     def new_model(self, index: int) -> str:
         """Return the model of an answer if it should be shown.
@@ -229,6 +249,19 @@ class MessageColumn(QWidget):
     def first_visible(self, top: int) -> int:
         """Return the index of the first view that is not entirely above a height."""
         return bisect_right(self.views, top, key=lambda view: view.y() + view.height())
+
+    def unbuilt_index(self, top: int) -> int | None:
+        """Return the index of the message at a height in the space that is not built; None if it is built."""
+        if not self.views:
+            return None
+        begin, end = self.views[0].y(), self.views[-1].y() + self.views[-1].height()
+        if begin <= top < end:
+            return None
+        if top < begin:
+            index = int(self.first * top / max(begin, 1))
+        else:
+            index = self.last + int((len(self.messages) - self.last) * (top - end) / max(self.height() - end, 1))
+        return min(index, len(self.messages) - 1)
 
     def lay_out(self, left: int, width: int, right: int) -> None:
         """Set margins and text width."""

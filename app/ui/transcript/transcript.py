@@ -6,9 +6,6 @@ far from the view are not built (message_column.py), so that a chat of 10,000 me
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QScrollArea, QWidget
@@ -20,31 +17,14 @@ from app.translation import tr
 from app.ui.look import theme
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.context_reach import ContextReach
-from app.ui.transcript.message_column import MessageColumn
+from app.ui.transcript.jump_button import JumpButton
+from app.ui.transcript.message_builder import BATCH, NEWEST, MessageBuilder
+from app.ui.transcript.message_column import MessageColumn, common_length, text_column
 from app.ui.transcript.message_view import MessageView
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.selection.selection import TextSelection
 from app.ui.transcript.text_find import TextFind
-from app.ui.widgets.controls import Button
-
-NEWEST = 60  # messages that are built soon after a chat opens
-BATCH = 20  # built when the user scrolls towards them
-MOST_BUILT = 120  # beyond this, those farthest from the view are removed
-# Before the first paint, build enough messages to fill the view this many times, within these limits; an answer with a
-# table and code takes 10 ms.
-AT_ONCE, VIEWS_AT_ONCE, AT_ONCE_S = 12, 1.5, 0.1
-SLICE_S = 0.008  # of the GUI thread per slice for the others
-FLUSH_MS = 60
-SLOWEST_FLUSH_MS = 250
-PLAIN_TAIL = 2000  # characters of an unfinished block that is painted at the full rate
-TEXT_WIDTH = 720
-SIDE_MARGIN = 40
-
-
-def text_column(page_width: int) -> tuple[int, int]:
-    """Return left edge and width of the text column for a page's width."""
-    width = max(min(theme.px(TEXT_WIDTH), page_width - 2 * theme.px(SIDE_MARGIN)), theme.px(120))
-    return (page_width - width) // 2, width
+from app.ui.transcript.text_stream import TextStream
 
 
 class Transcript(QScrollArea):
@@ -65,8 +45,8 @@ class Transcript(QScrollArea):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
         self._column = MessageColumn(self._wire)
-        self._pending: dict[str, list[str]] = {}
-        self._flushed_at = 0.0  # time.monotonic()
+        self.stream = TextStream(self._column)
+        self.builder = MessageBuilder(self._column, lambda: self.verticalScrollBar().value())
         self._reach = ContextReach(self._column)
         self.selection = TextSelection(self, self._column)
         self.selection.link_activated.connect(self.link_activated)
@@ -79,34 +59,22 @@ class Transcript(QScrollArea):
         self._moving = False
         self._last_value = 0
         self._is_changing = False  # a new theme is being applied
-        # first visible message, and its offset from the top of the view
-        self._anchor: tuple[MessageView, int] | None = None
-        self._above = self._below = 0  # messages to build before and after the built ones
+        self._anchor: tuple[MessageView, int] | None = None  # first visible message, and its offset from the top
         self.setWidget(self._column)
         # An opaque background allows scrolling by moving pixels, so that only newly visible parts are painted.
         self._column.setAutoFillBackground(True)
 
-        self._flush_timer = self._timer(self.flush)
-        self._slice_timer = self._timer(self._build_slice)
-        self._leap_timer = self._timer(self._leap)
-        # A child of the column: a widget above the scroll area would cause full repaints.
-        self._jump = Button(tr("Jump to end"), "secondary", "end", parent=self._column)
-        self._jump.radius_px = 16
-        self._jump.setAccessibleName(tr("Jump to end"))
-        self._jump.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.stream.flushed.connect(self.text_find.grew)
+        self.builder.built.connect(self._take_built)
+        self._leap_timer = QTimer(self, singleShot=True)
+        self._leap_timer.timeout.connect(self._leap)
+        self._jump = JumpButton(self._column, self)
         self._jump.clicked.connect(self.jump_to_end)
-        self._jump.hide()
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._on_scroll)
         bar.rangeChanged.connect(self._on_range)
-        theme.current().changing.connect(self._shed)
+        theme.current().changing.connect(self._theme_changes)
         theme.current().changed.connect(self._take_up_theme)
-
-    def _timer(self, then: Callable[[], None]) -> QTimer:
-        timer = QTimer(self)
-        timer.setSingleShot(True)
-        timer.timeout.connect(then)
-        return timer
 
     # ------------------------------------------------------------------ messages
 
@@ -134,8 +102,7 @@ class Transcript(QScrollArea):
 
     def show_messages(self, messages: list[Message]) -> None:
         """Show a chat from its end. Cost: the messages that fill the view; up to NEWEST follow in slices."""
-        self._flush_timer.stop()
-        self._pending.clear()
+        self.stream.clear()
         self.selection.clear()
         self._column.start_at(0)
         self._column.messages = list(messages)
@@ -150,10 +117,7 @@ class Transcript(QScrollArea):
         """
         self.flush()
         column, before = self._column, self._column.messages
-        same = next(
-            (i for i, (a, b) in enumerate(zip(before, messages, strict=False)) if a.id != b.id),
-            min(len(before), len(messages)),
-        )  # fmt: skip
+        same = common_length(before, messages)
         self.selection.clear()
         place = None
         if column.first <= same < column.last:
@@ -166,13 +130,13 @@ class Transcript(QScrollArea):
             self._build_the_end()
         else:
             self._following = False
-            self._fill_below()
+            self.builder.fill_below(self.viewport().height())
             column.fit_room()
             index = column.index(keep)
             if place is not None and column.first <= index < column.last:
                 self._hold(column.views[index - column.first], place)
-            self._mark_last()
-            self._want(NEWEST // 2, NEWEST // 2)
+            self.builder.mark_last()
+            self.builder.want(NEWEST // 2, NEWEST // 2)
         self._reach.find()
         self._show_jump()
         self.text_find.sync()
@@ -210,7 +174,7 @@ class Transcript(QScrollArea):
         column.messages.append(message)
         if at_end:
             column.build_below()
-            self._mark_last()
+            self.builder.mark_last()
         else:
             column.fit_room()
         self.text_find.sync()
@@ -227,15 +191,9 @@ class Transcript(QScrollArea):
                 column.drop_below(1)
                 column.messages[-1] = message
                 column.build_below()
-                self._mark_last()
+                self.builder.mark_last()
             self.jump_to_end()
         self.text_find.sync()
-
-    def append_text(self, message_id: str, text: str) -> None:
-        """Add text of an answer in progress, to be painted by the next flush."""
-        self._pending.setdefault(message_id, []).append(text)
-        if not self._flush_timer.isActive():
-            self._flush_timer.start(self._flush_interval(message_id))
 
     def finish_message(self, message: Message) -> None:
         """Show the final state of an answer; ignored if it is in another branch."""
@@ -251,10 +209,7 @@ class Transcript(QScrollArea):
         self.text_find.sync()
 
     def set_dropped(self, message_id: str, count: int, at: int = 0) -> None:
-        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped.
-
-        A chat has one mark, for its newest answer.
-        """
+        """Mark where the context of that answer begins: `count` messages after the first `at` were dropped."""
         self._reach.set_dropped(message_id, count, at)
 
     def set_status(self, status: EngineStatus) -> None:
@@ -263,34 +218,20 @@ class Transcript(QScrollArea):
         for view in self._column.views[-2:]:
             if isinstance(view, AnswerView):
                 view.set_status(status)
-        since_ms = 1000 * (time.monotonic() - self._flushed_at)
-        if self._pending and since_ms > self._flush_interval(next(iter(self._pending))) - FLUSH_MS / 2:
-            self.flush()  # combines both repaints into one
+        self.stream.flush_if_due()  # combines both repaints into one
 
     def last_answer(self) -> Message | None:
         """Return the newest answer."""
         self.flush()
-        places = reversed(range(len(self._column.messages)))
-        newest = next((i for i in places if self._column.messages[i].role is Role.ASSISTANT), None)
-        return None if newest is None else self._column.as_it_stands(newest)
+        return self._column.last_answer()
+
+    def append_text(self, message_id: str, text: str) -> None:
+        """Add text of an answer in progress, to be painted by the next flush."""
+        self.stream.append(message_id, text)
 
     def flush(self) -> None:
         """Paint the collected text."""
-        self._flush_timer.stop()
-        if not self._pending:
-            return
-        self._flushed_at = time.monotonic()
-        pending, self._pending = self._pending, {}
-        for message_id, pieces in pending.items():
-            self._column.add_text(message_id, "".join(pieces))
-        self.text_find.grew()
-
-    def _flush_interval(self, message_id: str) -> int:
-        """Return the flush interval: longer for a long unfinished block, so that repainting takes a small share of the
-        time."""
-        view = self._column.view(message_id)
-        tail = view.tail_length if isinstance(view, AnswerView) else 0
-        return min(max(FLUSH_MS, FLUSH_MS * tail // PLAIN_TAIL), SLOWEST_FLUSH_MS)
+        self.stream.flush()
 
     # ------------------------------------------------------------------ building
 
@@ -310,96 +251,17 @@ class Transcript(QScrollArea):
 
     def _build_the_end(self) -> None:
         """Build the newest messages that fill the view, and follow the end."""
-        column = self._column
-        column.first = len(column.messages)
-        room = VIEWS_AT_ONCE * self.viewport().height()
-        until = time.thread_time() + AT_ONCE_S
-        while column.first and len(column.views) < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= column.build_above().sizeHint().height()
-        column.fit_room()
-        self._mark_last()
-        self._want(NEWEST - len(column.views), 0)
+        self.builder.build_end(self.viewport().height())
         self.jump_to_end()
 
-    def _fill_below(self) -> None:
-        column, built = self._column, 0
-        room = VIEWS_AT_ONCE * self.viewport().height()
-        until = time.thread_time() + AT_ONCE_S
-        while column.last < len(column.messages) and built < AT_ONCE and room > 0 and time.thread_time() < until:
-            room -= column.build_below().sizeHint().height()
-            built += 1
-
-    def _want(self, above: int, below: int) -> None:
-        """Request further messages before and after the built ones, in slices."""
-        self._above = min(above, self._column.first)
-        self._below = min(below, len(self._column.messages) - self._column.last)
-        self._slice_timer.start(0)
-
-    def _build_slice(self) -> None:
-        """Build for a moment, keeping the view in place."""
-        column, until = self._column, time.perf_counter() + SLICE_S
-        while self._above > 0 or self._below > 0:
-            if self._above > 0 and column.first:
-                self._above -= 1
-                column.build_above()
-            else:
-                self._above = 0
-            if self._below > 0 and column.last < len(column.messages):
-                self._below -= 1
-                column.build_below()
-            else:
-                self._below = 0
-            if time.perf_counter() >= until:
-                self._slice_timer.start(0)  # if that was the last one, the next slice does nothing
-                break
-        else:
-            self._take_down_the_farthest()
-        column.fit_room()
-        self._mark_last()
+    def _take_built(self) -> None:
+        """Keep the view in place after messages were built or removed."""
         self._reach.show()
         self._settle()
 
-    def _take_down_the_farthest(self) -> None:
-        """Remove the messages farthest from the view beyond MOST_BUILT, except those in use."""
-        column = self._column
-        too_many = len(column.views) - MOST_BUILT
-        if too_many <= 0:
-            return
-        seen = self._first_visible()
-        if seen > len(column.views) // 2:
-            going = column.views[: min(too_many, max(seen - BATCH, 0))]
-        else:
-            going = column.views[max(len(column.views) - too_many, seen + BATCH) :]
-        if going and not any(column.is_in_use(view) for view in going):
-            if going[0] is column.views[0]:
-                column.drop_above(len(going))
-            else:
-                column.drop_below(len(going))
-
-    def _shed(self) -> None:
-        """Before a change of theme, remove the messages out of view; they are built again in slices.
-
-        A new style sheet costs 0.35 ms per widget: 60 messages would take half a second.
-        """
+    def _theme_changes(self) -> None:
         self._is_changing = True
-        column = self._column
-        top = self.verticalScrollBar().value()
-        seen = range(column.first_visible(top), column.first_visible(top + self.viewport().height()) + 1)
-        kept = [index for index, view in enumerate(column.views) if index in seen or column.is_in_use(view)]
-        above = kept[0] if kept else 0
-        below = len(column.views) - 1 - kept[-1] if kept else 0
-        column.drop_below(below, at_once=True)
-        column.drop_above(above, at_once=True)
-        if above or below:
-            column.fit_room()
-            self._want(max(self._above, 0) + above, max(self._below, 0) + below)
-
-    def _mark_last(self) -> None:
-        """Tell the answers at the end which one is the last message, which alone can be continued."""
-        column = self._column
-        for index, view in enumerate(column.views[-3:], start=column.first + max(len(column.views) - 3, 0)):
-            if isinstance(view, AnswerView):
-                view.set_last(index == len(column.messages) - 1)
+        self.builder.shed(self.viewport().height())
 
     # ------------------------------------------------------------------ scrolling
 
@@ -420,10 +282,10 @@ class Transcript(QScrollArea):
         self._following = False
         if not column.first <= index < column.last:
             column.start_at(index)
-            self._fill_below()
+            self.builder.fill_below(self.viewport().height())
             column.fit_room()
-            self._mark_last()
-            self._want(BATCH, BATCH)
+            self.builder.mark_last()
+            self.builder.want(BATCH, BATCH)
         self._hold(column.views[index - column.first], offset)
         self._show_jump()
 
@@ -540,42 +402,23 @@ class Transcript(QScrollArea):
         begin, end = column.views[0].y(), column.views[-1].y() + column.views[-1].height()
         if (column.first and top + height <= begin) or (column.last < len(column.messages) and top >= end):
             self._leap_timer.start(0)
-        elif not self._slice_timer.isActive():
+        elif not self.builder.is_busy:
             above = BATCH if top < begin + height else 0
             below = BATCH if top + 2 * height > end else 0
             if (above and column.first) or (below and column.last < len(column.messages)):
-                self._want(above, below)
+                self.builder.want(above, below)
 
     def _leap(self) -> None:
         """Build the messages for a scroll position in the unbuilt space."""
-        column, top = self._column, self.verticalScrollBar().value()
-        if not column.views:
-            return
-        begin, end = column.views[0].y(), column.views[-1].y() + column.views[-1].height()
-        if top < begin:
-            index = int(column.first * top / max(begin, 1))
-        elif top >= end:
-            rest = len(column.messages) - column.last
-            index = column.last + int(rest * (top - end) / max(self._column.height() - end, 1))
-        else:
-            return
-        self._go_to(min(index, len(column.messages) - 1), 0)
+        index = self._column.unbuilt_index(self.verticalScrollBar().value())
+        if index is not None:
+            self._go_to(index, 0)
 
     def _show_jump(self) -> None:
         shown = not self._following and self.verticalScrollBar().maximum() > 0
         if not shown and self._jump.hasFocus():
             self.setFocus()  # otherwise Qt focuses some message and scrolls to it
-        self._jump.setVisible(shown)
-        if self._jump.isVisible():
-            self._jump.resize(self._jump.sizeHint())
-            view, top, gap = self.viewport(), self.verticalScrollBar().value(), theme.px(8)
-            left, width = text_column(self.width())
-            edge = view.width() - self._jump.width() - 2  # on a page with space for the icon only
-            x = min(left + width + gap, edge)
-            if self.isRightToLeft():
-                x = max(left - gap - self._jump.width(), 2) - view.x()
-            self._jump.move(x, top + view.height() - self._jump.height() - theme.px(12))
-            self._jump.raise_()
+        self._jump.show_in_view(shown)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_Home:
@@ -603,9 +446,5 @@ class Transcript(QScrollArea):
         # Computed from the full width, so that the scroll bar does not move the column.
         right = max(self.viewport().width() - left - width, 0)
         self._column.lay_out(left, width, right)
-        # "Jump to end" is beside the text, which it must not cover: with text if it fits, else as an icon.
-        self._jump.setText(tr("Jump to end"))
-        fits = self._jump.sizeHint().width() + 2 * theme.px(8) <= min(right, left)
-        self._jump.setText(tr("Jump to end") if fits else "")
-        self._jump.setToolTip("" if fits else tr("Jump to end"))
+        self._jump.fit(min(left, right))
         self._show_jump()

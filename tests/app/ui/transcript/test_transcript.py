@@ -27,11 +27,14 @@ from app.ui.transcript import prose
 from app.ui.transcript.answer_view import AnswerView
 from app.ui.transcript.code_block import CodeBlockView, coloured_spans
 from app.ui.transcript.further_rows import FurtherRows
+from app.ui.transcript.message_builder import AT_ONCE, BATCH, NEWEST
+from app.ui.transcript.message_column import text_column
 from app.ui.transcript.own_message import OwnMessage
 from app.ui.transcript.prose import Prose, Table
 from app.ui.transcript.stat_line import StatLine
+from app.ui.transcript.text_stream import FLUSH_MS, SLOWEST_FLUSH_MS
 from app.ui.transcript.text_view import TextView
-from app.ui.transcript.transcript import AT_ONCE, BATCH, FLUSH_MS, NEWEST, SLOWEST_FLUSH_MS, Transcript, text_column
+from app.ui.transcript.transcript import Transcript
 from app.ui.widgets.slices import is_working
 
 pytestmark = pytest.mark.gui
@@ -123,7 +126,7 @@ def test_a_long_chat_builds_the_newest_alone(transcript: Transcript, qtbot: QtBo
 def test_opening_builds_what_fills_the_view_and_the_rest_in_slices(
     transcript: Transcript, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.ui.transcript.transcript.SLICE_S", 0.0)  # one message a slice
+    monkeypatch.setattr("app.ui.transcript.message_builder.SLICE_S", 0.0)  # one message a slice
     messages = chat(1000)
     transcript.show_messages(messages)
     at_once = len(transcript.views)
@@ -299,10 +302,10 @@ def test_text_is_gathered_until_the_flush(transcript: Transcript, qtbot: QtBot) 
 
 def test_a_huge_block_is_painted_less_often_and_in_pieces(transcript: Transcript) -> None:
     message = start_answer(transcript, "word ")
-    assert transcript._flush_interval(message.id) == FLUSH_MS
+    assert transcript.stream.interval(message.id) == FLUSH_MS
     transcript.append_text(message.id, "word " * 700)
     transcript.flush()
-    assert FLUSH_MS < transcript._flush_interval(message.id) <= SLOWEST_FLUSH_MS
+    assert FLUSH_MS < transcript.stream.interval(message.id) <= SLOWEST_FLUSH_MS
     transcript.append_text(message.id, "word " * 20_000)
     transcript.flush()
     view = transcript.views[-1]
@@ -468,12 +471,12 @@ def test_words_are_painted_with_the_figures_that_come_with_them(transcript: Tran
     view = transcript.views[-1]
     assert isinstance(view, AnswerView)
     assert view.text == "One ", "one repaint for both"
-    assert not transcript._flush_timer.isActive()
-    transcript._flushed_at = time.monotonic() + 60  # they have just been painted
+    assert not transcript.stream.timer.isActive()
+    transcript.stream.flushed_at = time.monotonic() + 60  # they have just been painted
     transcript.append_text(message.id, "two ")
     transcript.set_status(EngineStatus(Phase.WRITING, tokens=2))
     assert view.text == "One ", "the next repaint is not due"
-    transcript._flushed_at = 0.0
+    transcript.stream.flushed_at = 0.0
     transcript.set_status(EngineStatus(Phase.WRITING, tokens=2))
     assert view.text == "One two "
 
