@@ -1,1 +1,1 @@
-"""Hearth's own model format, and the statistics, predictors and placements kept in it."""
+"""Hearth's model format, and the statistics, predictors and placements stored in it."""

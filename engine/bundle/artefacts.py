@@ -1,7 +1,7 @@
-"""Where what Hearth makes of a model (statistics, predictors, placements) is kept, found, written and read again.
+"""Find, store and load a model's artefacts: statistics, predictors, placements.
 
-docs/bundle.md, section 6 is the rule. What a model brings along in other forms is model_artefacts.py's; nothing
-is counted, trained or solved here.
+docs/bundle.md, section 6 has the rules. model_artefacts.py reads the forms that other projects ship. Nothing is
+counted, trained or solved here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.stats import NeuronStats
 
-if TYPE_CHECKING:  # model_files.py asks this module what a model has
+if TYPE_CHECKING:  # model_files.py imports this module
     from engine.model.model_files import OpenedModel
 
 Kind = Literal["predictors", "statistics", "placement"]
 
-# What an artefact's files are called, wherever they lie.
+# Names of an artefact's files, wherever they are stored.
 NAMES: dict[Kind, str] = {
     "predictors": predictors.ARTIFACT_NAME,
     "statistics": statistics.ARTIFACT_NAME,
@@ -42,10 +42,10 @@ _END_BYTES = 64 << 10
 
 
 def fingerprint(opened: OpenedModel) -> str:
-    """SHA-256 over the model's metadata, its tensor table and both ends of each tensor; a bundle states its own.
+    """Return SHA-256 over the metadata, the tensor table and both ends of each tensor; a bundle states its own.
 
-    The same for every copy of the files, wherever they lie. `OpenedModel.fingerprint` remembers it.
-    Cost: 128 KiB of reading per tensor.
+    Every copy of the files has the same fingerprint. `OpenedModel.fingerprint` caches it.
+    Cost: reads 128 KiB per tensor.
     """
     if isinstance(opened.source, BundleSource):
         return opened.source.manifest.fingerprint
@@ -66,26 +66,27 @@ def fingerprint(opened: OpenedModel) -> str:
 
 
 def _named(value: Any) -> Any:
-    """A metadata value that JSON does not know: an array is named by all of its content."""
+    """Encode a metadata value that JSON does not support. An array is represented by a hash of all its content."""
     if isinstance(value, np.ndarray):
         return [value.dtype.str, list(value.shape), hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()]
     return str(value)
 
 
 def artefact_folder(opened: OpenedModel) -> Path:
-    """The folder of the model's artefacts: inside a bundle, else under its fingerprint. It may not exist yet."""
+    """Return the folder of the model's artefacts: inside a bundle, otherwise by fingerprint. It may not exist."""
     if isinstance(opened.source, BundleSource):
         return opened.source.path / ARTEFACT_FOLDER
     return _root() / opened.fingerprint
 
 
 def find(opened: OpenedModel, kind: Kind) -> Path | None:
-    """The folder that holds the model's artefact of that kind; None where there is none. Whether it fits is not said.
+    """Return the folder with the model's artefact of this kind, without checking that it fits; None if there is none.
 
-    What was made here counts before what came with the model; what lies beside a model and names another is none of its
-    artefacts: several models may share a folder.
-    Cost: as `fingerprint` where anything was ever made of a model that is no bundle.
-    Raises: ModelNotFoundError where the folder may not be read.
+    Artefacts made here precede those that came with the model. Several models may share a folder, so artefacts that
+    name
+    another model are ignored.
+    Cost: as `fingerprint`, if any artefact of a model other than a bundle exists.
+    Raises: ModelNotFoundError if the folder is unreadable.
     """
     source = opened.source
     if isinstance(source, BundleSource):
@@ -105,12 +106,12 @@ def find(opened: OpenedModel, kind: Kind) -> Path | None:
 
 
 def is_kept(fingerprint: str, kind: Kind) -> bool:
-    """Whether an artefact of that kind was made of the model, which is no bundle, and lies in the artefacts' folder."""
+    """Return whether the artefact folder has this kind for a model that is no bundle."""
     return head_file(_root() / fingerprint, NAMES[kind]).is_file()
 
 
 def _may_be_of(head: Path, opened: OpenedModel) -> bool:
-    """Whether the artefact's head names this model; a damaged one may, and tells what is wrong when it is used."""
+    """Return whether the artefact's head names this model. A damaged head counts; using it reports the damage."""
     try:
         return read_head_object(head).get("model") == opened.fingerprint
     except ModelFormatError:
@@ -118,16 +119,17 @@ def _may_be_of(head: Path, opened: OpenedModel) -> bool:
 
 
 def folder_beside(opened: OpenedModel) -> Path:
-    """Where artefacts lie that come with a model that is no bundle: `artefacts` in its folder, or in its file's."""
+    """Return the folder of artefacts that come with a model other than a bundle: `artefacts` beside its files."""
     path = opened.files.path
     return (path if path.is_dir() else path.parent) / ARTEFACT_FOLDER
 
 
 def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
-    """The folder of the artefact, and what its head must say: the fingerprint, and the activation if any.
+    """Return the artefact's folder, and the fingerprint and activation that its head must state.
 
-    Raises: ModelNotFoundError where there is none, ArtifactMismatchError where a bundle's files are not those that it
-    lists, or where they are another model's.
+    Raises: ModelNotFoundError if there is none, ArtifactMismatchError if a bundle's files differ from its list or
+    belong to
+    another model.
     """
     folder = find(opened, kind)
     if folder is None:
@@ -142,15 +144,15 @@ def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
 
 
 def load_predictor(opened: OpenedModel, as_stored: bool = False) -> Predictor:
-    """The model's own predictor artefact; as_stored as in `Predictor.load`.
+    """Load the model's own predictor; as_stored as in `Predictor.load`.
 
-    Raises: as `check` does, and ModelFormatError for damage.
+    Raises: as `check`, and ModelFormatError for damage.
     """
     return Predictor.load(*check(opened, "predictors"), as_stored)
 
 
 def load_stats(opened: OpenedModel) -> NeuronStats:
-    """The model's own statistics artefact. Raises: as `check` does, and ModelFormatError for damage."""
+    """Load the model's own statistics. Raises: as `check`, and ModelFormatError for damage."""
     folder, *made_from = check(opened, "statistics")
     stats = NeuronStats.load(folder, *made_from)
     came_along = not isinstance(opened.source, BundleSource) and folder == folder_beside(opened)
@@ -158,15 +160,15 @@ def load_stats(opened: OpenedModel) -> NeuronStats:
 
 
 def check_stats(opened: OpenedModel) -> None:
-    """Whether the model's own statistics can be used, as far as their head tells. Raises as `load_stats` does."""
+    """Check the head of the model's own statistics. Raises: as `load_stats`."""
     folder, made_for, activation = check(opened, "statistics")
     read_head(folder, statistics.ARTIFACT_NAME, statistics.SCHEMA_VERSION, made_for, activation)
 
 
 def load_placement(opened: OpenedModel) -> Placement:
-    """The model's own placement; for which machine and budget, its origins say.
+    """Load the model's own placement. Its origins state the machine and budget.
 
-    Raises: as `check` does, and ModelFormatError for damage.
+    Raises: as `check`, and ModelFormatError for damage.
     """
     placement = Placement.load(*check(opened, "placement"))
     placement.check_against(opened.config.n_layers, opened.config.n_neurons)
@@ -179,12 +181,13 @@ def save_predictor(
     progress: Callable[[int], None] = lambda done: None,
     cancelled: Callable[[], bool] = never,
 ) -> Path:
-    """Keeps a predictor as the model's own, in place of an older one; its head's path back.
+    """Store a predictor as the model's own, replacing an older one; return its head's path.
 
-    It is stamped with the model and the activation that the model is run with.
-    Units: progress reports bytes written.
-    Raises: ArtifactMismatchError for one of another shape, InvalidRequestError where the folder cannot be written,
-    DiskSpaceError, Cancelled.
+    It is stamped with the model and its current activation.
+    Units: progress in bytes written.
+    Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
+    DiskSpaceError,
+    Cancelled.
     """
     config = opened.config
     predictor.check_against(config.n_layers, config.d_model, config.d_ff)
@@ -194,10 +197,10 @@ def save_predictor(
 
 
 def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
-    """Keeps statistics as the model's own, in place of older ones; their head's path back.
+    """Store statistics as the model's own, replacing older ones; return their head's path.
 
-    They are stamped as a predictor is.
-    Raises: ArtifactMismatchError for those of another shape, InvalidRequestError where the folder cannot be written,
+    They are stamped like a predictor.
+    Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
     DiskSpaceError.
     """
     stats.check_against(opened.config.n_layers, opened.config.n_neurons)
@@ -206,9 +209,9 @@ def save_stats(opened: OpenedModel, stats: NeuronStats) -> Path:
 
 
 def save_placement(opened: OpenedModel, placement: Placement) -> Path:
-    """Keeps a placement as the model's own, in place of an older one; its head's path back.
+    """Store a placement as the model's own, replacing an older one; return its head's path.
 
-    Raises: ArtifactMismatchError for one of another shape, InvalidRequestError where the folder cannot be written,
+    Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
     DiskSpaceError.
     """
     placement.check_against(opened.config.n_layers, opened.config.n_neurons)
@@ -218,16 +221,16 @@ def save_placement(opened: OpenedModel, placement: Placement) -> Path:
 
 
 def file_names(kind: Kind) -> tuple[str, str]:
-    """The files of an artefact, the head first."""
+    """Return the files of an artefact, head first."""
     return tuple(file(Path(), NAMES[kind]).name for file in (head_file, tensors_file))  # type: ignore[return-value]
 
 
 def _listing(opened: OpenedModel, kind: Kind, schema_version: int) -> Listing | None:
-    """What makes new files count that lie beside the older ones: in a bundle its manifest; None for other models."""
+    """Return the function that makes new files valid by listing them in the bundle's manifest; None otherwise."""
     source = opened.source
     if not isinstance(source, BundleSource):
         return None
-    open_bundle(source.path)  # a death may have left files beside their place: these are not to be written over
+    open_bundle(source.path)  # a crash may have left files to put in place; do not overwrite them
 
     def listing() -> None:
         names, made_for = file_names(kind), opened.fingerprint

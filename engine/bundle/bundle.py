@@ -1,6 +1,6 @@
-"""A bundle: Hearth's own model directory (docs/bundle.md). Writes its manifest, opens it, checks its hashes.
+"""A bundle, Hearth's model folder (docs/bundle.md): write its manifest, open it, check its hashes.
 
-Conversion is engine/conversion/convert.py; what tensors a family has is engine/model/families.py.
+engine/conversion/convert.py converts; engine/model/families lists a family's tensors.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ ARTEFACT_KINDS = ("predictors", "statistics", "placement")
 
 _MAX_MANIFEST_BYTES = 8 << 20
 _MAX_METADATA_BYTES = 128 << 20
-# What JSON may hold at most, counted as commas and as opening brackets: each value costs far more memory than its text.
+# Limits on commas and opening brackets in JSON: a value takes far more memory than its text.
 _MAX_MANIFEST_VALUES = 1 << 19
 _MAX_METADATA_VALUES = 1 << 22  # vocabularies, scores and merges
 _HASH_PIECE_BYTES = 4 << 20
 
 
 class BundleSource:
-    """The tensors of an open bundle: a TensorSource, and views of rows where they lie in the mapped files.
+    """The tensors of an open bundle: a TensorSource with views of the mapped rows.
 
-    Quantised tensors name their codec with the suffix ".lanes": their bytes are no GGML blocks.
+    Quantised tensors have a codec with the suffix ".lanes": their bytes are no GGML blocks.
     """
 
     def __init__(self, path: Path, manifest: Manifest, metadata: dict[str, Any]) -> None:
@@ -69,38 +69,38 @@ class BundleSource:
         return self._metadata
 
     def rows(self, name: str) -> U8:
-        """The tensor's rows where they lie: u8 [n_rows, row_bytes], row_stride apart, read-only, not copied."""
+        """Return a view of the tensor's rows: u8 [n_rows, row_bytes], row_stride apart, read-only."""
         entry = self.manifest.tensors[name]
         return self._region(entry.file, entry.offset, entry.n_rows, entry.row_stride, entry.row_bytes)
 
     def neurons(self, layer: int) -> U8:
-        """A layer's FFN rows, gate | up | down_t: u8 [F, row_stride], read-only, not copied."""
+        """Return a view of a layer's FFN rows, gate | up | down_t: u8 [F, row_stride], read-only."""
         up = self.manifest.tensors[f"{layer}.up"]
         start, stride = neuron_row(self.manifest, str(layer))
         return self._region(up.file, start, up.n_rows, stride, stride)
 
     def view(self, name: str) -> U8:
-        """The tensor's bytes without padding: u8 [n_rows x row_bytes]. A copy where its rows are apart."""
+        """Return the tensor's bytes without padding: u8 [n_rows x row_bytes]. A copy if rows are padded."""
         return self.rows(name).reshape(-1)
 
     def read_f32(self, name: str) -> F32:
-        """The tensor decoded, in its shape; a new array."""
+        """Return the tensor decoded in its shape; a new array."""
         entry = self.manifest.tensors[name]
-        with np.errstate(invalid="ignore", over="ignore"):  # a damaged scale gives NaN, which loading refuses by name
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged scale gives NaN, reported on load
             return decode_rows(entry.codec, self.rows(name), entry.shape[-1]).reshape(entry.shape)
 
     def _region(self, file: str, start: int, n_rows: int, stride: int, n_bytes: int) -> U8:
         data = self._files.get(file)
         if data is None:
             data = self._files[file] = map_file(self.path / file)
-        # The last row's padding may be cut off by the end of the slice, so the strides are given by hand.
+        # The slice may cut off the last row's padding, so strides are explicit.
         window = data[start : start + (n_rows - 1) * stride + n_bytes]
         return np.lib.stride_tricks.as_strided(window, (n_rows, n_bytes), (stride, 1), writeable=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Bundle:
-    """An open bundle: checked as docs/bundle.md, section 7 says; no weight has been read."""
+    """An open bundle, checked according to docs/bundle.md, section 7. No weights are read."""
 
     path: Path
     manifest: Manifest
@@ -108,22 +108,23 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether the directory looks like a bundle: it has a manifest."""
+    """Return whether the folder has a manifest."""
     return (path / MANIFEST).is_file()
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Opens a bundle and checks its manifest against its files, without reading weights.
+    """Open a bundle and check its manifest against its files, without reading weights.
 
-    Where a death left listed artefacts beside their place, they are put there.
-    Raises: ModelNotFoundError where there is none, ModelFormatError for a missing file, a wrong size, damage and
-    lies, UnsupportedModelError for a bundle of another version.
+    Finishes replacing listed artefacts after a crash.
+    Raises: ModelNotFoundError if there is none, ModelFormatError for a missing file, a wrong size, damage or
+    inconsistency,
+    UnsupportedModelError for a bundle of another version.
     """
     manifest = Manifest.from_json(
         read_object(path / MANIFEST, max_bytes=_MAX_MANIFEST_BYTES, max_values=_MAX_MANIFEST_VALUES, finite=True)
     )
     for name, entry in manifest.files.items():
-        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # without those the model still runs: check_artefact
+        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # the model runs without them: check_artefact
             _check_size(path, name, entry)
     for kind in manifest.artefacts:
         _finish_replacing(path, manifest, kind)
@@ -134,12 +135,12 @@ def open_bundle(path: Path) -> Bundle:
 
 
 def create_bundle(path: Path, manifest: Manifest) -> None:
-    """Writes the manifest of a directory whose files are there, atomically: with it the directory is a bundle.
+    """Write the manifest of a folder with complete files atomically, which makes it a bundle.
 
-    Raises: ModelFormatError where a listed file of the model is missing or has another size.
+    Raises: ModelFormatError if a listed model file is missing or has another size.
     """
     for name, entry in manifest.files.items():
-        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # another artefact's damage is no obstacle to a new one
+        if not name.startswith(f"{ARTEFACT_FOLDER}/"):  # damage in another artefact does not prevent a new one
             _check_size(path, name, entry)
     values = manifest.to_json()
     Manifest.from_json(json.loads(json.dumps(values)))
@@ -150,7 +151,7 @@ def verify(
     bundle: Bundle,
     job: Job = Job(),
 ) -> None:
-    """Reads every file of the bundle and compares its SHA-256; `progress` gets bytes done and in all.
+    """Read every file of the bundle and compare its SHA-256. Progress in bytes.
 
     Raises: ModelFormatError naming the first file that differs, Cancelled.
     """
@@ -171,16 +172,17 @@ def verify(
 def add_artefact(
     path: Path, kind: str, names: Sequence[str], schema_version: int, fingerprint: str, as_parts: bool = False
 ) -> Manifest:
-    """Lists an artefact whose files lie in the bundle's artefact folder, in place of an older one; the new manifest.
+    """List an artefact's files in the manifest, replacing an older one; return the new manifest.
 
-    names: of the files there, the head first. as_parts: they lie there as `part_of` names them; once they are listed
-    they are to be put in place, and whoever opens the bundle does it where that was left undone.
-    Raises: ArtifactMismatchError where it was made for another model, OSError where the older manifest stays.
+    names: file names in the artefact folder, head first. as_parts: the files still have the names of `part_of`; once
+    listed
+    they are put in place, by the next `open_bundle` if necessary.
+    Raises: ArtifactMismatchError if it was made for another model, OSError (the older manifest stays).
     """
     if kind not in ARTEFACT_KINDS:
         raise ValueError(f"unknown kind of artefact {kind!r}; known are {', '.join(ARTEFACT_KINDS)}")
     fresh = artefact_files(path / ARTEFACT_FOLDER, names, as_parts)
-    manifest = open_bundle(path).manifest  # only now: another process may have listed something meanwhile
+    manifest = open_bundle(path).manifest  # read late: another process may have listed something meanwhile
     if fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
         raise ArtifactMismatchError(f"The {kind} were made for another model than {manifest.name}.")
     manifest = _without(manifest, kind)
@@ -197,7 +199,7 @@ def _without(manifest: Manifest, kind: str) -> Manifest:
 
 
 def artefact_files(folder: Path, names: Sequence[str], as_parts: bool = False) -> dict[str, FileEntry]:
-    """Manifest entries of files in an artefact folder, as_parts as in `add_artefact`. Cost: reads them."""
+    """Return manifest entries of files in an artefact folder. as_parts: as in `add_artefact`. Cost: reads them."""
     found = {name: part_of(folder / name) if as_parts else folder / name for name in names}
     return {
         f"{ARTEFACT_FOLDER}/{name}": FileEntry(file.stat().st_size, hash_file(file)) for name, file in found.items()
@@ -205,13 +207,13 @@ def artefact_files(folder: Path, names: Sequence[str], as_parts: bool = False) -
 
 
 def _finish_replacing(path: Path, manifest: Manifest, kind: str) -> None:
-    """Puts an artefact's new files in their place where a death left them beside it after they were listed.
+    """Put an artefact's listed new files in place if a crash prevented it.
 
-    The head tells, which goes last: it names the numbers by their hash.
+    The head decides, because it is replaced last and contains the hash of the numbers.
     """
     files = manifest.artefacts[kind].files
     head, listed = path / files[0], manifest.files[files[0]]
-    with suppress(OSError):  # where nothing may be changed, the artefact is refused when it is used
+    with suppress(OSError):  # on a read-only folder the artefact is refused when used
         if _is_listed(part_of(head), listed) and not _is_listed(head, listed):
             put_in_place(*(path / name for name in reversed(files)))
 
@@ -223,10 +225,10 @@ def _is_listed(file: Path, entry: FileEntry) -> bool:
 
 
 def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
-    """Whether an artefact's files are those that the manifest lists; of all but the head only the size is looked at.
+    """Check that an artefact's files are those in the manifest; only the size, except for the head.
 
-    What `open_bundle` puts in place is put there.
-    Raises: ArtifactMismatchError where they are not, or where it was made for another model.
+    Finishes replacing files, as `open_bundle` does.
+    Raises: ArtifactMismatchError if they differ or were made for another model.
     """
     entry = manifest.artefacts[kind]
     if entry.fingerprint not in (manifest.fingerprint, manifest.source.fingerprint):
@@ -246,7 +248,7 @@ def check_artefact(path: Path, manifest: Manifest, kind: str) -> None:
 
 
 def shifted(progress: Progress, before: int, total: int) -> Callable[[int], None]:
-    """Progress of one piece of work as part of a whole."""
+    """Return a callback that reports one step's progress as part of a whole."""
     return lambda done: progress(before + done, total)
 
 
@@ -255,7 +257,7 @@ def hash_file(
     progress: Callable[[int], None] = lambda done: None,
     cancelled: Callable[[], bool] = never,
 ) -> str:
-    """The SHA-256 of a file, read in pieces."""
+    """Return a file's SHA-256, read in chunks."""
     digest, done = hashlib.sha256(), 0
     with path.open("rb") as file:
         while piece := file.read(_HASH_PIECE_BYTES):
@@ -268,12 +270,12 @@ def hash_file(
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Replaces the file by these values: it holds the old ones or the new ones, never a part."""
+    """Replace the file atomically with these values."""
     _write_durably(path, json.dumps(values, ensure_ascii=False, allow_nan=False, indent=1).encode())
 
 
 def copy_durably(source: Path, target: Path) -> None:
-    """A copy of a small file, whole or absent."""
+    """Copy a small file, whole or not at all."""
     _write_durably(target, source.read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""What a bundle's manifest.json says, and whether that fits together (docs/bundle.md). It touches no files."""
+"""A bundle's manifest.json and its consistency checks (docs/bundle.md). Touches no files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = "hearth-bundle"
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 ARTEFACT_FOLDER = "artefacts"
-FFN_PARTS = ("gate", "up", "down_t")  # in the order in which they lie in a neuron's row
+FFN_PARTS = ("gate", "up", "down_t")  # in the order of a neuron's row
 
 _MAX_BYTES = 1 << 62
 _FILE_NAME = re.compile(r"(artefacts/)?[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -36,7 +36,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where a tensor lies: row r begins at offset + r x row_stride. A vector is one row."""
+    """Position of a tensor: row r begins at offset + r x row_stride. A vector is one row."""
 
     file: str
     offset: int
@@ -54,7 +54,7 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """What a bundle was made from."""
+    """The model that a bundle was made from."""
 
     name: str
     format: str
@@ -64,7 +64,7 @@ class SourceEntry:
 
 @dataclass(frozen=True)
 class ArtefactEntry:
-    """files: the head first. fingerprint: of the model that it was made for, the bundle's or its source's."""
+    """files: head first. fingerprint: of the model it was made for, the bundle or its source."""
 
     files: tuple[str, ...]
     schema_version: int
@@ -73,7 +73,7 @@ class ArtefactEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that manifest.json says."""
+    """The content of manifest.json."""
 
     name: str
     codec: BundleCodec
@@ -89,22 +89,22 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Names configuration and weights; artefacts do not change it."""
+        """Identifies configuration and weights; artefacts do not change it."""
         weights = {name: entry.sha256 for name, entry in self.files.items() if name.endswith(".bin")}
         text = json.dumps({"config": asdict(self.config), "weights": weights}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """As written to the file."""
+        """Return the file's content."""
         activation = {"function": self.config.activation, "threshold": firing_threshold(self.config)}
         head = {"format": FORMAT, "schema_version": SCHEMA_VERSION, "fingerprint": self.fingerprint}
         return {**head, "activation": activation, **asdict(self)}
 
     @classmethod
     def from_json(cls, values: Any) -> Manifest:
-        """Checks types and what the fields say about each other; touches no files.
+        """Check types and the consistency of fields; touch no files.
 
-        Raises: ModelFormatError for damage and lies, UnsupportedModelError for a bundle of another version.
+        Raises: ModelFormatError for damage or inconsistency, UnsupportedModelError for a bundle of another version.
         """
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ModelFormatError(f"{MANIFEST} is no manifest of a Hearth bundle.")
@@ -126,7 +126,7 @@ class Manifest:
 
 
 def firing_threshold(config: ModelConfig) -> float:
-    """The value above which a neuron counts as fired: 0, or the t of FATReLU."""
+    """Return the value above which a neuron counts as active: 0, or FATReLU's t."""
     return float(getattr(config, "activation_threshold", 0.0))
 
 
@@ -160,7 +160,7 @@ def _check_files(manifest: Manifest) -> None:
 
 
 def _check_layout(manifest: Manifest) -> None:
-    """Every tensor lies where docs/bundle.md, sections 3 and 4 want it, and no two overlap."""
+    """Check that every tensor is where docs/bundle.md, sections 3 and 4 require, without overlap."""
     regions: dict[str, list[tuple[int, int, str]]] = {}
     for name, tensor in manifest.tensors.items():
         if tensor.file not in manifest.files or not tensor.file.endswith(".bin"):
@@ -203,7 +203,7 @@ def _check_layout(manifest: Manifest) -> None:
 
 
 def neuron_row(manifest: Manifest, layer: str) -> tuple[int, int]:
-    """(offset, stride) of a layer's FFN rows, once its parts agree with each other."""
+    """Return (offset, stride) of a layer's FFN rows after checking that its parts agree."""
     parts = [(part, manifest.tensors.get(f"{layer}.{part}")) for part in FFN_PARTS]
     present = [(part, tensor) for part, tensor in parts if tensor is not None]
     if [part for part, _ in present] not in (["gate", "up", "down_t"], ["up", "down_t"]):

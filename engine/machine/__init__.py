@@ -1,1 +1,1 @@
-"""The machine as data: CPU, RAM and GPUs, their measured rates and their load now."""
+"""The machine as data: CPU, RAM and GPUs, their measured rates and their current load."""

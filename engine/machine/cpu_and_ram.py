@@ -1,7 +1,7 @@
-"""What this process may use of the processor and the memory: name, cores, instruction sets, RAM.
+"""CPU and memory that this process may use: name, cores, instruction sets, RAM.
 
-Affinity and control groups are respected: a process that is confined to two cores of a big machine has two cores.
-Measures nothing (engine/machine/hardware.py does) and knows nothing of GPUs.
+Affinity and control groups apply: a process confined to two cores of a large machine has two cores. This module
+measures nothing (see engine/machine/hardware.py) and does not read GPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.machine.windows_processors import Core, count_cores, read_cores
 
-# What a kernel may ask for, in the words of Linux, and the same in the words of LLVM.
+# Instruction sets that kernels use: Linux's name -> LLVM's name.
 INSTRUCTION_SETS = {
     "avx2": "avx2",
     "f16c": "f16c",
@@ -32,22 +32,22 @@ INSTRUCTION_SETS = {
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """The processor, as far as this process may use it."""
+    """The CPU, as far as this process may use it."""
 
     name: str
     cores: int  # physical
     threads: int  # logical CPUs
-    isa: tuple[str, ...]  # of INSTRUCTION_SETS
+    isa: tuple[str, ...]  # names from INSTRUCTION_SETS
     bytes_per_s: float | None = None  # RAM read bandwidth; None: not measured
-    performance_cores: int | None = None  # physical; None: all cores are alike, or it cannot be told
+    performance_cores: int | None = None  # physical; None: all cores are alike, or unknown
 
 
 @dataclass(frozen=True)
 class RamInfo:
-    """Main memory, within the control group's limit where there is one."""
+    """Main memory, within the control group's limit if there is one."""
 
     total_bytes: int
-    free_bytes: int  # what a program can get without swapping
+    free_bytes: int  # available without swapping
 
 
 def read_cpu(
@@ -56,10 +56,10 @@ def read_cpu(
     cpus: Collection[int] | None = None,
     windows_cores: tuple[Core, ...] | None = None,
 ) -> CpuInfo:
-    """The processor.
+    """Return the CPU.
 
-    `psutil` is the module or a stand-in, `root` where /proc and /sys lie, `cpus` the logical CPUs that this process
-    may run on, `windows_cores` what Windows says of them (None, of both: ask the system, if it is this one).
+    psutil: the module or a fake. root: folder with /proc and /sys. cpus: logical CPUs that this process may run on.
+    windows_cores: Windows's description of the cores. None for either: ask the system.
     """
     cpuinfo = _cpuinfo(root)
     allowed = set(cpus) if cpus is not None else _affinity(psutil)
@@ -75,7 +75,7 @@ def read_cpu(
         performance = _physical_cores(root, _fast_ones(root, allowed))
     quota = _cpu_quota(root)
     if quota is not None:
-        # Rounded down: a thread too many is stopped by the scheduler in the middle of a token and all others wait.
+        # Rounded down: the scheduler would stop a surplus thread within a token, and all others would wait.
         whole = max(1, int(quota))
         threads, cores = min(threads, whole), min(cores, whole)
         performance = None if performance is None else min(performance, whole)
@@ -83,7 +83,7 @@ def read_cpu(
 
 
 def read_ram(psutil: Any, limiting_groups: Collection[Path] = ()) -> RamInfo:
-    """Main memory, total and free, within the control groups that memory_limits found."""
+    """Return total and free RAM within the control groups from memory_limits."""
     memory = psutil.virtual_memory()
     total, free = int(memory.total), int(memory.available)
     for group in limiting_groups:
@@ -94,7 +94,7 @@ def read_ram(psutil: Any, limiting_groups: Collection[Path] = ()) -> RamInfo:
 
 
 def lies_in_ram(path: Path, root: Path = Path("/")) -> bool:
-    """Whether a file is on a file system that is RAM, whose pages count as used and not as free."""
+    """Return whether a file is on a RAM file system, whose pages count as used, not free."""
     best, kind = "", ""
     target = str(path.resolve())
     for line in _read(root / "proc/self/mountinfo").splitlines():
@@ -109,19 +109,19 @@ def lies_in_ram(path: Path, root: Path = Path("/")) -> bool:
 
 
 def process_ram_bytes() -> int:
-    """Resident memory of this process in bytes."""
+    """Return this process's resident memory in bytes."""
     import psutil
 
     return int(psutil.Process().memory_info().rss)
 
 
 def memory_limits(root: Path = Path("/")) -> tuple[Path, ...]:
-    """The control groups that limit this process's memory, for read_ram."""
+    """Return the control groups that limit this process's memory, for read_ram."""
     return tuple(group for group in _control_groups(root, "memory") if _memory_limit(group) is not None)
 
 
 def _read(path: Path) -> str:
-    """The text of a file of /proc or /sys; empty where the system has no such file."""
+    """Return the text of a file in /proc or /sys; empty if missing."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -129,7 +129,7 @@ def _read(path: Path) -> str:
 
 
 def _cpuinfo(root: Path) -> dict[str, str]:
-    """The first processor's entries of /proc/cpuinfo."""
+    """Return the entries of the first CPU in /proc/cpuinfo."""
     first = _read(root / "proc/cpuinfo").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
@@ -155,7 +155,7 @@ def _name_in_registry() -> str:
 
 
 def _affinity(psutil: Any) -> set[int]:
-    """The logical CPUs that this process may run on."""
+    """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     if sys.platform == "win32":
@@ -164,7 +164,7 @@ def _affinity(psutil: Any) -> set[int]:
 
 
 def _cpu_list(text: str) -> set[int]:
-    """The kernel's notation for sets of CPUs: "0-3,8,10-11"."""
+    """Parse the kernel's notation for sets of CPUs: "0-3,8,10-11"."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -174,10 +174,11 @@ def _cpu_list(text: str) -> set[int]:
 
 
 def _fast_ones(root: Path, allowed: set[int]) -> set[int]:
-    """The logical CPUs on fast cores, where Linux tells them apart: of Intel's two kinds by name, of Arm's by capacity.
+    """Return the logical CPUs on fast cores: on Intel by name, on Arm by capacity. Empty if all are alike.
 
-    Empty where all are alike. Cores with three quarters of the largest capacity are fast, too: phones and boards have
-    two or three kinds, and the medium one is left out only where it is far behind.
+    Cores with at least three quarters of the largest capacity count as fast: phones and boards have two or three kinds,
+    and
+    the medium one is excluded only if it is far slower.
     """
     named = allowed & _cpu_list(_read(root / "sys/devices/cpu_core/cpus"))
     if named:
@@ -191,7 +192,7 @@ def _fast_ones(root: Path, allowed: set[int]) -> set[int]:
 
 
 def _physical_cores(root: Path, cpus: set[int]) -> int | None:
-    """How many physical cores the given logical CPUs belong to; None where the system does not say."""
+    """Return the number of physical cores of these logical CPUs; None if unknown."""
     siblings = {_read(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").strip() for cpu in cpus}
     return None if not siblings or "" in siblings else len(siblings)
 
@@ -209,9 +210,9 @@ def _instruction_sets(cpuinfo: dict[str, str]) -> tuple[str, ...]:
 
 
 def _control_groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's control groups, inner ones first, of version 2 and of the older version 1.
+    """Yield the folders of this process's control groups, inner ones first, for versions 2 and 1.
 
-    In a container the path may lead outside of what is mounted; the mount's top then is the container's own group.
+    In a container the path may lead outside the mount; then the top of the mount is the container's group.
     """
     mount = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -228,7 +229,7 @@ def _control_groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _cpu_quota(root: Path) -> float | None:
-    """How many CPUs' worth of time the control groups grant; None: no limit."""
+    """Return the CPU time that the control groups grant, in CPUs; None: no limit."""
     quotas: list[float] = []
     for group in _control_groups(root, "cpu"):
         words = (
@@ -241,12 +242,12 @@ def _cpu_quota(root: Path) -> float | None:
 
 def _memory_limit(group: Path) -> int | None:
     limit = (_read(group / "memory.max") or _read(group / "memory.limit_in_bytes")).strip()
-    # Version 2 writes "max" for no limit, version 1 a number beyond any memory.
+    # Version 2 writes "max" for no limit, version 1 a huge number.
     return int(limit) if limit.isdecimal() and int(limit) < 1 << 60 else None
 
 
 def _unreclaimable(group: Path) -> int:
-    """Bytes in use that are not given back when somebody needs memory, as file pages are (a mapped model's too)."""
+    """Return the used bytes that cannot be reclaimed. File pages, such as a mapped model's, can be."""
     used = (_read(group / "memory.current") or _read(group / "memory.usage_in_bytes")).strip()
     lines = (line.split() for line in _read(group / "memory.stat").splitlines())
     statistics = {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdecimal()}

@@ -1,6 +1,6 @@
-"""Measures the GPUs of this machine with CUDA: memory, bus, exchange, and what a context takes.
+"""Measure this machine's GPUs with CUDA: memory, bus, exchange, and the size of a context.
 
-What GPUs there are is engine/machine/graphics.py's to know. A GPU that cannot be measured keeps its reason.
+engine/machine/graphics.py lists the GPUs. A GPU that cannot be measured keeps the reason.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 
 def measure_gpus(profile: HardwareProfile, threads: int | None = None, nvml: Any = None) -> HardwareProfile:
-    """The profile with the figures of every usable GPU; `sync_s` is that of the GPU that would be chosen.
+    """Return the profile with figures for every usable GPU; `sync_s` is that of the chosen GPU.
 
-    threads: of the CPU that read memory beside a GPU; None: as many as default_threads says.
-
-    A GPU that fails at it is no longer usable, and the failure is its reason.
-    Cost: about 3 s a GPU, the context and the first compilation included; all of it is given back.
+    threads: CPU threads that read memory at the same time; None: default_threads. A GPU that fails becomes unusable,
+    with
+    the failure as its reason.
+    Cost: about 3 s per GPU, with context and first compilation; all memory is freed.
     """
     chosen, _ = choose_gpu(profile)
     gpus, sync_s = [], profile.sync_s

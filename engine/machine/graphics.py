@@ -1,7 +1,7 @@
-"""The machine's GPUs: which there are, and for each whether it is usable or why not.
+"""The machine's GPUs: which exist, and whether each is usable or why not.
 
-Asks NVIDIA's management library (NVML) through pynvml, and on Linux the kernel's list of display adapters for the
-GPUs that NVML never names. A broken or missing driver is an answer. Creates no CUDA context and changes nothing.
+Asks NVIDIA's management library (NVML) through pynvml, and on Linux the kernel's display adapters for GPUs that NVML
+does not list. A broken or missing driver is a valid answer. Creates no CUDA context and changes nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 OLDEST_DRIVER = 525  # the first that runs CUDA 12
 OLDEST_CAPABILITY = (7, 5)  # Turing: the kernels use its tensor and integer instructions
-LEAST_GPU_BYTES = 1_900_000_000  # a "2 GB" GPU: a CUDA context, the desktop and the margin leave nothing of less
+LEAST_GPU_BYTES = 1_900_000_000  # a "2 GB" GPU; with less, context, desktop and margin leave nothing
 
-# NVML's status codes that people meet, in words (nvml.h, nvmlReturn_t).
+# Messages for NVML's common status codes (nvml.h, nvmlReturn_t).
 _DRIVER_NOT_LOADED, _LIBRARY_NOT_FOUND, GPU_IS_LOST, _RESET_REQUIRED, _VERSION_MISMATCH = 9, 12, 15, 16, 18
 _WORDS = {
     _DRIVER_NOT_LOADED: "the NVIDIA driver is installed but not loaded",
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """One GPU. Figures that could not be read, do not apply or were not measured are None.
+    """One GPU. None for figures that are unreadable, inapplicable or not measured.
 
-    bytes_per_s: of its memory. pcie_bytes_per_s: from pinned memory of the host to it. reach_bytes_per_s: of the host's
-    memory, read by the GPU's kernels while the CPU reads it too, which has beside_share of its own rate then.
+    bytes_per_s: of its memory. pcie_bytes_per_s: uploads from pinned host memory. reach_bytes_per_s: zero-copy reads of
+    host memory by kernels while the CPU reads it too; the CPU then keeps beside_share of its own rate.
     """
 
-    index: int | None  # NVML's, in the order of the bus; None: not an NVIDIA GPU, or its driver does not know it
-    name: str  # without the maker's "NVIDIA "
+    index: int | None  # NVML's, in bus order; None: not NVIDIA, or unknown to its driver
+    name: str  # without the prefix "NVIDIA "
     compute_capability: str | None  # "8.9"
     total_bytes: int | None
     free_bytes: int | None
-    context_bytes: int | None  # what a CUDA context costs on this GPU
+    context_bytes: int | None  # bytes of a CUDA context on this GPU
     bytes_per_s: float | None
     pcie_bytes_per_s: float | None
     driver: str | None
@@ -53,26 +53,26 @@ class GpuInfo:
     uuid: str | None = None
     reach_bytes_per_s: float | None = None
     beside_share: float | None = None
-    library_bytes: int | None = None  # what NVIDIA's library of products takes there; None: there is none to be used
+    library_bytes: int | None = None  # bytes of cuBLAS on this GPU; None: not available
 
 
 class NvmlUnavailableError(Exception):
-    """NVML gives no answer; the message is the reason in words. Never leaves the engine's hardware modules."""
+    """NVML does not answer. The message is the reason. Never leaves the hardware modules."""
 
 
 def failures(nvml: Any) -> tuple[type[Exception], ...]:
-    """What a call of NVML may raise: its own error, a library that does not load, a name that is no text."""
+    """Return the exceptions that NVML calls may raise: its own, a failed library load, undecodable names."""
     return (nvml.NVMLError, OSError, UnicodeError)
 
 
 def reason(error: Exception) -> str:
-    """An NVML failure in words."""
+    """Return an NVML failure in words."""
     return _WORDS.get(getattr(error, "value", -1), f"NVML says: {str(error) or 'nothing'}")
 
 
 @contextmanager
 def nvml_session(nvml: Any = None) -> Iterator[Any]:
-    """NVML, initialised; shut down at the end.
+    """Open NVML and shut it down at the end.
 
     Raises: NvmlUnavailableError.
     """
@@ -84,7 +84,7 @@ def nvml_session(nvml: Any = None) -> Iterator[Any]:
 
 
 def open_nvml(nvml: Any = None) -> Any:
-    """pynvml or the given fake, initialised.
+    """Return pynvml or the given fake, initialised.
 
     Raises: NvmlUnavailableError.
     """
@@ -102,7 +102,7 @@ def open_nvml(nvml: Any = None) -> Any:
 
 
 def close_nvml(nvml: Any) -> None:
-    """Give the library back. A driver that went away meanwhile has nothing left to close."""
+    """Shut NVML down; ignores a driver that disappeared."""
     try:
         nvml.nvmlShutdown()
     except failures(nvml):
@@ -110,20 +110,19 @@ def close_nvml(nvml: Any) -> None:
 
 
 def text(value: str | bytes) -> str:
-    """NVML's strings: older bindings answer with bytes."""
+    """Decode NVML's strings: older bindings return bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def display_name(name: str | bytes) -> str:
-    """A GPU's name without the maker, which newer drivers put before it and older ones do not."""
+    """Return a GPU's name without "NVIDIA ", which newer drivers prefix."""
     return text(name).removeprefix("NVIDIA ").strip()
 
 
 def is_visible(index: int, uuid: str | None, environment: Mapping[str, str] | None = None) -> bool:
-    """Whether CUDA_VISIBLE_DEVICES, a list of indices or (beginnings of) UUIDs, leaves the GPU to this process.
+    """Return whether CUDA_VISIBLE_DEVICES, a list of indices or UUID prefixes, includes the GPU.
 
-    As CUDA does, the list ends at the first entry that is neither. Indices are taken in the order of the bus, as NVML
-    and nvidia-smi count.
+    As in CUDA, the list ends at the first entry that is neither. Indices count in bus order, as NVML and nvidia-smi do.
     """
     wanted = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
@@ -143,7 +142,7 @@ def is_visible(index: int, uuid: str | None, environment: Mapping[str, str] | No
 def read_gpus(
     nvml: Any = None, root: Path = Path("/"), environment: Mapping[str, str] | None = None
 ) -> tuple[tuple[GpuInfo, ...], tuple[str, ...]]:
-    """Every GPU, and the reasons why none is usable (empty where one is)."""
+    """Return all GPUs, and the reasons that none is usable (empty if one is)."""
     why: tuple[str, ...] = ()
     gpus: list[GpuInfo] = []
     try:
@@ -163,7 +162,7 @@ def read_gpus(
 
 
 def used_bytes(index: int | None, nvml: Any = None) -> int | None:
-    """What all programs together hold on NVML's GPU of that number; None where NVML does not say."""
+    """Return the bytes used by all programs on this GPU; None if NVML does not tell."""
     try:
         with nvml_session(nvml) as library:
             memory, _ = _ask(
@@ -176,7 +175,7 @@ def used_bytes(index: int | None, nvml: Any = None) -> int | None:
 
 
 def _nvidia_gpus(nvml: Any, environment: Mapping[str, str] | None) -> list[GpuInfo]:
-    """Raises: NvmlUnavailableError when not even the number of GPUs can be read."""
+    """Raises: NvmlUnavailableError if not even the number of GPUs is readable."""
     try:
         count = int(nvml.nvmlDeviceGetCount())
     except failures(nvml) as error:
@@ -186,7 +185,7 @@ def _nvidia_gpus(nvml: Any, environment: Mapping[str, str] | None) -> list[GpuIn
 
 
 def _ask(nvml: Any, what: str, question: Callable[[], T]) -> tuple[T | None, list[str]]:
-    """An answer of NVML, or None and the reason why there is none."""
+    """Return NVML's answer, or None and the reason."""
     try:
         return question(), []
     except failures(nvml) as error:
@@ -238,14 +237,14 @@ def _dotted(capability: tuple[int, ...]) -> str:
 
 
 def _other_gpus(root: Path, nvidia_reasons: tuple[str, ...], skip_nvidia: bool) -> list[GpuInfo]:
-    """The display adapters that Linux lists and NVML does not: integrated graphics, or GPUs without their driver."""
+    """Return display adapters that Linux lists and NVML does not: integrated graphics, or GPUs without drivers."""
     found: list[GpuInfo] = []
     try:
         folders = sorted((root / "sys/class/drm").glob("card[0-9]*/device"))
     except OSError:
         return []
     for folder in folders:
-        if "-" in folder.parent.name:  # card0-HDMI-A-1 is a socket of card0
+        if "-" in folder.parent.name:  # card0-HDMI-A-1 is a connector of card0
             continue
         try:
             vendor, kind = ((folder / name).read_text(encoding="ascii").strip() for name in ("vendor", "class"))

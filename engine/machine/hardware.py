@@ -1,7 +1,7 @@
 """The machine as data: CPU, memory and GPUs, read from the system or from a saved profile.
 
-A profile of a machine that one does not own serves for planning just as well. Live figures are not here
-(engine/machine/monitor.py), nor is what CUDA alone can tell.
+A profile of another machine serves for planning too. Live figures are in engine/machine/monitor.py; figures that need
+CUDA are in engine/machine/gpu_speed.py.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ __all__ = ["CpuInfo", "GpuInfo", "HardwareProfile", "RamInfo", "choose_gpu", "ch
            "probe"]  # fmt: skip
 
 SCHEMA_VERSION = 1
-MOST_SAMPLE_BYTES = 4 << 30  # read to see how fast memory is
+MOST_SAMPLE_BYTES = 4 << 30  # bytes read to measure memory bandwidth
 _MAX_PROFILE_BYTES = 1 << 20
-_NARROW = "\u202f"  # narrow no-break space, between a number and its unit
+_NARROW = "\u202f"  # narrow no-break space between number and unit
 
 
 @dataclass(frozen=True)
 class HardwareProfile:
-    """One machine at one moment. What was not measured is None."""
+    """One machine at one moment. None for what was not measured."""
 
     cpu: CpuInfo
     ram: RamInfo
     gpus: tuple[GpuInfo, ...] = ()
-    gpu_reasons: tuple[str, ...] = ()  # why no GPU is usable; empty where one is
+    gpu_reasons: tuple[str, ...] = ()  # why no GPU is usable; empty if one is
     sync_s: float | None = None  # one exchange between CPU and GPU
 
     def to_json(self) -> dict[str, Any]:
-        """The profile as `probe` prints it and `--hardware` reads it back."""
+        """Return the profile as `probe` prints it and `--hardware` reads it."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: object, origin: str = "the hardware profile") -> HardwareProfile:
-        """The profile that to_json made, or that a person wrote; `origin` names it in messages.
+        """Read a profile written by to_json or by hand. `origin` names it in messages.
 
-        Raises: ArtifactMismatchError with the key that is missing or wrong.
+        Raises: ArtifactMismatchError with the missing or wrong key.
         """
         document = _Reader(value, origin, "")
         version = document.whole("schema_version", default=SCHEMA_VERSION)
@@ -74,9 +74,9 @@ class HardwareProfile:
         )
 
     def save(self, path: Path) -> None:
-        """Write the profile; an older file stays whole until the new one is.
+        """Write the profile atomically.
 
-        Raises: EngineError where the file cannot be written.
+        Raises: EngineError if the file cannot be written.
         """
         fresh = path.with_name(path.name + ".new")
         try:
@@ -89,9 +89,9 @@ class HardwareProfile:
 
     @classmethod
     def load(cls, path: Path) -> HardwareProfile:
-        """The profile that was saved at `path`.
+        """Read the profile saved at `path`.
 
-        Raises: ArtifactMismatchError, InvalidRequestError where the file cannot be read.
+        Raises: ArtifactMismatchError, InvalidRequestError if the file cannot be read.
         """
         try:
             with path.open("rb") as file:
@@ -120,13 +120,11 @@ def probe(
     cpus: Collection[int] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> HardwareProfile:
-    """This machine, as far as this process may use it.
+    """Return this machine, as far as this process may use it.
 
-    A missing or failing driver is an answer (`gpu_reasons`), never an exception. The parameters stand in for the real
-    machine: `nvml` and `psutil` for the modules of that name, `root` for the top of the file system, `cpus` for the
-    process's affinity, `environment` for the environment variables.
-
-    Cost: about 0.1 s, most of it importing; without a loaded driver nothing is waited for.
+    A missing or failing driver is recorded in `gpu_reasons`, never raised. The parameters replace the real machine in
+    tests: `nvml` and `psutil` the modules, `root` the file system, `cpus` the affinity, `environment` the environment.
+    Cost: about 0.1 s, most of it imports; it never waits for a driver that is not loaded.
     """
     if psutil is None:
         import psutil
@@ -137,10 +135,7 @@ def probe(
 
 
 def with_library(gpu: GpuInfo) -> GpuInfo:
-    """The GPU, and what NVIDIA's library of products takes there where a CUDA build of PyTorch has brought it.
-
-    Cost: 1 ms.
-    """
+    """Return the GPU with the bytes of cuBLAS, if a CUDA build of PyTorch has installed it. Cost: 1 ms."""
     from native_kernels.cuda.runtime.cublas import GPU_BYTES, LibraryUnavailableError, find
 
     if not gpu.usable:
@@ -153,11 +148,11 @@ def with_library(gpu: GpuInfo) -> GpuInfo:
 
 
 def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int | None = None) -> HardwareProfile:
-    """The profile with the CPU's read bandwidth from RAM, measured with that many threads.
+    """Return the profile with the CPU's read bandwidth from RAM, measured with this many threads.
 
-    `threads` None: as many as default_threads says. n_bytes: how much is read; None: more than any cache holds, as far
-    as there is room. Figures of the GPU stay as they are (engine/machine/gpu_speed.py).
-
+    threads None: default_threads. n_bytes: bytes to read; None: more than any cache holds, if memory allows. GPU
+    figures
+    stay unchanged (engine/machine/gpu_speed.py).
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.
     """
@@ -171,28 +166,27 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
         buffer = np.empty(n_bytes // 4, np.int32)
     except MemoryError as error:
         raise HostMemoryError(f"{n_bytes} bytes to measure the memory's speed with are not to be had.") from error
-    # Pieces of a few MB: small enough to share the work out evenly, large enough that Python's part is lost in it.
+    # Chunks of a few MB: small enough to balance the threads, large enough to hide Python's overhead.
     pieces = np.array_split(buffer, max(threads, n_bytes >> 23))
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda piece: piece.fill(1), pieces))  # writes every page: an unwritten one is not in RAM
+        list(pool.map(lambda piece: piece.fill(1), pieces))  # an unwritten page is not in RAM
         took, end = [], time.perf_counter() + 0.5
         for _ in range(8):
             start = time.perf_counter()
-            # The maximum of int32 is the fastest read that NumPy has (2 cores: 38 GB/s, a float32 sum 32).
+            # The maximum of int32 is NumPy's fastest read (2 cores: 38 GB/s, a float32 sum 32).
             list(pool.map(np.max, pieces))
             now = time.perf_counter()
             took.append(now - start)
             if now > end:
                 break
-    # The median: what a machine that others share, too, keeps up for as long as an answer takes.
+    # The median: the rate that a shared machine sustains for the length of an answer.
     return replace(profile, cpu=replace(profile.cpu, bytes_per_s=buffer.nbytes / statistics.median(took)))
 
 
 def sample_bytes(profile: HardwareProfile) -> int:
-    """How much memory is read to see how fast that is: MOST_SAMPLE_BYTES, or an eighth of what is free where that is
-    less.
+    """Return the bytes to read in a bandwidth measurement: MOST_SAMPLE_BYTES, at most an eighth of free RAM.
 
-    Far more than any cache holds: a Xeon with 300 MB of it read 256 MiB at 230 GB/s, 1 GiB at 97 to 152, 3 GiB at 110.
+    Far more than any cache: a Xeon with 300 MB of cache read 256 MiB at 230 GB/s, 1 GiB at 97 to 152, 3 GiB at 110.
     """
     return max(16 << 20, min(MOST_SAMPLE_BYTES, profile.ram.free_bytes // 8))
 
@@ -201,18 +195,17 @@ def sample_bytes(profile: HardwareProfile) -> int:
 
 
 def default_threads(profile: HardwareProfile) -> int:
-    """Usable physical cores less one for the window and the system, at least 1.
+    """Return the usable physical cores less one for the window and the system, at least 1.
 
-    Where a processor has fast and slow cores and they can be told apart, only the fast ones count: every layer waits
-    for the slowest thread.
+    If the CPU has fast and slow cores, only the fast ones count: every layer waits for the slowest thread.
     """
     return max(1, (profile.cpu.performance_cores or profile.cpu.cores) - 1)
 
 
 def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, str]:
-    """How many threads compute, and why, as half a sentence: as asked, but never more than there are processors.
+    """Return the number of threads and the reason, half a sentence: as asked, at most one per CPU.
 
-    Threads wait for each other many times a token; one that has no CPU of its own holds up all others.
+    Threads wait for each other many times per token; one without its own CPU delays all others.
     """
     usable = profile.cpu.threads
     if wanted is None:
@@ -224,10 +217,9 @@ def choose_threads(profile: HardwareProfile, wanted: int | None) -> tuple[int, s
 
 
 def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
-    """The usable GPU with the most free memory, and why in one line.
+    """Return the usable GPU with the most free memory, and the reason in one line.
 
-    A GPU of its own comes before graphics inside the CPU, however much of the RAM that one claims: what it
-    claims is no memory of its own, and it has no CUDA.
+    A discrete GPU precedes integrated graphics, which claims part of the RAM and has no CUDA.
     """
     usable = [gpu for gpu in profile.gpus if gpu.usable]
     others = [f"{gpu.name} is not usable: {'; '.join(gpu.reasons)}" for gpu in profile.gpus if not gpu.usable]
@@ -242,7 +234,7 @@ def choose_gpu(profile: HardwareProfile) -> tuple[GpuInfo | None, str]:
 
 
 def _is_discrete(gpu: GpuInfo) -> bool:
-    """Whether it is a GPU of its own that CUDA knows."""
+    """Return whether it is a discrete GPU known to CUDA."""
     return gpu.compute_capability is not None
 
 
@@ -251,9 +243,9 @@ def _is_discrete(gpu: GpuInfo) -> bool:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """The machine in the few facts that people know of it. gpu: the one that would be used, empty without one.
+    """The facts that users know about their machine. gpu: the one to be used, empty without one.
 
-    Memory is named as it is sold: a GPU of 24 GiB is "24 GB" to everyone, though it holds 25.8e9 bytes.
+    Memory is named as sold: a GPU with 24 GiB is "24 GB", though it holds 25.8e9 bytes.
     """
 
     gpu: str
@@ -264,7 +256,7 @@ class MachineFacts:
 
 
 def facts_of(profile: HardwareProfile) -> MachineFacts:
-    """Return what people know of their machine."""
+    """Return the facts that users know about their machine."""
     gpu, _ = choose_gpu(profile)
     vram = _sold_as(gpu.total_bytes or 0) if gpu is not None else 0
     ram, name = _sold_as(profile.ram.total_bytes), gpu.name if gpu is not None else ""
@@ -272,7 +264,7 @@ def facts_of(profile: HardwareProfile) -> MachineFacts:
 
 
 def describe(profile: HardwareProfile) -> str:
-    """The machine in one line for people."""
+    """Return the machine in one line for users."""
     facts = facts_of(profile)
     cores = f"{facts.cores} core{'s' if facts.cores != 1 else ''}"
     ram = f"{facts.ram_gb}{_NARROW}GB RAM"
@@ -312,7 +304,7 @@ _SOLD_GIB = (
 
 
 def _sold_as(n_bytes: int) -> int:
-    """Memory in the GB that the box says, which are GiB; firmware and error correction hold back up to 7 % of them."""
+    """Return memory in the GB on the box, which are GiB; firmware and ECC reserve up to 7 %."""
     gib = n_bytes / (1 << 30)
     return next((size for size in _SOLD_GIB if 0.93 * size <= gib <= size), max(1, round(gib)))
 
@@ -352,7 +344,7 @@ def _refuse(constant: str) -> float:
 
 
 class _Reader:
-    """Typed, explicit reads from a foreign dictionary: required means required."""
+    """Typed reads from a foreign dictionary. Missing required keys raise ArtifactMismatchError."""
 
     _REQUIRED = object()
 

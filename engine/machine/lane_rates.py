@@ -1,4 +1,4 @@
-"""The rates of a model's own rows in the RAM, which a GPU and the CPU read at once: numbers alone."""
+"""Concurrent read rates of a model's own rows in RAM, by the GPU and by the CPU."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LaneRates:
-    """Bytes/s of whole tokens. reach: by the GPU over the bus, while the CPU reads too; beside: by the CPU
-    meanwhile; alone: by the CPU while the GPU does not."""
+    """Bytes/s measured over whole tokens.
+
+    reach: by the GPU over the bus while the CPU reads too; beside: by the CPU at the same time; alone: by the CPU while
+    the
+    GPU does not read.
+    """
 
     reach: float
     beside: float

@@ -1,7 +1,6 @@
-"""Remembers what was measured of this machine and on it, so that it is measured once, and named profiles that ship with
-Hearth.
+"""Remember figures measured on this machine, and find the named profiles that ship with Hearth.
 
-It measures nothing: engine/machine/hardware.py does. Figures of a GPU are written here by whoever computes on it.
+engine/machine/hardware.py measures. Code that computes on a GPU stores that GPU's figures here.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from engine.machine.lane_rates import LaneRates
 
 log = logging.getLogger(__name__)
 
-_LIBRARY = "library_share"  # of a GPU's own kernels' time, beside the machines, too
-_EXPECTED = "expected_to_fired"  # of models, beside the machines
-_MODELS = 256  # of which that is kept
+_LIBRARY = "library_share"  # share of our kernels' time; stored beside the machines
+_EXPECTED = "expected_to_fired"  # of models; stored beside the machines
+_MODELS = 256  # models remembered
 _GPU_FIGURES = ("context_bytes", "bytes_per_s", "pcie_bytes_per_s", "reach_bytes_per_s", "beside_share")
 
 
 def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> HardwareProfile:
-    """The profile with what was measured earlier in place of what it does not say.
+    """Return the profile with remembered figures for those it lacks.
 
-    threads, n_bytes: how many read, and how much of the memory: a little of it stays in the CPU's caches.
+    threads, n_bytes: of the bandwidth measurement; a small n_bytes stays in the CPU's caches.
     """
     known = _read().get(_machine(profile))
     if not isinstance(known, dict):
@@ -54,7 +53,7 @@ def recall(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BY
 
 
 def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_BYTES) -> None:
-    """Keeps every figure that the profile has. Where nothing can be written, nothing is: it is measured again then."""
+    """Store every figure of the profile. If the file cannot be written, they are measured again later."""
     known: dict[str, Any] = {}
     if profile.cpu.bytes_per_s:
         known[_reading(threads, n_bytes)] = profile.cpu.bytes_per_s
@@ -68,13 +67,15 @@ def remember(profile: HardwareProfile, threads: int, n_bytes: int = MOST_SAMPLE_
 
 
 def remember_context(profile: HardwareProfile, gpu: GpuInfo) -> None:
-    """Keeps what a context takes on the GPU, and no figure beside it."""
+    """Store only the bytes of a context on the GPU."""
     _keep(profile, {f"{_gpu(gpu)}.context_bytes": gpu.context_bytes})
 
 
 def recall_lanes(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str) -> tuple[bool, LaneRates | None]:
-    """Whether rows of that kind were timed on this machine and GPU with so many threads, and their rates; None: those
-    that are reckoned were found to be right."""
+    """Return whether rows of this kind were timed with this GPU and threads, and their rates.
+
+    Rates None: the estimated ones were found correct.
+    """
     known = _read().get(_machine(profile))
     found = known.get(_lanes(gpu, threads, kind)) if isinstance(known, dict) else None
     if not isinstance(found, list):
@@ -88,26 +89,26 @@ def recall_lanes(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str
 def remember_lanes(
     profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str, rates: LaneRates | None
 ) -> None:  # fmt: skip
-    """Keeps what `recall_lanes` answers from then on; where nothing can be written, nothing is."""
+    """Store the answer of `recall_lanes`. Ignores a file that cannot be written."""
     values = [] if rates is None else [rates.reach, rates.beside, rates.alone]
     _keep(profile, {_lanes(gpu, threads, kind): values})
 
 
 def recall_expected(model: str) -> float | None:
-    """How many times as many neurons the predictors of a model, by its fingerprint, expect as fire."""
+    """Return the neurons that a model's predictors select per active neuron. model: its fingerprint."""
     known = _read().get(_EXPECTED)
     return _figure(known.get(model)) if isinstance(known, dict) else None
 
 
 def remember_expected(model: str, expected_to_fired: float) -> None:
-    """Keeps what `recall_expected` answers from then on, of the models that were seen last."""
+    """Store the answer of `recall_expected` for the most recent models."""
     known = _read().get(_EXPECTED)
     others = [(name, value) for name, value in known.items() if name != model] if isinstance(known, dict) else []
     _write({**_read(), _EXPECTED: dict([*others[1 - _MODELS :], (model, expected_to_fired)])})
 
 
 def recall_library(gpu: GpuInfo) -> dict[str, float]:
-    """What libraries of products take on the GPU, with its driver of now, of the time of the engine's own kernels."""
+    """Return each product library's time on the GPU as a share of our kernels' time, for the current driver."""
     known = _read().get(_LIBRARY)
     found = known.get(_driven(gpu)) if isinstance(known, dict) else None
     shares = {name: _figure(value) for name, value in found.items()} if isinstance(found, dict) else {}
@@ -115,7 +116,7 @@ def recall_library(gpu: GpuInfo) -> dict[str, float]:
 
 
 def remember_library(gpu: GpuInfo, shares: dict[str, float]) -> None:
-    """Keeps what `recall_library` answers from then on."""
+    """Store the answer of `recall_library`."""
     known = _read().get(_LIBRARY)
     _write({**_read(), _LIBRARY: {**(known if isinstance(known, dict) else {}), _driven(gpu): shares}})
 
@@ -139,19 +140,19 @@ def _write(machines: dict[str, Any]) -> None:
 
 
 def named_profile(name: str) -> Path | None:
-    """The file of a profile that ships with Hearth, as "pc-high"; None where none is called so."""
+    """Return the file of a profile that ships with Hearth, such as "pc-high"; None if unknown."""
     known = profile_names()
     plain = name.lower().removesuffix(".json")
     return asset_root() / "hardware" / f"{plain}.json" if plain in known else None
 
 
 def profile_names() -> tuple[str, ...]:
-    """What the profiles that ship with Hearth are called."""
+    """Return the names of the profiles that ship with Hearth."""
     return tuple(sorted(file.stem for file in (asset_root() / "hardware").glob("*.json")))
 
 
 def load_profile(name_or_path: str) -> HardwareProfile:
-    """A saved profile by its path, or one that ships with Hearth by its name.
+    """Return a saved profile by path, or one that ships with Hearth by name.
 
     Raises: as `HardwareProfile.load`.
     """
@@ -169,7 +170,7 @@ def load_profile(name_or_path: str) -> HardwareProfile:
 
 
 def _machine(profile: HardwareProfile) -> str:
-    """Names the machine, as far as its memory's speed depends on it."""
+    """Return a key of the machine for everything that affects its memory bandwidth."""
     cpu = profile.cpu
     facts = [cpu.name, cpu.cores, cpu.threads, list(cpu.isa), profile.ram.total_bytes]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -198,7 +199,7 @@ def _file() -> Path:
 
 
 def _read() -> dict[str, Any]:
-    """What is kept; nothing where the file is missing, damaged or not to be read: then it is measured again."""
+    """Return the stored figures; {} if the file is missing, damaged or unreadable."""
     try:
         return read_object(_file(), max_bytes=1 << 20, max_values=1 << 14)
     except ModelNotFoundError:

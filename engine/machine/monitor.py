@@ -1,6 +1,6 @@
-"""Live figures of the machine: load, memory, temperature and power, of the whole and of Hearth's own processes.
+"""Live figures of the machine and of Hearth's own processes: load, memory, temperature, power.
 
-Reads only. Never creates a CUDA context, and never asks for PCIe throughput: that call measures for 20 ms and blocks.
+Reads only. Creates no CUDA context, and never asks for PCIe throughput, which blocks for 20 ms.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from engine.machine.graphics import (
     text,
 )
 
-HELPERS_S = 5.0  # processes that this one started are looked for no more often: it reads the whole process table
-RETRY_S = 10.0  # opening a driver that fails costs milliseconds to seconds
-# NVML's codes for "this GPU or this user does not get that figure", as opposed to "the GPU does not answer".
+HELPERS_S = 5.0  # interval of looking for child processes, which reads the whole process table
+RETRY_S = 10.0  # opening a failing driver costs milliseconds to seconds
+# NVML's codes for "no such figure for this GPU or user", as opposed to "the GPU does not answer".
 _NO_SUCH_FIGURE = {2, 3, 4, 6, 13}  # invalid argument, not supported, no permission, not found, function not found
 
 T = TypeVar("T")
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU at one moment. A figure that the GPU does not give is None; `reason` says why all of them are."""
+    """One GPU at one moment. None for a figure that the GPU does not give; `reason`: why all are None."""
 
     index: int
     name: str
     load_percent: float | None = None
     vram_used_bytes: int | None = None
     vram_total_bytes: int | None = None
-    vram_process_bytes: int | None = None  # Hearth's own; Windows never tells
+    vram_process_bytes: int | None = None  # Hearth's own; never available on Windows
     temperature_c: float | None = None
     power_w: float | None = None
     reason: str = ""
@@ -50,7 +50,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class MachineSample:
-    """The machine at one moment. Percentages are means since the sample before: None in the first one."""
+    """The machine at one moment. Percentages are means since the previous sample, None in the first."""
 
     cpu_percent: float | None  # 100: every logical CPU busy
     process_cpu_percent: float | None  # Hearth's processes, on the same scale
@@ -70,9 +70,9 @@ class _Gpu:
 
 
 class Monitor:
-    """Samples on demand; belongs to one thread. Nothing is opened before the first sample.
+    """Samples on demand, in one thread. Opens nothing before the first sample.
 
-    The parameters stand in for the real machine, as in engine.machine.hardware.probe; `clock` gives seconds.
+    The parameters replace the real machine in tests, as in engine.machine.hardware.probe; `clock` returns seconds.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class Monitor:
         self._closed = False
 
     def watch(self, pid: int) -> None:
-        """Count this process (the engine's) as Hearth's from now on, until it ends.
+        """Count this process (the engine's) as Hearth's until it ends.
 
-        Every process that this one started, or that those started, is found without being named here.
+        Child processes, direct and indirect, are found without being named here.
         """
         try:
             self._processes[pid] = self._psutil.Process(pid)
@@ -112,10 +112,10 @@ class Monitor:
             self._processes.pop(pid, None)
 
     def sample(self) -> MachineSample:
-        """The figures of now.
+        """Return the current figures.
 
-        Cost: under 1 ms without a GPU; about 0.1 ms more for each GPU; every HELPERS_S a read of the process table,
-        some milliseconds.
+        Cost: under 1 ms without a GPU; about 0.1 ms per GPU; every HELPERS_S some milliseconds to read the process
+        table.
         """
         ram = read_ram(self._psutil, self._memory_limits)
         cpu_percent = self._cpu_percent()
@@ -127,14 +127,14 @@ class Monitor:
         )
 
     def close(self) -> None:
-        """Give NVML back. Later samples are without GPUs."""
+        """Shut NVML down. Later samples have no GPUs."""
         self._closed, self._open_at, self._gpu_reason = True, None, "closed"
         self._close_nvml()
 
     # -------------------------------------------------------------- CPU and memory
 
     def _cpu_percent(self) -> float | None:
-        # psutil.cpu_percent keeps its memory per thread and answers 0 the first time; an unknown is not 0.
+        # psutil.cpu_percent keeps state per thread and returns 0 the first time; unknown is not 0.
         times = self._psutil.cpu_times()
         total = (
             float(sum(times)) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
@@ -169,7 +169,7 @@ class Monitor:
         return min(100.0, max(0.0, 100 * spent / elapsed / self._logical_cpus)), ram_bytes
 
     def _find_helpers(self) -> None:
-        """Watch the library's process, and those that convert, count and train for it."""
+        """Watch the library's process and its children, which convert, count and train."""
         with contextlib.suppress(self._psutil.Error):
             for helper in self._processes[os.getpid()].children(recursive=True):
                 self._processes.setdefault(helper.pid, helper)
@@ -182,7 +182,7 @@ class Monitor:
         return tuple(self._sample_gpu(gpu) for gpu in self._gpus)
 
     def _open(self) -> None:
-        """(Re)open NVML: handles of before a loss are dead even when the GPU has come back."""
+        """(Re)open NVML: handles from before a loss are invalid even if the GPU has come back."""
         lost_before = {gpu.index: gpu.name for gpu in self._gpus}
         self._close_nvml()
         self._open_at = None
@@ -192,7 +192,7 @@ class Monitor:
         except NvmlUnavailableError as error:
             self._close_nvml()
             self._gpu_reason = str(error)
-            # GPUs that were there are still named, so that the window does not forget what it shows.
+            # Keep the names of lost GPUs, so that the window still shows them.
             self._gpus = [_Gpu(index, name, None, self._gpu_reason) for index, name in lost_before.items()]
             self._try_again_later()
             return
@@ -200,7 +200,7 @@ class Monitor:
         self._gpus = [gpu for index in range(count) if (gpu := self._open_gpu(index, lost_before))]
 
     def _open_gpu(self, index: int, lost_before: dict[int, str]) -> _Gpu | None:
-        """The GPU, or None where CUDA_VISIBLE_DEVICES hides it."""
+        """Return the GPU, or None if CUDA_VISIBLE_DEVICES hides it."""
         name = lost_before.get(index, f"NVIDIA GPU {index}")
         nvml = self._nvml
         try:
@@ -238,12 +238,12 @@ class Monitor:
         )
 
     def _own_bytes(self, processes: list[Any]) -> int | None:
-        """VRAM of Hearth's processes: 0 where none is on the GPU, None where the driver does not tell."""
+        """Return the VRAM of Hearth's processes: 0 if none uses the GPU, None if the driver does not tell."""
         own = [process.usedGpuMemory for process in processes if process.pid in self._processes]
         return None if None in own else sum(own)
 
     def _figure(self, question: Callable[[], T]) -> T | None:
-        """A figure, or None where this GPU or this user does not get it. Raises: NvmlUnavailableError."""
+        """Return a figure, or None if this GPU or user does not get it. Raises: NvmlUnavailableError."""
         try:
             return question()
         except failures(self._nvml) as error:
@@ -252,7 +252,7 @@ class Monitor:
             raise NvmlUnavailableError(reason(error)) from error
 
     def _call(self, question: Callable[[], T]) -> T:
-        """An answer without which the GPU cannot be sampled. Raises: NvmlUnavailableError."""
+        """Return an answer without which the GPU cannot be sampled. Raises: NvmlUnavailableError."""
         try:
             return question()
         except failures(self._nvml) as error:

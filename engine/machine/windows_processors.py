@@ -1,6 +1,6 @@
-"""Which logical processors make a core on Windows, and how fast a kind of core it is; elsewhere it knows nothing.
+"""Map logical processors to cores, and cores to speed classes, on Windows. Empty on other systems.
 
-The answer of GetLogicalProcessorInformationEx is parsed from bytes, so that any system can read a recorded one.
+Parses the bytes of GetLogicalProcessorInformationEx, so tests on any system can use a recorded answer.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass
 _OF_CORES = 0  # RelationProcessorCore
 _HEADER = struct.Struct("<II")  # relationship, bytes of the record
 _CORE = struct.Struct("<BB20xH")  # flags, efficiency class, groups
-_GROUP = struct.Struct("<QH6x")  # mask, number; of a 64-bit system
-_GROUP_SIZE = 64  # logical processors of a group, at most
+_GROUP = struct.Struct("<QH6x")  # mask, number; on 64-bit systems
+_GROUP_SIZE = 64  # maximum logical processors of a group
 _TOO_SMALL = 122  # ERROR_INSUFFICIENT_BUFFER
 
 
 @dataclass(frozen=True)
 class Core:
-    """One physical core: its logical processors by number, and its class; the higher, the faster."""
+    """A physical core: its logical processors and its efficiency class; higher is faster."""
 
     efficiency_class: int
     processors: frozenset[int]
 
 
 def read_cores() -> tuple[Core, ...]:
-    """The machine's cores; empty where the system is not a 64-bit Windows or does not say."""
+    """Return the machine's cores; empty unless on 64-bit Windows."""
     if sys.platform != "win32" or ctypes.sizeof(ctypes.c_void_p) != 8:
         return ()
     ask = ctypes.WinDLL("kernel32", use_last_error=True).GetLogicalProcessorInformationEx
@@ -41,7 +41,7 @@ def read_cores() -> tuple[Core, ...]:
 
 
 def parse_cores(answer: bytes) -> tuple[Core, ...]:
-    """The records of cores; what is cut off or of another kind is left out."""
+    """Return the core records, without truncated or other records."""
     cores, at = [], 0
     while at + _HEADER.size <= len(answer):
         relationship, size = _HEADER.unpack_from(answer, at)
@@ -53,7 +53,7 @@ def parse_cores(answer: bytes) -> tuple[Core, ...]:
             continue
         _, efficiency_class, groups = _CORE.unpack_from(record)
         processors: set[int] = set()
-        for i in range(max(1, groups)):  # 0 was written before there were several
+        for i in range(max(1, groups)):  # 0 in versions without groups
             place = _CORE.size + _GROUP.size * i
             if place + _GROUP.size > len(record):
                 break
@@ -65,9 +65,9 @@ def parse_cores(answer: bytes) -> tuple[Core, ...]:
 
 
 def count_cores(cores: tuple[Core, ...], allowed: set[int]) -> tuple[int, int | None]:
-    """How many cores the allowed logical processors belong to, and how many of them are of the fastest kind there.
+    """Return (cores of the allowed logical processors, how many of them are of the fastest class).
 
-    The second is None where all are alike.
+    The second is None if all are alike.
     """
     used = [core.efficiency_class for core in cores if core.processors & allowed]
     fastest = used.count(max(used, default=0))

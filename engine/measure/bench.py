@@ -1,8 +1,8 @@
-"""Speed in figures: prefill and decode rates on random tokens, against the bytes that a token must move.
+"""Speed: prefill and decode rates on random tokens, compared with the bytes that a token must move.
 
-Rates are medians over repeats in one process; the bandwidth that the floor is counted with is measured in the same
-run with the same threads. Stages are means over the same repeats; "rest" is what lies between them, in Python.
-Results to keep are written by the scripts in tests/benchmarks.
+Rates are medians over repeats in one process. The bandwidth for the floor is measured in the same run with the same
+threads. Stages are means over the same repeats; "rest" is the time between them, in Python. The scripts in
+tests/benchmarks write results to keep.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from engine.model.transformer import Decoder, Transformer
     from engine.sparsity.predictor import Kind
 
-Floor = Callable[[float], float]  # the least seconds of a token, where the RAM is read at so many bytes/s
-_COUNTED_TOKENS = 16  # that show which neurons fire where both a GPU and the CPU have some
+Floor = Callable[[float], float]  # bytes/s of the RAM -> least seconds of a token
+_COUNTED_TOKENS = 16  # tokens that count active neurons when GPU and CPU share them
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """Rates in tokens/s, times in seconds, sizes in bytes; None where it does not apply."""
+    """Rates in tokens/s, times in seconds, sizes in bytes; None if not applicable."""
 
     prefill_tok_s: float
     decode_tok_s: float  # of all sequences together
     batch: int  # sequences at once
     bytes_per_token: dict[str, int]
-    ffn_bytes_per_token: int  # of them the neurons'
-    predictor_bytes_per_token: int  # and the predictors'
-    predictor_kinds: dict[Kind, int] | None  # kind -> layers of it
+    ffn_bytes_per_token: int  # the neurons' share
+    predictor_bytes_per_token: int  # the predictors' share
+    predictor_kinds: dict[Kind, int] | None  # kind -> number of layers
     floor_s_per_token: float
     share_of_floor: float
     vram_bytes: int
@@ -63,8 +63,8 @@ class BenchResult:
     mode: str
     threads: int
     hold: str  # f32, f16 or mapped
-    weights: str  # the same in words, with the reason
-    backend: str  # what computed
+    weights: str  # in words, with the reason
+    backend: str  # name of the backend
     backend_reason: str
     device: str
     device_reason: str
@@ -79,8 +79,10 @@ def run(
     on_progress: Progress = lambda done, total: None,
     tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
-    """Measure the model on random tokens (seeded, so that two runs compute the same). tell_floor: for whoever compares
-    several runs by one figure of the RAM."""
+    """Measure the model on random tokens, seeded so that runs are comparable.
+
+    tell_floor: receives the floor, for callers that compare several runs at one RAM bandwidth.
+    """
     config = model.opened.config
     if prompt_tokens < 1 or gen_tokens < 1 or repeat < 1:
         raise InvalidRequestError("The numbers of tokens and repeats must be at least 1.")
@@ -96,7 +98,7 @@ def run(
     cache = model.new_cache()
     prefill_s, decode_s = [], []
     counters = transformer.executor.counters
-    for number in range(repeat + 1):  # the first round warms caches and is not counted
+    for number in range(repeat + 1):  # round 0 warms caches and is not counted
         cache.truncate(0)
         started = time.perf_counter()
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
@@ -138,7 +140,7 @@ def run(
 
 
 def described(model: LoadedModel, mode: str | None, hardware: HardwareProfile) -> dict[str, Any]:
-    """What a BenchResult says of the model as it is loaded, whatever was measured with it."""
+    """Return the fields of a BenchResult that describe the loaded model."""
     ran = model.resolve_mode(mode)
     return {
         "predictor_kinds": model.modes.predictor.kinds if ran == "sparse" else None,
@@ -159,7 +161,7 @@ def described(model: LoadedModel, mode: str | None, hardware: HardwareProfile) -
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of a decoded token by device, of them the neurons' and the predictors', and its floor."""
+    """Bytes of a decoded token by device, the share of neurons and predictors, and its floor."""
 
     gpu: int
     cpu: int
@@ -170,8 +172,7 @@ class _Moved:
 
 @dataclass(frozen=True, eq=False)
 class _Counted:
-    """What the tokens measured have computed. position: where the one in the middle stood. shares: [L, 4], as
-    FfnCounters.layer_shares."""
+    """Counts of the measured tokens. position: of the middle one. shares [L, 4]: FfnCounters.layer_shares."""
 
     mode: Mode
     position: int
@@ -182,7 +183,7 @@ class _Counted:
 
 
 def _fired_of(transformer: Transformer, cache: KVCache) -> I64:
-    """How often each neuron fires [L, F], over some more tokens, whose time nobody takes."""
+    """Return how often each neuron is active [L, F], over a few untimed tokens."""
     counters, vocabulary = transformer.executor.counters, transformer.config.vocab_size
     counters.record_per_neuron()
     cache.truncate(0)
@@ -218,17 +219,17 @@ def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -
 
 
 class _Stages(Protocol):
-    """What takes how long within the decoded tokens."""
+    """Times of the stages of decoded tokens."""
 
     def start(self) -> None:
-        """Measures from here on."""
+        """Start measuring."""
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of every stage since then."""
+        """Return the seconds of every stage since then."""
 
 
 class _ProgramStages:
-    """Those of a token's program, as its first thread finds them."""
+    """Stages of a token's program, as its first thread measures them."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -241,7 +242,7 @@ class _ProgramStages:
 
 
 class _TimedTransformer:
-    """Where the operators compute layer by layer: the executor and the head, by the clock around them."""
+    """Times executor and head by the clock if the operators compute layer by layer."""
 
     def __init__(self, transformer: Transformer) -> None:
         self._seconds = {"ffn": 0.0, "head": 0.0}
@@ -278,7 +279,7 @@ def _stages_of(transformer: Transformer) -> _Stages:
 
 
 def measured(model: LoadedModel) -> HardwareProfile:
-    """The machine with its bandwidth, read with what computes: the kernels' own threads where there are some."""
+    """Return the machine with its bandwidth, measured by the kernels' threads if there are some."""
     if model.backend.kernels is None:
         return measure(probe(), threads=model.threads)
     from native_kernels.cpu.products.bandwidth import read_bytes_per_s
@@ -289,13 +290,13 @@ def measured(model: LoadedModel) -> HardwareProfile:
 
 
 def ram_rate(hardware: HardwareProfile) -> float:
-    """Bytes/s of the RAM, as `measured` has found it."""
+    """Return the RAM's bytes/s from `measured`."""
     assert hardware.cpu.bytes_per_s, "measured() fills in the bandwidth"
     return hardware.cpu.bytes_per_s
 
 
 def _other_bytes(model: LoadedModel, context: int) -> int:
-    """Bytes that one decoded token reads beside the FFN: attention, KV cache, head."""
+    """Return bytes of a decoded token outside the FFN: attention, KV cache, head."""
     weights = model.weights
     attention = sum(w.n_bytes for layer in weights.layers for w in (layer.q, layer.k, layer.v, layer.o))
     routers = sum(layer.router.n_bytes for layer in weights.layers if layer.router)

@@ -1,7 +1,7 @@
-"""Speed of several sequences decoded at once, against the bytes that a step of all of them must move.
+"""Speed of several sequences decoded at once, compared with the bytes that a joint step must move.
 
-Every sequence has a prompt of its own of random tokens; its keys and values are kept over the repeats. A neuron that
-several sequences need counts once, as it is read once.
+Every sequence has its own random prompt, whose KV cache is kept over the repeats. A neuron that several sequences need
+is read, and counted, once.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ def run_batch(
     on_progress: Progress = lambda done, total: None,
     tell_floor: Callable[[Floor], None] = lambda floor: None,
 ) -> BenchResult:
-    """Measure a batch. decode_tok_s: of all sequences together; bytes and the floor: of a token of them, so of a step
-    divided by the batch; timings: of a step, its stages those of the last repeat. tell_floor: as bench.run has it.
+    """Measure a batch.
 
-    Raises: InvalidRequestError for what cannot be decoded so.
+    decode_tok_s: of all sequences together. Bytes and floor: per token, so a step divided by the batch. timings: per
+    step;
+    stages are those of the last repeat. tell_floor: as in bench.run.
+    Raises: InvalidRequestError for a model that cannot decode batches.
     """
     config = model.opened.config
     room = prompt_tokens + gen_tokens
@@ -65,7 +67,7 @@ def run_batch(
         started = time.perf_counter()
         prefill(transformer, rng.integers(0, config.vocab_size, prompt_tokens).tolist(), cache)
         prefill_s.append(time.perf_counter() - started)
-    for number in range(repeat + 1):  # the first round warms caches and is not counted
+    for number in range(repeat + 1):  # round 0 warms caches and is not counted
         _back_to(caches, prompt_tokens)
         together.reset()
         tokens = rng.integers(0, config.vocab_size, (gen_tokens, batch))
@@ -100,7 +102,7 @@ def run_batch(
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of a step of the batch by device, of them the neurons' and the predictors', and the step's floor."""
+    """Bytes of a batch step by device, the share of neurons and predictors, and the step's floor."""
 
     on_gpu: float
     in_ram: float
@@ -110,8 +112,10 @@ class _Moved:
 
 
 def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, mode: str) -> _Moved:
-    """Hot neurons are read whole, cold ones where any sequence needs them, by the CPU or over the bus; the least
-    are those that any sequence's token went on with behind its first activation."""
+    """Count the bytes: hot neurons whole, cold ones if any sequence needs them, by the CPU or zero-copy.
+
+    The floor counts those that are active after the first activation in any sequence.
+    """
     weights, part, config = model.weights, model.gpu, model.opened.config
     n_layers = config.n_layers
     on_gpu, hot = np.zeros(n_layers, bool), np.zeros(n_layers)
@@ -147,7 +151,7 @@ def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, 
 
 
 def _neuron_bytes(layer: LayerWeights) -> tuple[int, int, int]:
-    """Of the matrix that decides, of the others that lie neuron by neuron, and of a down that does not."""
+    """Return bytes of the deciding matrix, of the others stored by neuron, and of a row-wise down."""
     ffn = layer.ffns[0]
     first = first_matrix(ffn)[0].n_bytes
     rest = (0 if ffn.gate is None else ffn.up.n_bytes) + (0 if ffn.down_t is None else ffn.down_t.n_bytes)
@@ -155,7 +159,7 @@ def _neuron_bytes(layer: LayerWeights) -> tuple[int, int, int]:
 
 
 def whole_slots(tokens: int) -> int:
-    """The context that gives each sequence of a batch room for so many tokens."""
+    """Return the context that gives each sequence of a batch this many tokens."""
     return max(8, -(-tokens // SLOT_STEP) * SLOT_STEP)
 
 

@@ -1,8 +1,7 @@
-"""Quality in figures: perplexity, agreement with another mode, multiple choice by likelihood.
+"""Quality: perplexity, agreement with another mode, multiple choice by likelihood. Generates and times nothing.
 
-It does not generate and it does not time anything. Positions are computed by one of two arithmetics: "decode", token by
-token, as answers are written, where the compiled kernels round activations to bytes; or "prefill", many at once, as
-prompts are read, which is faster and often nearer to F32.
+Two arithmetics: "decode" computes token by token, as answers do, with activations rounded to bytes by the compiled
+kernels; "prefill" computes many positions at once, as prompts do, which is faster and often nearer to F32.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Arithmetic = Literal["decode", "prefill"]
 DEFAULT_CONTEXT = 512
-PIECE_TOKENS = 128  # positions that are computed, and whose logits are held, at once
+PIECE_TOKENS = 128  # positions computed at once, with their logits in memory
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """nll in nats per token, mean over all positions; bytes of a decoded token's feed-forward blocks.
+    """nll in nats per token, mean over all positions; bytes of a decoded token's FFNs.
 
-    active_share: of all neurons, those computed; fired_share: those whose activation was not zero; means over tokens
-    and layers. precision, of the predictors: of those computed, those that fire. recall: of those that fire in the mode
-    compared against, as many as fire here; only where something is predicted.
+    active_share: computed neurons; fired_share: active neurons; both of all neurons, means over tokens and layers.
+    precision: share of computed neurons that are active. recall: active neurons here per active neuron in the mode
+    compared
+    against. Both only with predictors.
     """
 
     tokens: int
@@ -48,13 +48,13 @@ class Perplexity:
     active_share: float | None
     fired_share: float | None
     top1_agreement: float | None = None
-    kl_divergence: float | None = None  # of the mode under test from the reference, nats per token
+    kl_divergence: float | None = None  # of the tested mode from the reference, nats per token
     recall: float | None = None
     precision: float | None = None
     ffn_bytes_per_token: int | None = None  # predictors included
-    ffn_bytes_share: float | None = None  # of what computing every neuron reads
+    ffn_bytes_share: float | None = None  # of the bytes for all neurons
     arithmetic: Arithmetic = "prefill"
-    begins_with_bos: bool = True  # every window
+    begins_with_bos: bool = True  # whether every window does
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Choices:
     questions: int
     accuracy: float
     agreement: float | None = None
-    arithmetic: Arithmetic = "prefill"  # of the choices; a question is a prompt, which is always prefilled
-    begins_with_bos: bool = True  # every question
+    arithmetic: Arithmetic = "prefill"  # of the choices; questions are always prefilled
+    begins_with_bos: bool = True  # whether every question does
 
 
 def read_text(path: Path) -> str:
-    """A text file as UTF-8. Raises ModelNotFoundError or InvalidRequestError with the reason."""
+    """Read a text file as UTF-8. Raises: ModelNotFoundError or InvalidRequestError with the reason."""
     try:
-        return path.read_text(encoding="utf-8-sig")  # Windows' editor begins its files with a mark
+        return path.read_text(encoding="utf-8-sig")  # Windows' editor writes a byte order mark
     except OSError as error:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
     except UnicodeDecodeError as error:
@@ -79,14 +79,18 @@ def read_text(path: Path) -> str:
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Row-wise log-probabilities. Shapes: [T, V] -> [T, V]."""
+    """Return row-wise log-probabilities, [T, V] -> [T, V]."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)), dtype=np.float32)
 
 
 def windows(tokens: Sequence[int], bos: int | None, context: int) -> Iterator[tuple[list[int], list[int]]]:
-    """(input, target) pairs of up to context - 1 tokens. Each begins with BOS, so that every token is scored once; or,
-    where bos is None, with the token before its first target, so that every token but the very first is."""
+    """Yield (input, target) pairs of up to context - 1 tokens.
+
+    Each begins with BOS, so that every token is scored once; without BOS it begins with the token before its first
+    target,
+    so that every token except the very first is scored.
+    """
     step = context - 1
     tokens = list(tokens) if bos is None else [bos, *tokens]
     for at in range(0, len(tokens) - 1, step):
@@ -104,7 +108,7 @@ def perplexity(
     on_progress: Progress = lambda done, total: None,
     arithmetic: Arithmetic = "prefill",
 ) -> Perplexity:
-    """Perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
+    """Return the perplexity of `tokens`, and with `against` the agreement with that mode at every position."""
     if not 2 <= context <= model.context:
         raise InvalidRequestError(f"A context of {context} tokens was asked for; 2 to {model.context} are possible.")
     bos = model.text_bos_id
@@ -162,7 +166,7 @@ def perplexity(
 
 
 def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
-    """What decoding a token would have read of the feed-forward blocks, and its share of all of them."""
+    """Return the FFN bytes that decoding a token would read, and their share of all."""
     from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
 
     shares, reached = tested.executor.counters.layer_shares, model.opened.config.reached_share
@@ -178,7 +182,7 @@ def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
 
 
 def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int], arithmetic: Arithmetic) -> Iterator[Floats]:
-    """Logits of every position, in pieces [<= PIECE_TOKENS, V]. The cache is used from empty."""
+    """Yield logits of every position in chunks [<= PIECE_TOKENS, V]. Empties the cache first."""
     cache.truncate(0)
     if arithmetic == "decode":
         return (decode_one_token(model, token, cache)[None].copy() for token in inputs)
@@ -186,7 +190,7 @@ def _all_logits(model: Transformer, cache: KVCache, inputs: Sequence[int], arith
 
 
 def _hidden(model: Transformer, cache: KVCache, inputs: Sequence[int]) -> Iterator[Floats]:
-    """Hidden states of every position, in pieces [<= PIECE_TOKENS, D]: all neurons of a whole text are too many."""
+    """Yield hidden states in chunks [<= PIECE_TOKENS, D]: the neurons of a whole text would not fit in memory."""
     ids = np.asarray(inputs, dtype=np.int64)
     for at in range(0, len(ids), PIECE_TOKENS):
         yield model.forward(ids[at : at + PIECE_TOKENS], cache, max(0, len(ids) - at - PIECE_TOKENS))
@@ -199,7 +203,7 @@ def last_logits(
     every: bool = False,
     arithmetic: Arithmetic = "prefill",
 ) -> Floats:
-    """Logits after `tokens`: [V] of the last position, or [T, V] of every one."""
+    """Return logits after `tokens`: [V] of the last position, or [T, V] of all."""
     vocabulary = model.opened.config.vocab_size
     if not tokens:
         raise InvalidRequestError("There are no tokens.", "Give at least one, as --tokens 1,2,3.")
@@ -217,7 +221,7 @@ def last_logits(
 
 
 def read_choices(path: Path) -> list[tuple[str, list[str], int]]:
-    """(question, choices, index of the answer) per line of a JSON-lines file; the answer is an index or a choice."""
+    """Read (question, choices, index of the answer) per line of JSON; an answer is an index or a choice."""
     questions = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
@@ -252,7 +256,7 @@ def multiple_choice(
     on_progress: Progress = lambda done, total: None,
     arithmetic: Arithmetic = "prefill",
 ) -> Choices:
-    """Accuracy when the choice whose text is likeliest after the question is taken (sum of log-probabilities)."""
+    """Return the accuracy of taking the likeliest choice after the question (sum of log-probabilities)."""
     right = same = 0
     for number, (question, choices, answer) in enumerate(questions, 1):
         chosen = _likeliest(model, mode, question, choices, arithmetic)
@@ -280,7 +284,7 @@ def _likeliest(
         if len(ids) > model.context:
             raise InvalidRequestError(f"A question of {len(ids)} tokens exceeds the context of {model.context}.")
         cache = model.new_cache(len(ids))
-        if arithmetic == "decode":  # as an answer: behind a question that was prefilled
+        if arithmetic == "decode":  # like an answer: after a prefilled question
             first = prefill(transformer, head, cache).copy()
             rows = [first, *(decode_one_token(transformer, token, cache).copy() for token in tail[:-1])]
             log_p = log_softmax(np.stack(rows))

@@ -1,7 +1,7 @@
-"""Counts the bytes that a decoded token reads in a GPU's memory and in the RAM, and the least time that those need.
+"""Count the bytes that a decoded token reads in VRAM and in RAM, and the least time for them.
 
-It times nothing. Neurons that the GPU reads in the RAM over the bus are the RAM's. Where a layer is split, what is
-computed is taken to be divided as what fires.
+Zero-copy reads by the GPU count as RAM. If a layer is split, the computed neurons are assumed to split as the active
+ones do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from native_kernels.backend import I32
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-EXCHANGE_S = 12e-6  # that the floor allows for a layer of which both sides compute neurons
+EXCHANGE_S = 12e-6  # allowed by the floor for a layer that both sides compute
 
 
 @dataclass(frozen=True, eq=False)
 class TokenBytes:
-    """Of every layer [L]: what is read before its neurons in (the GPU's memory, the RAM), and of its neurons in each.
-    head: likewise. predictors: of all that, theirs."""
+    """Per layer [L]: bytes read before its neurons, and of its neurons, each as (VRAM, RAM).
+
+    head: likewise. predictors: their share of all bytes.
+    """
 
     before: tuple[F64, F64]
     neurons: tuple[F64, F64]
@@ -46,8 +48,11 @@ class TokenBytes:
         return round(float(self.neurons[0].sum() + self.neurons[1].sum()))
 
     def least_s(self, gpu_bytes_per_s: float, cpu_bytes_per_s: float) -> float:
-        """Seconds of a token in which both sides read as fast as their memories: a layer's neurons at the same time,
-        all else one after the other, and an exchange wherever both have some."""
+        """Return the least seconds of a token at full memory bandwidth.
+
+        Both sides read a layer's neurons at the same time and everything else in turn, with an exchange if both have
+        some.
+        """
         before = self.before[0] / gpu_bytes_per_s + self.before[1] / cpu_bytes_per_s
         hot, cold = self.neurons[0] / gpu_bytes_per_s, self.neurons[1] / cpu_bytes_per_s
         exchanges = EXCHANGE_S * np.count_nonzero((self.before[0] > 0) & (cold > 0))
@@ -59,9 +64,11 @@ def token_bytes(
     weights: ModelWeights, part: GpuPart, mode: Mode, shares: F64, fired_of: I64, position: int,
     predictor: Predictor | None, least: bool = False,
 ) -> TokenBytes:  # fmt: skip
-    """What a token at `position` read; shares: [L, 4], as FfnCounters.layer_shares; fired_of: [L, F], how often each
-    neuron fired. least: only what it could not do without: neurons that were predicted in sparse mode, those that fired
-    in the others.
+    """Return the bytes that a token at `position` reads.
+
+    shares [L, 4]: FfnCounters.layer_shares. fired_of [L, F]: times each neuron was active. least: only the
+    indispensable
+    bytes: selected neurons in sparse mode, active ones in the others.
     """
     placement = part.placement
     at_home = np.array([home == "gpu" for home in placement.attention])
@@ -104,7 +111,7 @@ def token_bytes(
 
 
 def _share_of(ids: I32, fired: NDArray[np.int64]) -> float:
-    """How much of what fires the neurons `ids` do; of nothing, how many of all they are."""
+    """Return these neurons' share of all activity; without any activity, their share of all neurons."""
     total = int(fired.sum())
     return float(fired[ids].sum() / total) if total else len(ids) / len(fired)
 
@@ -114,13 +121,13 @@ def _decides_itself(predictor: Predictor | None, layer: int) -> bool:
 
 
 def _rows(layer: LayerWeights) -> tuple[int, int, int]:
-    """Bytes of the matrix that decides, of up beside a gate, of a down that lies neuron by neuron."""
+    """Return bytes of the deciding matrix, of up beside a gate, and of a down stored by neuron."""
     ffn = layer.ffns[0]
     down = 0 if ffn.down_t is None else ffn.down_t.n_bytes
     return (ffn.up.n_bytes, 0, down) if ffn.gate is None else (ffn.gate.n_bytes, ffn.up.n_bytes, down)
 
 
 def _ffn(layer: LayerWeights) -> tuple[int, int]:
-    """Bytes of all that lies neuron by neuron, and of a down that lies row by row."""
+    """Return bytes of everything stored by neuron, and of a row-wise down."""
     whole = layer.ffns[0].down
     return sum(_rows(layer)), 0 if whole is None else whole.n_bytes
