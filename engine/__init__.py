@@ -1,4 +1,4 @@
-"""Hearth's engine as a library. Names load when they are first used; importing this costs NumPy at most."""
+"""Hearth's engine as a library. Names load on first use; importing it costs at most NumPy."""
 
 from __future__ import annotations
 

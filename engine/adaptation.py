@@ -1,7 +1,7 @@
-"""Follows which neurons fire while a person chats, and exchanges hot ones for better ones when nothing else is to do.
+"""Track which neurons are active in chats, and exchange hot neurons while the engine is idle.
 
-It never runs beside an answer, and what it keeps are counts of neurons, no text. Offline statistics say what is hot at
-first; paper: PowerInfer, sections 6.1 and 6.3, which place once and for all.
+Never runs during an answer. It stores counts of neurons, no text. Offline statistics define the initial hot neurons.
+Paper: PowerInfer, sections 6.1 and 6.3, which place neurons once.
 """
 
 from __future__ import annotations
@@ -28,54 +28,55 @@ from native_kernels.backend import I32, I64
 
 log = logging.getLogger(__name__)
 
-Rates = NDArray[np.float64]  # share of positions at which a neuron fires
+Rates = NDArray[np.float64]  # share of positions at which a neuron is active
 
-# Offline statistics count as so many positions: what fires of late outweighs them after as many. With 64 the hot set
+# Weight of the offline statistics in positions: recent activity outweighs them after as many. With 64 the hot set
 # followed code after prose no better, with 1024 it closed a tenth less of the gap in 2,000 tokens.
 PRIOR_TOKENS = 256
-# Neurons change places where the difference of their rates is so many times what chance makes of it, and is worth it.
-# On text of the kind that was placed for, three halved the moves against two and cost no coverage; none doubled them.
+# Exchange neurons if their rates differ by this multiple of the standard error, and by a useful amount. On text like
+# that of the placement, three halved the moves compared with two without losing coverage; without it they doubled.
 SURENESS = 3.0
 LEAST_GAIN = 0.005
-BLOCK_NEURONS = 64  # of a layer that change places at once, the worst hot ones for the best cold ones
-MOMENT_BLOCKS = 8  # that are looked for, and exchanged, before a waiting request is
+BLOCK_NEURONS = 64  # neurons of a layer exchanged at once, worst hot for best cold
+MOMENT_BLOCKS = 8  # blocks exchanged before waiting requests are served
 SAVE_EVERY_S = 60.0
 
 
 class Adaptation:
-    """What one loaded model learns. Not thread-safe: it lives where answers are computed, between them."""
+    """What a loaded model learns from chats. Not thread-safe: use it in the thread that answers, between answers."""
 
     def __init__(self, opened: OpenedModel, folder: Path | None = None) -> None:
-        """folder: where it keeps what it learns; None: where the person's is kept."""
+        """folder: where counts are stored; None: the user's folder."""
         self._opened = opened
         self._folder = folder
-        self._new: I64 | None = None  # [L, F], since the last look
+        self._new: I64 | None = None  # [L, F], not yet added
         self._new_positions = 0
         self._activity: NeuronActivity | None = None  # read when first needed
-        self._waiting: list[int] = []  # layers that have not been looked through since
+        self._waiting: list[int] = []  # layers to check for exchanges
         self._unsaved = False
         self._saved_at = -SAVE_EVERY_S
-        self.moved = 0  # neurons that have become hot
+        self.moved = 0  # neurons made hot
 
     @property
     def activity(self) -> NeuronActivity:
-        """The counters, those of earlier runs included."""
+        """The counts, including those of earlier runs."""
         if self._activity is None:
             self._activity = read_activity(self._opened, self._folder)
         return self._activity
 
     def learn(self, counters: FfnCounters) -> None:
-        """Takes what an answer has counted. Cost: one addition of all counters."""
+        """Take an answer's counts. Cost: one addition of all counts."""
         counts, positions = counters.take_per_neuron()
         self._new = counts if self._new is None else self._new + counts
         self._new_positions += positions
 
     def adapt(self, blocks: HotBlocks | None = None) -> float | None:
-        """One bounded piece of what there is to do between answers: first neurons are exchanged, then all is kept.
+        """Do one bounded step of idle work: exchange neurons first, then save.
 
-        None: nothing is left to do until something is learned. Else the seconds after which it goes on; 0: at once.
-        Cost: at most MOMENT_BLOCKS blocks move, for each of which a layer's counters are sorted; or the counters are
-        written, at most every SAVE_EVERY_S.
+        Returns the seconds to wait before the next step, 0 for none; None: nothing is left until something is learned.
+        Cost: moves at most MOMENT_BLOCKS blocks and sorts a layer's counts for each; or writes the counts, at most
+        every
+        SAVE_EVERY_S.
         """
         if self._absorb():
             self._waiting = [] if blocks is None else list(range(len(blocks.tables)))
@@ -91,7 +92,7 @@ class Adaptation:
         return None
 
     def keep(self, blocks: HotBlocks | None = None) -> None:
-        """Writes what was learned, where it differs from what is on disk. What goes wrong there is only logged."""
+        """Save what was learned if it differs from the disk. Failures are only logged."""
         self._absorb()
         if not self._unsaved:
             return
@@ -106,17 +107,17 @@ class Adaptation:
             log.info("What was learned of %s is not kept: %s", self._opened.name, error)
 
     def rates(self, layer: int) -> Rates:
-        """How often each neuron of the layer fires, as far as is known [F]."""
+        """Return how often each neuron of the layer is active, as far as known [F]."""
         return merged_rates(self._stats, self.activity, layer)
 
     def learned_hot(self, placed: Sequence[I32]) -> tuple[I32, ...] | None:
-        """The hot neurons that earlier runs exchanged this placement's for, in the order of their slots; None: none."""
+        """Return the hot neurons that earlier runs chose for this placement, in slot order; None if none."""
         same = self.activity.hot and self.activity.placement == placement_fingerprint(placed)
         sizes = [len(ids) for ids in placed] == [len(ids) for ids in self.activity.hot]
         return self.activity.hot if same and sizes else None
 
     def _absorb(self) -> bool:
-        """What answers have counted into the counters; whether there was anything."""
+        """Add the answers' counts; return whether there were any."""
         if self._new is None or not self._new_positions:
             return False
         self.activity.add(self._new, self._new_positions)
@@ -124,7 +125,7 @@ class Adaptation:
         return True
 
     def _exchange(self, blocks: HotBlocks) -> None:
-        """Looks through the layers that wait, as far as one moment goes."""
+        """Exchange neurons in waiting layers, within one step."""
         for _ in range(MOMENT_BLOCKS):
             layer = self._waiting[0]
             rates = merged_rates(self._stats, self.activity, layer)
@@ -147,10 +148,11 @@ class Adaptation:
 
 
 def worst_for_best(rates: Rates, positions: float, table: SlotTable) -> tuple[I32, I32]:
-    """The slots [K] of a layer's worst hot neurons and the cold ones [K] to put there; K is at most BLOCK_NEURONS.
+    """Return the slots [K] of a layer's worst hot neurons and the cold neurons [K] to put there.
 
-    rates [F]. positions: over how many they were learned, beside the offline statistics. A pair is exchanged where it
-    is certainly better, so that none goes back and forth.
+    K is at most BLOCK_NEURONS. rates [F]. positions: learned positions besides the offline statistics. A pair is
+    exchanged
+    only if the gain is certain, so that neurons do not move back and forth.
     """
     hot, cold = rates[table.neuron_in], rates[table.cold]
     n = min(BLOCK_NEURONS, len(hot), len(cold))
@@ -164,10 +166,10 @@ def worst_for_best(rates: Rates, positions: float, table: SlotTable) -> tuple[I3
 
 
 def merged_rates(stats: NeuronStats | None, activity: NeuronActivity, layer: int) -> Rates:
-    """Rates of a layer's neurons [F]: what was counted of late, and the offline statistics as PRIOR_TOKENS positions.
+    """Return rates of a layer's neurons [F]: recent counts, plus offline statistics as PRIOR_TOKENS positions.
 
-    Statistics of a publisher who does not say over how many positions he counted give the shares of the neurons among
-    each other; how many fire is what was counted of late. Without statistics every neuron is expected to fire alike.
+    Published statistics without a number of positions define only the ratios between neurons; recent counts define the
+    level. Without statistics all neurons are equally likely.
     """
     learned = activity.counts[layer].astype(np.float64)
     mean = float(learned.mean()) / activity.positions if activity.positions else 0.0
@@ -181,9 +183,9 @@ def merged_rates(stats: NeuronStats | None, activity: NeuronActivity, layer: int
 
 
 def learned_stats(opened: OpenedModel, stats: NeuronStats | None) -> NeuronStats | None:
-    """Statistics to place neurons by: the offline ones, and what was counted while a person chatted; None for neither.
+    """Return statistics for a placement: offline ones plus the counts from chats; None if there are none.
 
-    They say over how many positions they were counted so that a solver can tell how sure they are.
+    They state the number of positions, so that a solver knows how certain they are.
     """
     activity = read_activity(opened)
     if not activity.positions:
@@ -196,7 +198,7 @@ def learned_stats(opened: OpenedModel, stats: NeuronStats | None) -> NeuronStats
 
 
 def read_activity(opened: OpenedModel, folder: Path | None = None) -> NeuronActivity:
-    """What earlier runs learned of the model; empty where that is nothing, or cannot be used. folder: as above."""
+    """Return what earlier runs learned; empty if there is nothing or it is unusable. folder: as in Adaptation."""
     config = opened.config
     try:
         activity = NeuronActivity.load(folder or activity_folder(opened), opened.fingerprint, config.activation_text)
@@ -212,12 +214,12 @@ def read_activity(opened: OpenedModel, folder: Path | None = None) -> NeuronActi
 
 
 def can_learn(opened: OpenedModel) -> bool:
-    """Whether neurons of the model differ in how often they fire, and are placed one by one."""
+    """Return whether the model's neurons differ in activity and are placed individually."""
     return opened.config.has_zeros and not opened.config.n_experts
 
 
 def activity_folder(opened: OpenedModel) -> Path:
-    """Where it is kept: with the person, not with the model, whose bundle may be given away."""
+    """Return the folder of the counts: with the user's data, because a bundle may be passed on."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("Hearth", appauthor=False)) / "activity" / opened.fingerprint

@@ -1,4 +1,4 @@
-"""Where the files that ship with the program lie; it reads none of them."""
+"""Locate the files that ship with the program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from engine.errors import ModelNotFoundError
 
 
 def asset_root() -> Path:
-    """The folder of icons, licences and the starter model.
+    """Return the folder of icons, licences and the starter model.
 
-    An installed package and a frozen program carry it inside the engine package; a checkout has it beside it.
+    An installed package and a frozen program have it inside the engine package, a checkout beside it.
     """
     package = Path(__file__).resolve().parent
     inside = package / "_assets"
@@ -18,7 +18,7 @@ def asset_root() -> Path:
 
 
 def starter_model() -> Path:
-    """The folder of the model that ships with the program. Raises ModelNotFoundError when it is not there."""
+    """Return the folder of the bundled model. Raises: ModelNotFoundError if it is missing."""
     folder = asset_root() / "models" / "starter-chat"
     if not folder.is_dir():
         raise ModelNotFoundError(f"The starter model is missing: {folder} does not exist.", "Install Hearth again.")

@@ -1,7 +1,6 @@
 """The next tokens of several sequences at once, so that weights are read once for all of them.
 
-The graph is engine/model/transformer.py's, with one position of every sequence in place of several of one. It neither
-computes prompts nor chooses tokens.
+The graph is that of engine/model/transformer.py, with one position per sequence. It neither prefills nor samples.
 """
 
 from __future__ import annotations
@@ -26,33 +25,32 @@ MOST_SEQUENCES = 32
 
 
 class BatchModel(Protocol):
-    """What decodes a batch of a certain size. One step at a time; not thread-safe."""
+    """Decodes batches of a fixed size. One step at a time; not thread-safe."""
 
     batch: int
     counters: FfnCounters
 
     def step(self, tokens: I64, caches: Sequence[KVCache]) -> F32:
-        """As engine.generate.decode_batch."""
+        """Decode one step, as engine.generate.decode_batch."""
 
     def reset(self) -> None:
-        """Nothing is counted from here on."""
+        """Reset all counts."""
 
     def union_shares(self) -> F32:
-        """Of how many neurons of each layer a step read the first matrix, and the others: [L, 2], means."""
+        """Return mean shares per step [L, 2]: neurons whose first matrix, and whose other rows, were read."""
 
     def reached_shares(self) -> F32:
-        """Of how many neurons of each layer a step read the rows in the RAM over a GPU's bus, and how many of those
-        any sequence used: [L, 2], means."""
+        """Return mean shares per step [L, 2]: neurons read zero-copy, and those of them that were used."""
 
     def stage_seconds(self) -> dict[str, float]:
-        """What the stages took that are told apart, over all steps since `reset`; the rest lies between them."""
+        """Return seconds of the measured stages over all steps since `reset`."""
 
 
 class BatchTransformer:
-    """A BatchModel of a model that the CPU computes."""
+    """A BatchModel on the CPU."""
 
     def __init__(self, model: Transformer, batch: int, unions: I64 | None) -> None:
-        """model: its executor takes `batch` rows. unions: where it counts them; None: it computes everything."""
+        """model: its executor takes `batch` rows. unions: its counts; None: it computes all neurons."""
         self.batch = batch
         self.counters = model.executor.counters
         self._model, self._unions = model, unions
@@ -99,7 +97,7 @@ class BatchTransformer:
 
 
 def check_batch(model: Transformer, batch: int, tokens: I64, caches: Sequence[KVCache]) -> None:
-    """Raises InvalidRequestError unless there are `batch` tokens and as many different caches; as check_tokens."""
+    """Raise InvalidRequestError unless there are `batch` tokens and distinct caches; otherwise as check_tokens."""
     if len(tokens) != batch or len({id(cache) for cache in caches}) != batch or len(caches) != batch:
         raise InvalidRequestError(
             f"{len(tokens)} tokens were given for {len(caches)} sequences; {batch} different ones are needed."
@@ -109,7 +107,7 @@ def check_batch(model: Transformer, batch: int, tokens: I64, caches: Sequence[KV
 
 
 def renew(model: Transformer, cache: KVCache) -> None:
-    """Computes again what the cache holds, where the next position makes the model turn all positions otherwise."""
+    """Recompute the cache if the next position changes the rotation of all positions."""
     if model.cache_serves(cache, cache.length + 1):
         return
     earlier = cache.tokens[: cache.length].copy()
@@ -120,20 +118,20 @@ def renew(model: Transformer, cache: KVCache) -> None:
 
 
 def angles_of(model: Transformer, positions: I64) -> tuple[Angles, ...]:
-    """Those of the next position of sequences of these lengths [B], as Transformer.angles has them."""
+    """Return the angles of the next position of sequences with these lengths [B], as in Transformer.angles."""
     return joined_angles([model.angles(positions[b : b + 1], int(positions[b]) + 1) for b in range(len(positions))])
 
 
 def count(cache: KVCache, token: int) -> None:
-    """The token, whose keys and values are in place, belongs to the cache from here on."""
+    """Add the token, whose keys and values are stored, to the cache."""
     cache.tokens[cache.length], cache.sequence_length = token, cache.length + 1
     cache.advance(1)
 
 
 def open_batch(model: LoadedModel, batch: int, mode: str | None = None) -> BatchModel:
-    """What decodes so many sequences of the model at once, on the device that computes it.
+    """Return a BatchModel for this many sequences on the model's device.
 
-    Raises: InvalidRequestError, with the reason, for what cannot be computed so.
+    Raises: InvalidRequestError with the reason if it cannot decode this batch.
     """
     config = model.opened.config
     if not 1 <= batch <= MOST_SEQUENCES:

@@ -1,6 +1,6 @@
-"""ChatSession: a conversation with a loaded model. One KV cache, of which the next prompt reuses what it can.
+"""ChatSession: a conversation with a loaded model. Its KV cache is reused as far as the next prompt matches.
 
-It computes nothing itself: the main path is engine/generate.py.
+engine/generate.py computes the answers.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ log = logging.getLogger(__name__)
 
 MakeSampler = Callable[[SamplingConfig], Sampler]
 
-_TRIES = 3  # of an answer whose beginning the GPU has no memory for
+_TRIES = 3  # attempts if the GPU runs out of memory before the first token
 
 
 @dataclass(frozen=True)
 class Count:
-    """What the next answer's prompt would take."""
+    """Size of the next answer's prompt."""
 
     fitted: Fitted
-    fits: bool  # whether it would be answered
-    most_tokens: int  # of a prompt, where messages have to be left out
-    portions: list[Portion]  # of the texts that were asked about
+    fits: bool  # whether the engine would answer it
+    most_tokens: int  # longest prompt, if messages must be dropped
+    portions: list[Portion]  # of the given texts
 
 
 class ChatSession:
-    """One KV cache and what it holds. Not thread-safe: one answer at a time.
+    """A conversation with one KV cache. Not thread-safe: one answer at a time.
 
-    The part of a prompt that the cache already holds is not computed again.
+    The part of a prompt that the cache already has is not computed again.
     """
 
     def __init__(self, model: LoadedModel, mode: str | None = None, adaptation: Adaptation | None = None) -> None:
-        """adaptation: what learns from the answers; None: which neurons are hot stays as it is."""
+        """adaptation: learns from the answers; None: hot neurons never change."""
         self.model = model
         self.mode = mode
         self.adaptation = adaptation
         self._transformer = self._graph(mode)
         self._cache = model.new_cache()
         self._generation = model.generation
-        self._tokens: list[int] = []  # what the cache holds
+        self._tokens: list[int] = []  # tokens in the cache
         self._room = ChatRoom(self._cache.capacity)
         self._texts = AttachedTexts(model.tokenizer.encode)
 
@@ -64,7 +64,7 @@ class ChatSession:
 
     @property
     def gpu_neuron_load(self) -> float | None:
-        """Share of the neurons computed that a GPU computed, of the answer under way or the last; None without one."""
+        """Share of computed neurons that the GPU computed in the current or last answer; None without."""
         return self._transformer.executor.counters.gpu_neuron_load
 
     @property
@@ -82,11 +82,11 @@ class ChatSession:
             self.mode, self._transformer = mode, self._graph(mode)
 
     def forget(self) -> None:
-        """The next prompt is computed from its first token."""
+        """Compute the next prompt from its first token."""
         self._tokens = []
 
     def _keep_up(self) -> None:
-        """Takes the new transformer and an empty cache where the model was placed anew on the GPU."""
+        """Renew transformer and cache if the model was placed again."""
         if self.model.gpu is not None:
             self.model.gpu.ease()
         if self._generation != self.model.generation:
@@ -101,10 +101,10 @@ class ChatSession:
         continues: bool = False,
         make: MakeSampler = make_sampler,
     ) -> Generator[TokenEvent]:
-        """The answer to a prompt of token ids. continues: the prompt ends within a text, which is written on.
-        make: makes what chooses the tokens.
+        """Return the answer to a prompt of token ids.
 
-        Raises: ContextOverflowError when the prompt alone is too long.
+        continues: the prompt ends within a text, which is continued. make: creates the sampler.
+        Raises: ContextOverflowError if the prompt alone is too long.
         """
         if not prompt:
             raise InvalidRequestError("The prompt is empty.", "Give at least one token.")
@@ -136,7 +136,7 @@ class ChatSession:
                 if self.model.gpu is None:
                     raise
                 self.model.gpu.after_failure(error)
-                # Where memory ran out before there was anything to show, nobody need notice.
+                # If memory ran out before the first token, retry silently.
                 ran_out = isinstance(error.__cause__, CudaOutOfMemoryError)
                 if has_begun or not ran_out or attempt == _TRIES - 1:
                     raise
@@ -171,17 +171,17 @@ class ChatSession:
                         tokens.append(event.token_id)
                     yield event
         finally:
-            # Also when the consumer left early or a step failed: the cache's length says what it really holds.
+            # Also if the consumer stopped early or a step failed: the cache's length is the truth.
             self._tokens = tokens[: self._cache.length]
             if self.adaptation is not None:
                 self.adaptation.learn(self._transformer.executor.counters)
 
     def adapt(self) -> float | None:
-        """A piece of what there is to do between answers, as Adaptation.adapt says; None: nothing."""
+        """Do one step of idle work, as Adaptation.adapt; None: nothing to do."""
         return None if self.adaptation is None else self.adaptation.adapt(self.model.hot_blocks)
 
     def keep(self) -> None:
-        """Writes what was learned so far: before the model goes."""
+        """Save what was learned before the model is unloaded."""
         if self.adaptation is not None:
             self.adaptation.keep(self.model.hot_blocks)
 
@@ -200,8 +200,10 @@ class ChatSession:
         overflow: Overflow = "roll",
         continues: bool = False,
     ) -> tuple[Fitted, Iterator[TokenEvent]]:
-        """The answer to a conversation, and what of it fitted. continues: its last message is the model's own, which
-        is written on; the answer is what is added to it."""
+        """Return what fitted of a conversation, and the answer.
+
+        continues: the last message is the model's own and is continued; the answer is the addition.
+        """
         fitted = self.fit(messages, sampling.max_tokens, overflow, continues)
         sampling = self.model.chat_sampling(sampling)
         events = self.generate(fitted.prompt, sampling, job, continues)
@@ -215,7 +217,7 @@ class ChatSession:
         overflow: Overflow = "roll",
         continues: bool = False,
     ) -> Fitted:
-        """What of a conversation the context has room for, as ChatRoom.fit says it."""
+        """Return what fits the context window, as ChatRoom.fit."""
         tokenizer = self.model.tokenizer
         encode = tokenizer.encode_continued if continues else tokenizer.encode_chat
         return self._chat_room().fit(messages, max_tokens, encode, overflow)
@@ -227,7 +229,7 @@ class ChatSession:
         overflow: Overflow = "roll",
         texts: Sequence[str] = (),
     ) -> Count:
-        """What `fit` would give now, and how much of the texts could be put into the last message."""
+        """Return what `fit` would return now, and how much of the texts fits in the last message."""
         room, encode = self._chat_room(), self.model.tokenizer.encode_chat
         fitted = room.look(messages, max_tokens, encode, overflow)
         most = room.most_tokens(max_tokens)
@@ -235,23 +237,23 @@ class ChatSession:
             return Count(fitted, not room.is_too_long(fitted), most, [])
         if overflow == "stop":
             left = most - len(fitted.prompt)
-        else:  # the other messages may go; the next turns shall find this one still there
+        else:  # other messages may be dropped, but the next turns should still have this one
             system = [m for m in messages[:1] if m["role"] == "system" and len(messages) > 1]
             left = int(most * KEPT_SHARE_AFTER_DROP) - len(encode([*system, messages[-1]]))
         return Count(fitted, not room.is_too_long(fitted), most, self._texts.portions(texts, left))
 
     def _chat_room(self) -> ChatRoom:
-        self._room.capacity = self._cache.capacity  # another one once the model was placed anew
+        self._room.capacity = self._cache.capacity  # changes when the model is placed again
         return self._room
 
 
 def _begun_with(opened: str, events: Iterator[TokenEvent]) -> Iterator[TokenEvent]:
-    """The answer with the mark before it that its prompt ended with: its text alone tells what is a thought."""
+    """Put the prompt's last thinking mark before the answer, because only the text marks a thought."""
     for event in events:
         yield dataclasses.replace(event, text=opened + event.text) if opened else event
         opened = ""
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens two sequences share."""
+    """Return the length of the common prefix."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

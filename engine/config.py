@@ -1,4 +1,4 @@
-"""What a model is and how it is to be run: frozen values, validated once where they enter.
+"""Configuration of models and of the engine: frozen values, validated when created.
 
 Nothing here reads files or devices. Dimension letters: L layers, T tokens, D d_model, F d_ff, H heads, V vocabulary.
 """
@@ -11,16 +11,16 @@ from typing import Any, Literal, cast, get_args
 from engine.errors import InvalidRequestError, ModelFormatError
 from native_kernels.backend import Activation as KernelActivation
 
-# "-glu": the activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x where it exceeds a threshold.
-# gelu is the exact one by the error function, gelu-tanh its common approximation. clamped-silu: gpt-oss's, see
-# native_kernels.backend.Activation; of experts only.
+# "-glu": activation of gate times up. drelu: ReLU on gate and on up. fatrelu: x above a threshold, else 0. gelu: exact,
+# by the error function; gelu-tanh: its usual approximation. clamped-silu: of gpt-oss, see
+# native_kernels.backend.Activation; only with experts.
 Activation = Literal[
     "relu", "gelu", "gelu-tanh", "relu-glu", "drelu-glu", "fatrelu-glu", "silu-glu", "gelu-glu", "gelu-tanh-glu",
     "clamped-silu-glu",
 ]  # fmt: skip
 Mode = Literal["auto", "sparse", "exact", "dense"]
 Device = Literal["auto", "cpu", "cuda"]
-KvCodec = Literal["f32", "f16", "q8_0"]  # of keys and values in the cache; as native_kernels/kv_blocks.py has them
+KvCodec = Literal["f32", "f16", "q8_0"]  # of the KV cache; defined in native_kernels/kv_blocks.py
 BackendName = Literal["auto", "kernels", "reference"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -34,13 +34,13 @@ _BIASES = {"q", "k", "v", "o", "gate", "up", "down", "norm", "router"}
 _SIZE_CAPS = {"n_layers": 1024, "d_model": 1 << 17, "d_ff": 1 << 20, "n_heads": 1024, "n_kv_heads": 1024,
               "head_dim": 1024, "vocab_size": 1 << 21, "max_context": 1 << 24}  # fmt: skip
 _MAX_EXPERTS = 1024  # of a layer
-_MAX_EXPERTS_IN_ALL = 1 << 14  # each is three tensors in the plan of a model
+_MAX_EXPERTS_IN_ALL = 1 << 14  # each has three tensors in a model's plan
 
 
 def parse_activation(text: object) -> tuple[str, float]:
-    """NAME or NAME:threshold, as a person gives it: one of ACTIVATIONS, or one without "-glu", and its threshold.
+    """Parse NAME or NAME:threshold: one of ACTIVATIONS, "-glu" optional, and its threshold.
 
-    Raises: InvalidRequestError for an unknown name, and for a threshold that is missing (fatrelu), senseless or vain.
+    Raises: InvalidRequestError for an unknown name, and for a missing (fatrelu), invalid or superfluous threshold.
     """
     known = sorted({name.removesuffix("-glu") for name in ACTIVATIONS})
     shown = repr(str(text)[:60])
@@ -64,7 +64,7 @@ def parse_activation(text: object) -> tuple[str, float]:
 
 
 def check_size(name: str, value: Any) -> None:
-    """Raises ModelFormatError unless the value can be the size of that name in a model."""
+    """Raise ModelFormatError unless the value is a valid model size of that name."""
     cap = _SIZE_CAPS[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= cap:
         raise ModelFormatError(f"The model's {name} is {value!r}; a whole number from 1 to {cap} is needed.")
@@ -72,10 +72,11 @@ def check_size(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Rotary positions stretched over a longer context. How, by kind, is in engine/model/rope.py.
+    """RoPE stretched to a longer context; engine/model/rope.py implements the kinds.
 
-    linear: all waves alike. llama3, yarn: the slow ones. longrope: each by its own divisor, of one list up to the
-    original context and of another beyond it. dynamic: by a base that grows with the sequence beyond it.
+    linear: all waves alike. llama3, yarn: the slow waves. longrope: a divisor per wave, from one list up to the
+    original
+    context and from another beyond. dynamic: a base that grows with the sequence beyond the original context.
     """
 
     kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic"]
@@ -83,11 +84,11 @@ class RopeScaling:
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0
     original_context: int = 8192
-    beta_fast: float = 32.0  # yarn: what turns so often within the original context keeps its speed
-    beta_slow: float = 1.0  # yarn: what turns so rarely is slowed down by the whole factor
-    truncate: bool = True  # yarn: those borders are whole numbers of waves
-    attention_factor: float = 1.0  # yarn, longrope: what cosines and sines are multiplied with
-    short_factors: tuple[float, ...] = ()  # longrope; both empty: the weights hold them
+    beta_fast: float = 32.0  # yarn: waves with this many rotations in the original context are kept
+    beta_slow: float = 1.0  # yarn: waves with this few rotations are slowed by the whole factor
+    truncate: bool = True  # yarn: round those borders to whole waves
+    attention_factor: float = 1.0  # yarn, longrope: factor on cosines and sines
+    short_factors: tuple[float, ...] = ()  # longrope; both empty: stored with the weights
     long_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,9 +102,9 @@ class RopeScaling:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a decoder model. Built once by engine/model/families; never changes after.
+    """The shape of a decoder model, created once by engine/model/families.
 
-    The fields with defaults are what families differ in; the defaults are LLaMA's.
+    Fields with defaults are those in which families differ; the defaults are LLaMA's.
     """
 
     family: str
@@ -121,35 +122,35 @@ class ModelConfig:
     tied_embeddings: bool
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
-    activation_threshold: float = 0.0  # fatrelu: what a neuron must exceed to fire. clamped-silu: its limit
+    activation_threshold: float = 0.0  # fatrelu: threshold of activity. clamped-silu: its limit
     norm: Literal["rms", "layer"] = "rms"
-    norms: Literal["pre", "post", "both"] = "pre"  # where norms stand: before, after, or before and after a block
+    norms: Literal["pre", "post", "both"] = "pre"  # norms before, after, or before and after a block
     final_norm: bool = True
-    biases: tuple[str, ...] = ()  # of q, k, v, o, gate, up, down, norm, router: those that have one
+    biases: tuple[str, ...] = ()  # which of q, k, v, o, gate, up, down, norm, router have one
     qk_norm: bool = False  # RMS norm over each head of q and k
-    parallel: bool = False  # the FFN reads the layer's input, beside attention, not its output
+    parallel: bool = False  # the FFN reads the layer's input, in parallel with attention
     shared_norm: bool = False  # parallel: one norm for both
     positions: Literal["rope", "learned"] = "rope"
-    position_offset: int = 0  # learned: row of the table that position 0 reads
-    rotary_dim: int | None = None  # how many of a head's values are rotated; None: all
-    rope_order: Literal["halves", "interleaved"] = "halves"  # pairs that turn together: (i, i + R / 2), (2i, 2i + 1)
+    position_offset: int = 0  # learned: table row of position 0
+    rotary_dim: int | None = None  # rotated values per head; None: all
+    rope_order: Literal["halves", "interleaved"] = "halves"  # rotated pairs: (i, i + R / 2), (2i, 2i + 1)
     rope_scaling: RopeScaling | None = None
-    rope_theta_local: float | None = None  # of layers with a window, where it is another
-    rope_factors: bool = False  # the file holds a divisor for every rotary frequency
+    rope_theta_local: float | None = None  # base of layers with a window, if different
+    rope_factors: bool = False  # the file has a divisor per rotary frequency
     windows: tuple[int, ...] = ()  # per layer: positions that a query sees, itself included; 0: all. Empty: all 0
     attention_scale: float | None = None  # None: 1 / sqrt(head_dim)
     attention_softcap: float | None = None
-    attention_sinks: bool = False  # each head has a score of its own beside those of the positions
+    attention_sinks: bool = False  # each head has an extra score besides those of the positions
     logit_softcap: float | None = None
     embedding_scale: float = 1.0
-    embedding_dim: int | None = None  # where it is not d_model: projected on the way in and out
-    n_experts: int = 0  # FFNs of a layer, each of d_ff neurons, between which a router chooses; 0: one, no router
-    n_experts_used: int = 0  # how many of them a token goes through
-    shared_d_ff: int = 0  # neurons of one more, behind them, that every token goes through, weighed by a gate
-    router: Literal["softmax", "sigmoid"] = "softmax"  # what makes weights of its scores, over all experts
-    normed_routing: bool = True  # the weights of the experts used add up to 1
-    early_router: bool = False  # it reads the layer's input as it is, before attention, not what the experts read
-    unrotated: tuple[int, ...] = ()  # rope: the layers whose queries and keys are not rotated
+    embedding_dim: int | None = None  # if not d_model: projected on the way in and out
+    n_experts: int = 0  # experts per layer, each with d_ff neurons; 0: one FFN without a router
+    n_experts_used: int = 0  # experts per token
+    shared_d_ff: int = 0  # neurons of the shared expert, which every token uses, weighted by a gate
+    router: Literal["softmax", "sigmoid"] = "softmax"  # converts scores to weights, over all experts
+    normed_routing: bool = True  # the weights of the experts used sum to 1
+    early_router: bool = False  # the router reads the layer's input before attention, not the experts' input
+    unrotated: tuple[int, ...] = ()  # rope: layers without rotation
 
     def __post_init__(self) -> None:
         for name in _SIZE_CAPS:
@@ -223,9 +224,9 @@ class ModelConfig:
             )
 
     def with_activation(self, text: str) -> ModelConfig:
-        """The same model with the activation of `parse_activation`; "-glu" need not be said.
+        """Return the model with an activation that `parse_activation` accepts; "-glu" is optional.
 
-        Raises: InvalidRequestError, as it does, and for an activation that this FFN has no form of.
+        Raises: InvalidRequestError as it does, and for an activation that does not fit this FFN.
         """
         name, threshold = parse_activation(text)
         suffix = "-glu" if self.gated else ""
@@ -246,7 +247,7 @@ class ModelConfig:
 
     @property
     def has_zeros(self) -> bool:
-        """Whether the activation makes exact zeros, so that neurons can be skipped without changing the result."""
+        """Whether the activation makes exact zeros, so that skipping neurons does not change the result."""
         return self.activation in ("relu", "relu-glu", "drelu-glu", "fatrelu-glu")
 
     @property
@@ -256,46 +257,46 @@ class ModelConfig:
 
     @property
     def kernel_activation(self) -> KernelActivation:
-        """The activation of the FFN's first matrix, as the kernels name it; drelu is one of up as well."""
+        """The kernels' name for the activation of the FFN's first matrix; drelu applies to up too."""
         return cast(KernelActivation, self.activation.removesuffix("-glu"))
 
     @property
     def n_neurons(self) -> int:
-        """The FFN's neurons in a layer: of all its experts, one after another, the shared one last."""
+        """FFN neurons per layer, over all experts in order, the shared one last."""
         return self.d_ff * max(1, self.n_experts) + self.shared_d_ff
 
     @property
     def n_blocks_used(self) -> int:
-        """How many FFNs a token goes through in a layer."""
+        """FFNs per layer that a token uses."""
         return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
     @property
     def reached_share(self) -> float:
-        """The share of a layer's neurons that one token can reach: all of them, but where a router leaves some out."""
+        """Share of a layer's neurons in the experts that a token uses; 1 without a router."""
         if not self.n_experts:
             return 1.0
         return (self.n_experts_used * self.d_ff + self.shared_d_ff) / self.n_neurons
 
     @property
     def rotated(self) -> int:
-        """How many values of each head are rotated by position."""
+        """Rotated values per head."""
         return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
     def window(self, layer: int) -> int | None:
-        """How many positions a query of the layer sees, itself included; None: all before it."""
+        """Return how many positions a query of the layer sees, itself included; None: all before it."""
         return (self.windows[layer] or None) if self.windows else None
 
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How the next token is chosen and when to stop. temperature 0 is greedy."""
+    """How to choose the next token, and when to stop. Temperature 0 is greedy."""
 
     temperature: float = 0.7
     top_k: int = 40  # 0: off
     top_p: float = 0.95  # 1: off
     min_p: float = 0.0  # 0: off
     repeat_penalty: float = 1.0  # 1: off
-    seed: int | None = None  # None: a new one each time
+    seed: int | None = None  # None: random
     max_tokens: int | None = None  # None: until the model stops or the context is full
     stop: tuple[str, ...] = ()
 
@@ -314,7 +315,7 @@ class SamplingConfig:
             raise InvalidRequestError(f"stop is {self.stop!r}; a list of texts is needed.")
 
     def changed(self, values: dict[str, Any]) -> SamplingConfig:
-        """A copy with the given fields replaced; unknown names raise InvalidRequestError."""
+        """Return a copy with the given fields replaced. Raises: InvalidRequestError for unknown names."""
         known = {field.name for field in fields(self)}
         if unknown := sorted(set(values) - known):
             raise InvalidRequestError(f"Unknown sampling value {unknown[0]!r}; known are {', '.join(sorted(known))}.")
@@ -325,20 +326,20 @@ class SamplingConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How a model is to be run on this machine."""
+    """How to run a model on this machine."""
 
     device: Device = "auto"
     threads: int | None = None  # None: usable physical cores - 1, at least 1
-    context: int | None = None  # tokens; None: what the model was trained with, if the memory allows
+    context: int | None = None  # tokens; None: the training context, if memory allows
     mode: Mode = "auto"
     vram_budget_gib: float | None = None
     hardware_file: str | None = None
-    backend: BackendName = "auto"  # what computes on the CPU: compiled kernels where they can run
-    kv_cache: KvCodec | None = None  # None: f16 where kernels run, f32 in reference form
-    template: str | None = None  # a built-in chat template's name; None: the model's own, or the one that suits it
-    activation: str | None = None  # NAME or NAME:threshold, in place of what the files say; None: as they say
-    sequences: int = 1  # at once, each with its context
-    adapt: bool = True  # whether the host learns from answers which neurons are hot; off: all stays as it was placed
+    backend: BackendName = "auto"  # CPU backend; auto: compiled kernels if they can run
+    kv_cache: KvCodec | None = None  # None: f16 with kernels, f32 with the reference
+    template: str | None = None  # name of a built-in chat template; None: the model's, or a suitable one
+    activation: str | None = None  # NAME or NAME:threshold, overrides the files
+    sequences: int = 1  # sequences at once, each with this context
+    adapt: bool = True  # whether hot neurons follow the chats; off: the placement stays
 
     def __post_init__(self) -> None:
         if not isinstance(self.adapt, bool):
@@ -369,7 +370,7 @@ class EngineConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> EngineConfig:
-        """From plain values, as they come over the protocol; an unknown name raises InvalidRequestError."""
+        """Create from plain values of the protocol. Raises: InvalidRequestError for unknown names."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InvalidRequestError(f"Unknown engine setting {unknown[0]!r}; known are {', '.join(sorted(known))}.")
@@ -377,10 +378,10 @@ class EngineConfig:
 
 
 def plain_values(config: ModelConfig | SamplingConfig) -> dict[str, Any]:
-    """A frozen config as plain JSON values."""
+    """Return a frozen config as plain JSON values."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
 
 
 def _is_number(value: object, whole: bool = False) -> bool:
-    """Whether a value that came from outside is a number; true and false are none."""
+    """Return whether an external value is a number; booleans are not."""
     return isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)

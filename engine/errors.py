@@ -1,22 +1,22 @@
-"""Every failure of the world that the engine can meet, as exceptions with a fact and a next act.
+"""Exceptions for every external failure that the engine can meet.
 
-The message states what happened with its values; the hint says what to do next. Programming errors are not
-here: those stay ordinary exceptions and end in a crash report.
+The message states what happened, with values; the hint says what to do next. Programming errors stay ordinary
+exceptions and end in a crash report.
 """
 
 from __future__ import annotations
 
 import re
 
-# What changes a terminal or the order of a line's letters, should a file's names hold it: controls, directions, halves
-# of characters. Ends of lines stay.
+# Characters that control terminals or text direction, and lone surrogates, should a file's names contain them. Line
+# ends stay.
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class EngineError(Exception):
-    """A failure of the world.
+    """An external failure.
 
-    `message` is one sentence with the fact and the value; `hint` is the next act, in the imperative.
+    `message`: one sentence with the fact and the value; `hint`: the next step, in the imperative.
     """
 
     hint: str = "Look at the log for details."
@@ -29,8 +29,8 @@ class EngineError(Exception):
             self.hint = hint
 
 
-class Cancelled(Exception):  # noqa: N818 - a wish of the person's, not an error
-    """Raised between two pieces of work when the caller asked to stop. No EngineError: nothing has failed."""
+class Cancelled(Exception):  # noqa: N818 - requested by the caller, not an error
+    """Raised between two steps after the caller cancelled. No EngineError, because nothing failed."""
 
 
 class ModelNotFoundError(EngineError):
@@ -40,13 +40,13 @@ class ModelNotFoundError(EngineError):
 
 
 class ModelFormatError(EngineError):
-    """A file is damaged or lies about itself."""
+    """A file is damaged or inconsistent."""
 
     hint = "Download the file again, or choose another model."
 
 
 class UnsupportedModelError(EngineError):
-    """The file is sound, but Hearth does not run this kind of model."""
+    """The file is valid, but Hearth does not run this kind of model."""
 
     hint = "Choose a model of the LLaMA family."
 
@@ -58,7 +58,7 @@ class TokenizerMismatchError(ModelFormatError):
 
 
 class ChatTemplateError(EngineError):
-    """The model's chat template failed, or asked for more time or space than a template may have."""
+    """The model's chat template failed, or exceeded its limits of time or size."""
 
     hint = "Use the model's raw mode, or choose a model with a sound chat template."
 
@@ -70,91 +70,91 @@ class ContextOverflowError(EngineError):
 
 
 class HostMemoryError(EngineError):
-    """Not enough RAM for what was asked."""
+    """Not enough RAM."""
 
     hint = "Close other programs or choose a smaller model."
 
 
 class DiskSpaceError(EngineError):
-    """Not enough room on a disk for what was to be written."""
+    """Not enough free disk space."""
 
     hint = "Free some space there, or choose a folder on another disk."
 
 
 class HubError(EngineError):
-    """The hub does not answer, or answers with a failure; the message names what was asked and what came back."""
+    """The hub does not answer, or answers with a failure; the message has request and response."""
 
     hint = "Check the network and try again."
 
 
 class OfflineError(HubError):
-    """The hub cannot be reached, or the environment says that it must not be asked."""
+    """The hub is unreachable, or the environment forbids asking it."""
 
     hint = "Connect to the network, or import a model that lies on this PC."
 
 
 class RepositoryNotFoundError(HubError):
-    """The hub has no such repository, revision or file, or hides it from whoever brings no token."""
+    """The hub has no such repository, revision or file, or hides it without a token."""
 
     hint = "Check the name; a private repository needs a token."
 
 
 class GatedModelError(HubError):
-    """The repository is given only to those who accepted its terms; the message says where."""
+    """The repository requires accepting its terms; the message says where."""
 
     hint = "Accept the terms on the model's page, then enter an access token."
 
 
 class DownloadDamagedError(HubError):
-    """A file came down with other bytes than the hub says it has."""
+    """A downloaded file differs from the hub's hash or size."""
 
     hint = "Download it again: only the damaged file is fetched."
 
 
 class RemoteServerError(EngineError):
-    """A server elsewhere, which a person chose for a chat, does not answer as it should."""
+    """A server that the user chose for a chat does not answer properly."""
 
     hint = "Look at the server's address, or answer on this PC."
 
 
 class RemoteUnreachableError(RemoteServerError):
-    """It cannot be reached, or the connection was lost."""
+    """The server is unreachable, or the connection was lost."""
 
     hint = "Look at the network, or answer on this PC."
 
 
 class RemoteKeyError(RemoteServerError):
-    """It does not accept the key, or wants one."""
+    """The server rejects the key, or requires one."""
 
     hint = "Enter another key."
 
 
 class LibraryError(EngineError):
-    """The list of installed models cannot be read or written, or does not allow what was asked."""
+    """The list of installed models cannot be read or written, or forbids the request."""
 
     hint = "Look at the models folder."
 
 
 class DeviceMemoryError(EngineError):
-    """Not enough VRAM for what was asked."""
+    """Not enough VRAM."""
 
     hint = "Close programs that use the GPU, or choose a smaller model."
 
 
 class DeviceUnavailableError(EngineError):
-    """The device that was asked for cannot be used; the message lists the reasons."""
+    """The requested device cannot be used; the message lists the reasons."""
 
     hint = "Use --device cpu."
 
 
 class DeviceFailedError(EngineError):
-    """The GPU failed or stopped answering while it computed."""
+    """The GPU failed or stopped answering while computing."""
 
     hint = "Load the model again; if it happens again, use --device cpu."
 
 
 class KernelUnavailableError(EngineError):
-    """No kernel of the wanted kind runs on this machine; the message lists the reasons."""
+    """No kernel of the requested kind runs on this machine; the message lists the reasons."""
 
     hint = "Use the reference backend."
 
@@ -166,13 +166,13 @@ class ArtifactMismatchError(EngineError):
 
 
 class InvalidRequestError(EngineError):
-    """A value given by the caller is out of its range; the message names value and range."""
+    """A value from the caller is out of range; the message names value and range."""
 
     hint = "Correct the value."
 
 
 class ServerError(EngineError):
-    """The local API cannot be served: its port is taken or forbidden, or this engine serves nobody."""
+    """The local API cannot be served: its port is taken or forbidden, or this engine has no local API."""
 
     hint = "Choose another port."
 
@@ -184,7 +184,7 @@ class EngineProcessError(EngineError):
 
 
 def error_class(name: str) -> type[EngineError]:
-    """The EngineError class of that name, or EngineError itself for a name of another version."""
+    """Return the EngineError class of that name; EngineError for a name from another version."""
 
     def walk(cls: type[EngineError]) -> type[EngineError] | None:
         if cls.__name__ == name:

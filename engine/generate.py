@@ -1,8 +1,7 @@
 """The main path: prefill, decode one token, generate.
 
-Read top to bottom: a prompt goes in as token ids, an iterator of TokenEvent comes out. Everything a token passes
-through is called from here; what a model is made of lives in engine/model, how its FFN is computed in
-engine/executor. Paper: PowerInfer, section 4 (the online phase).
+A prompt enters as token ids; an iterator of TokenEvent comes out. Every step of a token is called from here.
+engine/model describes the model, engine/executor computes its FFN. Paper: PowerInfer, section 4 (the online phase).
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 Logits = npt.NDArray[np.float32]  # [V]
 FinishReason = Literal["stop", "length", "cancelled"]
 
-# Stop is heard between two layers of a piece of prefill. The first piece shows how long a layer takes; the others are
-# as large as that allows, because every piece reads all weights once: a 7B bundle in Q4_0 on 8 threads of a Xeon took
-# in 92 tokens/s in pieces of 32 (of 256 tokens), and 143 in pieces chosen so (of 512).
+# A cancel takes effect between two layers of a prefill chunk. The first chunk measures the time per layer; later ones
+# are as large as that allows, because each reads all weights once. A 7B Q4_0 bundle on 8 threads of a Xeon prefilled 92
+# tokens/s in chunks of 32 (of 256 tokens), and 143 in chunks chosen this way (of 512).
 SMALLEST_PIECE_TOKENS = 32
 LARGEST_PIECE_TOKENS = 512
 LAYER_S = 0.2
@@ -38,16 +37,16 @@ LAYER_S = 0.2
 
 @dataclass
 class GenerationStats:
-    """What one answer cost. Seconds and tokens/s; None where there is nothing to measure."""
+    """Figures of one answer in seconds and tokens/s; None if not measured."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, found in the KV cache
-    tokens: int = 0  # generated, the stop token not counted
+    reused_tokens: int = 0  # prompt tokens found in the KV cache
+    tokens: int = 0  # generated, without the stop token
     ttft_s: float | None = None  # from the call to the first token
     prefill_s: float = 0.0
     decode_s: float = 0.0  # from the first token to the last
     decode_steps: int = 0
-    sampling_s: float = 0.0  # of those steps: choosing tokens by their logits
+    sampling_s: float = 0.0  # of those steps, in the sampler
     total_s: float = 0.0
     context_full: bool = False
     active_share: float | None = None
@@ -66,7 +65,7 @@ class GenerationStats:
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """One step of an answer: new text (never half a character), and at the end the reason and the statistics."""
+    """One step of an answer: new text in whole characters; the last one has finish reason and statistics."""
 
     text: str
     token_id: int | None = None
@@ -80,10 +79,10 @@ def prefill(
     cache: KVCache,
     job: Job = Job(),
 ) -> Logits:
-    """Run `tokens` through the model, appending to `cache`; the logits [V] after the last one.
+    """Run `tokens` through the model, appending to `cache`; return the logits [V] after the last one.
 
-    The work is cut into pieces so that a long prompt can be stopped and its progress shown.
-    Raises Cancelled between two layers; the cache then holds the pieces that were done.
+    The prompt is split into chunks, so that it can be cancelled and shows progress.
+    Raises: Cancelled between two layers; the cache then has the completed chunks.
     """
     ids = np.asarray(tokens, dtype=np.int64)  # [T]
     done, piece = 0, model.first_piece
@@ -109,10 +108,10 @@ def prefill(
 
 
 def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: Callable[[], bool] = never) -> Logits:
-    """Append one token to the cache; the logits [V] for the next one, valid until the next call.
+    """Append one token to the cache; return the logits [V] for the next one, valid until the next call.
 
-    One compiled program where the model has one, else layer by layer.
-    Raises: Cancelled within the token, where it is a program; the cache then is as it was.
+    Uses one compiled program if the model has one, otherwise runs layer by layer.
+    Raises: Cancelled within the token if it is a program; the cache is then unchanged.
     """
     if model.decoder is not None and model.decoder.accepts(cache):
         return model.decoder.step(token, cache, cancelled)
@@ -121,10 +120,10 @@ def decode_one_token(model: Transformer, token: int, cache: KVCache, cancelled: 
 
 
 def decode_batch(model: BatchModel, tokens: Sequence[int], caches: Sequence[KVCache]) -> Logits:
-    """Append one token to each cache; the logits [B, V] for the next ones.
+    """Append one token to each cache; return the logits [B, V] for the next ones.
 
-    Sequences may be of any lengths; each gets what decode_one_token would give it, within rounding.
-    Raises: ContextOverflowError, TokenizerMismatchError; the caches then are as they were.
+    Sequences may differ in length; each gets the result of decode_one_token within rounding.
+    Raises: ContextOverflowError, TokenizerMismatchError; the caches are then unchanged.
     """
     return model.step(np.asarray(tokens, dtype=np.int64), caches)
 
@@ -147,14 +146,13 @@ def generate(
     max_tokens: int | None = None,
     job: Job = Job(),
 ) -> Iterator[TokenEvent]:
-    """The answer to `prompt`, token by token; the last event carries the finish reason and the whole statistics.
+    """Yield the answer to `prompt` token by token; the last event has the finish reason and all statistics.
 
-    `cache` may hold a prefix of `prompt` already (its length says how much); only the rest is computed, and at least
-    the last token of the prompt must be left to compute. Stopping is a result, not an error: the finish reason is
-    "cancelled" and every token so far has been yielded.
+    `cache` may already have a prefix of `prompt` (its length tells); the rest, at least the last token, is computed.
+    Cancelling is a result, not an error: the finish reason is "cancelled" after all tokens so far.
     """
     if not model.cache_serves(cache, len(prompt)):
-        cache.truncate(0)  # computed again here, where it can be stopped
+        cache.truncate(0)  # recomputed below, where it can be cancelled
     stats = GenerationStats(prompt_tokens=len(prompt), reused_tokens=cache.length)
     counters = model.executor.counters
     counters.reset_sums()
@@ -186,7 +184,7 @@ def generate(
                 reason = "cancelled"
                 break
             stats.decode_steps += 1
-        elif stats.tokens:  # positions turn otherwise from this length on: everything once more
+        elif stats.tokens:  # the rotation changes at this length: recompute everything
             cache.truncate(0)
             try:
                 logits = prefill(model, history, cache, Job(job.cancelled))
@@ -221,7 +219,7 @@ def generate(
 
 
 class StopScanner:
-    """Passes text through until one of `stops` appears; holds back only what may become the start of one."""
+    """Passes text on until one of `stops` appears; keeps back only what may start one."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
@@ -229,7 +227,7 @@ class StopScanner:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """The part of the text so far that is certainly not the beginning of a stop text."""
+        """Return the text so far that certainly does not start a stop text."""
         if not self._stops or self.hit:
             return "" if self.hit else text
         held = self._held + text
@@ -244,6 +242,6 @@ class StopScanner:
         return held[: len(held) - keep]
 
     def flush(self) -> str:
-        """What was held back, at the end of the answer."""
+        """Return the kept text at the end of the answer."""
         held, self._held = self._held, ""
         return held

@@ -1,4 +1,4 @@
-"""How long work is watched from outside: whether it was cancelled, and where it reports its progress."""
+"""Cancellation and progress of work."""
 
 from __future__ import annotations
 

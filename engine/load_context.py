@@ -1,4 +1,4 @@
-"""What a model is loaded with: its files, its weights, and how it is to be run. Data; it loads nothing."""
+"""What a model is loaded with: its files, its weights, and how to run it. Data only."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from native_kernels.kv_blocks import KvLayout
 
 @dataclass(frozen=True, eq=False)
 class LoadContext:
-    """The weights are in memory; nothing is on a GPU yet."""
+    """A model whose weights are in memory and nothing is on a GPU yet."""
 
     opened: OpenedModel
     weights: ModelWeights
     modes: ModeChooser
     backend: Backend
-    engine: EngineConfig  # as it was asked for
+    engine: EngineConfig  # as requested
     context: int  # tokens
     kv_codec: KvCodec
-    ram: RamInfo  # before anything of the model was in it
-    chosen: str = ""  # why this GPU of those there are, in words
-    steps: LoadSteps = field(default_factory=LoadSteps)  # what loading takes
+    ram: RamInfo  # before the model was loaded
+    chosen: str = ""  # why this GPU was chosen
+    steps: LoadSteps = field(default_factory=LoadSteps)  # times of the loading steps
 
     @property
     def kv_layout(self) -> KvLayout:
-        """How keys and values are kept."""
+        """Layout of the KV cache."""
         return KvLayout(self.opened.config.head_dim, self.kv_codec)

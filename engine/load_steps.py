@@ -1,4 +1,4 @@
-"""How long each step of a load takes, for the log and for who measures loading. It decides nothing."""
+"""Time the steps of a load, for the log and benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 
 
 class LoadSteps:
-    """seconds: of each step, in the order in which they first began. n_bytes: what steps that move some have moved."""
+    """seconds: per step, in order of first start. n_bytes: bytes moved by the steps that move some."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -18,19 +18,19 @@ class LoadSteps:
         self._since = 0.0
 
     def begin(self, name: str) -> None:
-        """The step before is over, if there was one."""
+        """End the current step and begin this one."""
         self.end()
         self._now, self._since = name, time.perf_counter()
 
     def end(self) -> None:
-        """Nothing counts from now on until another step begins."""
+        """End the current step."""
         if self._now:
             taken = time.perf_counter() - self._since
             self.seconds[self._now] = self.seconds.get(self._now, 0.0) + taken
         self._now = ""
 
     def moved(self, n_bytes: int) -> None:
-        """So many bytes by the step of now."""
+        """Add bytes to the current step."""
         self.n_bytes[self._now] = self.n_bytes.get(self._now, 0) + n_bytes
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class LoadSteps:
         return ", ".join(words)
 
     def tell(self) -> None:
-        """Writes them to the log; steps that begin afterwards are counted anew."""
+        """Log the steps."""
         self.end()
         if self.seconds:
             log.info("Loading took %.2f s: %s", sum(self.seconds.values()), self)

@@ -1,8 +1,7 @@
-"""LoadedModel: a model in memory, shared by any number of conversations; how it comes to be loaded.
+"""LoadedModel: a model in memory, shared by any number of conversations, and the steps that load it.
 
-Loading resolves the files, chooses the device, fits the context into the memory, reads the weights, and prepares the
-kernels and the GPU's part. engine/gpu/trial/choice.py decides on which device a model runs, engine/modes.py in which
-mode.
+Loading resolves the files, chooses the device, fits the context into memory, reads the weights, and prepares the
+kernels and the GPU's part. engine/gpu/trial/choice.py chooses the device, engine/modes.py the mode.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ _READ_AS_STORED = "the CPU kernels multiply matrices as the file stores them"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedModel(LoadContext):
-    """A model in memory, ready to answer. Shared by any number of sessions."""
+    """A model in memory, ready to answer. Any number of sessions share it."""
 
     name: str
     description: str
     tokenizer: Tokenizer
-    sampling: SamplingConfig  # the model's own defaults
-    cpu_reason: str  # why no GPU computes, where none does
+    sampling: SamplingConfig  # the model's defaults
+    cpu_reason: str  # why no GPU is used, if so
     threads: int
     threads_reason: str
     mode: Mode  # sparse, exact or dense
     mode_reason: str
     load_s: float
-    on_gpu: GpuPart | None = None  # what of it a GPU computes
-    reading: ReadIn | None = None  # what reads its files in where no GPU computes; a GPU's part has its own
+    on_gpu: GpuPart | None = None  # the part that a GPU computes
+    reading: ReadIn | None = None  # prefetches the files without a GPU; a GPU's part has its own
 
     @classmethod
     def load(
@@ -71,12 +70,10 @@ class LoadedModel(LoadContext):
         job: Job = Job(),
         preparing: Progress = lambda done, total: None,
     ) -> LoadedModel:
-        """Open, check and read a model.
+        """Open, check and load a model.
 
-        Units: job.progress gets bytes done and in total, preparing CPU kernels compiled and in total, where
-        some have to be compiled.
-        Raises: an EngineError for anything that is wrong with the files, the request or the memory; Cancelled when
-        the job is cancelled.
+        Units: job.progress in bytes; preparing in CPU kernels, if some must be compiled.
+        Raises: an EngineError for any problem with files, request or memory; Cancelled.
         """
         engine = engine or EngineConfig()
         started, steps = time.perf_counter(), LoadSteps()
@@ -115,68 +112,69 @@ class LoadedModel(LoadContext):
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:
-        """Gives back what of it is on a GPU; it is computed by the CPU from then on. What is being read in the
-        background is left to whoever needs it. A second time does nothing.
-        In the thread that answers."""
+        """Free its GPU memory; the CPU computes from then on. Stops background reads. Idempotent.
+
+        Call it in the thread that answers.
+        """
         if self.reading is not None:
             self.reading.close()
         if self.on_gpu is not None:
             self.on_gpu.close()
 
     def wait_for_weights(self, seconds: float) -> bool:
-        """Whether what is done in the background behind the load is over by then."""
+        """Return whether background work after the load ended within this time."""
         if self.gpu is not None:
             return self.gpu.wait_for_weights(seconds)
         return self.reading is None or self.reading.wait(seconds)
 
     def undisturbed(self) -> AbstractContextManager[None]:
-        """Within it nothing is read or pinned in the background."""
+        """Pause background reads and pinning within the context."""
         reading = self.reading if self.gpu is None else self.gpu.reading
         return nullcontext() if reading is None else reading.held()
 
     @property
     def gpu(self) -> GpuPart | None:
-        """What a GPU computes of it now."""
+        """The part that a GPU computes now."""
         return self.on_gpu if self.on_gpu is not None and self.on_gpu.is_usable else None
 
     @property
     def device(self) -> str:
-        """cuda where a GPU computes, beside the CPU; else cpu."""
+        """ "cuda" if a GPU computes together with the CPU, otherwise "cpu"."""
         return "cpu" if self.gpu is None else "cuda"
 
     @property
     def device_reason(self) -> str:
-        """Why it computes there, in one line."""
+        """The reason for the device, in one line."""
         return self.cpu_reason if self.on_gpu is None else self.on_gpu.reason
 
     @property
     def vram_bytes(self) -> int:
-        """What this process holds on the GPU for it."""
+        """VRAM that this process uses for the model."""
         return 0 if self.gpu is None else self.gpu.vram_bytes
 
     @property
     def gpu_notes(self) -> tuple[str, ...]:
-        """What happened to its part on a GPU since it was loaded, one sentence each."""
+        """What happened to its part on the GPU since the load, one sentence each."""
         return () if self.on_gpu is None else tuple(self.on_gpu.notes)
 
     @property
     def is_placed_automatically(self) -> bool:
-        """Whether Hearth chose how much of a GPU it takes."""
+        """Whether Hearth chose the VRAM budget."""
         return self.engine.vram_budget_gib is None
 
     @property
     def hot_blocks(self) -> HotBlocks | None:
-        """Where its hot neurons are; None where none have a place of their own."""
+        """Its hot neurons; None without hot neurons."""
         return None if self.gpu is None else self.gpu.blocks
 
     @property
     def generation(self) -> int:
-        """Counted up whenever transformers and caches of before are no longer to be used."""
+        """Increases whenever earlier transformers and caches become invalid."""
         return 0 if self.on_gpu is None else self.on_gpu.generation
 
     @property
     def weights_reason(self) -> str:
-        """How the weights are held and why, and what that means for neurons that do not fire; in one sentence."""
+        """How the weights are stored and why, and what that means for inactive neurons; one sentence."""
         words = f"{_HELD[self.weights.hold]}: {self.weights.hold_reason}"
         if self.mode != "dense" and self.weights.down_is_row_wise:
             skipping = "gate and up skip" if self.mode == "sparse" else "up skips"
@@ -186,51 +184,52 @@ class LoadedModel(LoadContext):
 
     @property
     def backend_reason(self) -> str:
-        """Why it is computed with what it is, and with so many threads; in sentences."""
+        """The reasons for the backend and the number of threads, in sentences."""
         return f"{self.backend.reason.rstrip('.')}. {self.threads_reason[0].upper()}{self.threads_reason[1:]}."
 
     @property
     def stop_token_ids(self) -> frozenset[int]:
-        """Every token that ends an answer: the tokenizer's, the chat template's and the configuration's."""
+        """Tokens that end an answer: the tokenizer's, the chat template's and the configuration's."""
         return self.tokenizer.stop_token_ids | frozenset(self.opened.config.eos_token_ids)
 
     @property
     def bos_token_id(self) -> int | None:
-        """The BOS token that the tokenizer names, or the configuration where the tokenizer is silent. Whether plain
-        texts begin with it: `text_bos_id`."""
+        """The BOS token of the tokenizer, else of the configuration. See `text_bos_id` for plain texts."""
         known = self.tokenizer.bos_token_id
         return self.opened.config.bos_token_id if known is None else known
 
     @property
     def text_bos_id(self) -> int | None:
-        """The token before a plain text: BOS where the model's files say that texts begin with it, else none."""
+        """The token before a plain text: BOS if the model's files say so, else None."""
         return self.bos_token_id if self.tokenizer.adds_bos else None
 
     def chat_sampling(self, sampling: SamplingConfig) -> SamplingConfig:
-        """The same, with the texts by which the chat template shows that the answer is over."""
+        """Add the texts with which the chat template ends an answer to the stop texts."""
         return sampling.changed({"stop": (*sampling.stop, *self.tokenizer.stop_texts)})
 
     def resolve_mode(self, mode: str | None) -> Mode:
-        """sparse, exact or dense for what was asked for; None is how the model was loaded."""
+        """Return sparse, exact or dense for the requested mode; None: as loaded."""
         if mode == "auto" and self.gpu is not None:
             return self.gpu.mode_and_reason()[0]
         return self.mode if mode is None else self.modes.choose(mode)[0]
 
     def make_ready(self, mode: str | None) -> None:
-        """So that answers can be computed in the mode: where its predictors find no room on the GPU beside what is
-        there, the model is placed anew, and `generation` says so. Between answers."""
+        """Prepare the mode. Only between answers.
+
+        If its predictors do not fit on the GPU, the model is placed again and `generation` increases.
+        """
         if self.gpu is not None:
             self.gpu.make_ready(self.resolve_mode(mode))
 
     def new_cache(self, context: int | None = None) -> KVCache:
-        """An empty KV cache for so many tokens; None: as many as the model was loaded for."""
+        """Return an empty KV cache for this many tokens; None: the loaded context."""
         context = context or self.context
         if self.gpu is not None:
             return self.gpu.new_cache(context)
         return KVCache(self.opened.config, context, self.kv_codec)
 
     def transformer(self, mode: str | None = None) -> Transformer:
-        """The model's graph with the executor of `mode` (default: as loaded). Cheap: the weights are shared."""
+        """Return a transformer for `mode` (default: as loaded). Cheap: weights are shared."""
         mode, operators = self.resolve_mode(mode), self.backend.operators
         if self.gpu is not None:
             return self.gpu.transformer(mode)
@@ -242,7 +241,7 @@ class LoadedModel(LoadContext):
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What was asked for: the model's files, opened and checked. name: where it was known under one, else empty."""
+    """The requested model's files, opened and checked. name: its name in the list of models, else empty."""
 
     opened: OpenedModel
     tokenizer: Tokenizer
@@ -251,7 +250,7 @@ class _Source:
 
 @dataclass(frozen=True, eq=False)
 class _Device:
-    """What computes: the CPU with its threads and backend, and the GPU where one can. gpu None: cpu_reason says why."""
+    """The CPU with its threads and backend, and the GPU if one can be used; otherwise cpu_reason says why."""
 
     hardware: HardwareProfile
     threads: int
@@ -263,8 +262,10 @@ class _Device:
 
 @dataclass(frozen=True, eq=False)
 class _Memory:
-    """What fits: the context in tokens, and how keys and values are kept. predictor_bytes: of the mode's predictors,
-    those that must be in RAM, and those that can stay in their file."""
+    """What fits: the context in tokens and the KV codec.
+
+    predictor_bytes: of the mode's predictors, (bytes that must be in RAM, bytes that can stay in the file).
+    """
 
     context: int
     kv_codec: KvCodec
@@ -283,7 +284,7 @@ def _resolve(model: str, engine: EngineConfig, steps: LoadSteps, job: Job) -> _S
 
 
 def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, job: Job) -> _Device:
-    """Raises: as load, for a mode that the model cannot run in, before gigabytes are read."""
+    """Choose the device. Raises: as load, for a mode that the model cannot run in, before reading gigabytes."""
     from threadpoolctl import threadpool_limits
 
     steps.begin("machine")
@@ -299,7 +300,7 @@ def _choose_device(opened: OpenedModel, engine: EngineConfig, steps: LoadSteps, 
 
 
 def _fit_memory(opened: OpenedModel, device: _Device, engine: EngineConfig) -> _Memory:
-    """Raises: HostMemoryError where the model does not fit however short the context is."""
+    """Fit the context. Raises: HostMemoryError if the model does not fit with the shortest context."""
     hardware, gpu = device.hardware, device.gpu
     kv_codec = engine.kv_cache or device.backend.kv_codec
     budgets = budgets_of(hardware, gpu, engine.vram_budget_gib)
@@ -342,7 +343,7 @@ def _read(
 def _prepare(
     context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, job: Job,
 ) -> tuple[GpuPart | None, str]:  # fmt: skip
-    """Compiles the CPU's kernels and loads the GPU's part; without one, why there is none."""
+    """Compile the CPU's kernels and load the GPU's part; otherwise return why there is none."""
     engine, hardware = context.engine, device.hardware
     predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
     config = context.opened.config
@@ -351,7 +352,7 @@ def _prepare(
     if device.gpu is None:
         return None, device.cpu_reason
     part, why_not = load_part(device.gpu, hardware, device.threads, context, job)
-    if part is None or not part.is_usable:  # all of it is the RAM's then
+    if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
         fitting_context(
             memory.sizes, Room(hardware, None, budgets_of(hardware, None, None)), context.context, context.kv_codec,
             sequences=engine.sequences, is_given=True, must_bytes=memory.predictor_bytes[0], why=why_not,

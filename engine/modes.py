@@ -1,6 +1,6 @@
-"""Decides, with the reason in words, whether a model runs sparse, exact or dense; finds the predictors that it needs.
+"""Choose whether a model runs sparse, exact or dense, with the reason in words, and load its predictors.
 
-The executors do the work; nothing here computes a layer, except that a sample text is run to see what predictors cost.
+The executors compute. This module only runs a sample text to measure the predictors' cost.
 """
 
 from __future__ import annotations
@@ -28,34 +28,33 @@ from native_kernels.backend import Operators
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.reference import ReferenceOperators
 
-# What a model reads when it is to be seen how many neurons its predictors expect: as long as a short question, so that
-# loading takes little longer.
+# Sample text for measuring how many neurons predictors select: as short as a brief question, to keep loading fast.
 SAMPLE_TEXT = "The ferry left at seven. Half of the passengers slept, and the others watched the coast grow dark."
 
 
 @dataclass(frozen=True)
 class SparseCost:
-    """Bytes a token, over all layers, of what sparse mode reads in place of every neuron's first matrix.
+    """Bytes per token, over all layers, that sparse mode reads instead of every neuron's first matrix.
 
-    What lies behind it (up and down of the neurons that fire) exact mode reads as well. That it reads more of them,
-    because a predictor misses some, is no saving and is not counted.
+    Both sparse and exact mode read up and down of active neurons. Exact mode reads more of them because predictors miss
+    some; that is not counted as a saving.
     """
 
-    predictor_bytes: float  # a cascade's by the rows of its copy that were read on a sample
-    active_share: float | None  # of the neurons, expected on a sample; None where the predictors alone are too dear
-    first_bytes: int  # gate, or up where there is no gate
-    first_bytes_read: float  # of these, on the sample
+    predictor_bytes: float  # of a cascade: rows of its copy read on the sample
+    active_share: float | None  # selected on the sample; None if the predictors alone are too expensive
+    first_bytes: int  # gate, or up without a gate
+    first_bytes_read: float  # of these, read on the sample
 
     @property
     def bytes_saved(self) -> float:
-        """Bytes that sparse mode reads less than exact mode; negative where it reads more."""
+        """Bytes that sparse mode saves over exact mode; negative if it reads more."""
         return self.first_bytes - self.first_bytes_read - self.predictor_bytes
 
 
 class ModeChooser:
-    """What a loaded model can run as. Its predictors are read, and their cost is measured, when first needed.
+    """The modes of a loaded model. Predictors are read, and their cost measured, on first use.
 
-    sample: token ids to measure the cost of predictors over, with these operators and this codec of the KV cache.
+    sample: token ids for measuring the predictors' cost with these operators and this KV codec.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class ModeChooser:
         kv_codec: KvCodec = "f32",
         look: Callable[[float], None] = lambda share: None,
     ) -> None:
-        """look: called now and then while the sample is run; what it raises ends that."""
+        """look: called regularly while the sample runs; an exception it raises cancels the run."""
         self._look = look
         self._kv_codec: KvCodec = kv_codec
         self._operators = operators or ReferenceOperators()
@@ -81,38 +80,38 @@ class ModeChooser:
         return self._sample
 
     def choose(self, wanted: str) -> tuple[Mode, str]:
-        """sparse, exact or dense, and why. Raises as `choose_mode` and, for sparse, as `read_predictors` does."""
+        """Return sparse, exact or dense, and why. Raises: as `choose_mode`; for sparse, `read_predictors`."""
         mode, reason = choose_mode(self._opened, wanted, lambda: self._sparse_cost, lambda: self.predictor.budget)
         if mode == "sparse":
-            _ = self.predictor  # what is wrong with it shows before an answer has begun
+            _ = self.predictor  # report its problems before an answer begins
         return mode, reason
 
     def executor(self, mode: Mode, operators: Operators) -> FfnExecutor:
-        """What computes the feed-forward blocks in a mode that `choose` gave."""
+        """Return the FFN executor of a mode from `choose`."""
         config = self._opened.config
         if mode == "sparse":
             return SparseExecutor(config, self._weights, self.predictor, operators)
         return (ExactExecutor if mode == "exact" else DenseExecutor)(config, self._weights, operators)
 
     def to_be_asked(self, wanted: str) -> Predictor | None:
-        """The predictor that `choose` will look at or take; None where there is none, or none that can be used."""
+        """Return the predictor that `choose` may use; None if there is none or it is unusable."""
         if wanted not in ("auto", "sparse") or not (self._opened.has_predictors and self._opened.config.has_zeros):
             return None
         try:
             return self.predictor
-        except EngineError:  # `choose` meets it again, and tells it as its reason
+        except EngineError:  # `choose` meets it again and reports it
             return None
 
     @cached_property
     def stored_predictor(self) -> Predictor:
-        """The model's own, as it is read. Raises as `read_predictors` does."""
+        """The model's predictor as stored. Raises: as `read_predictors`."""
         from engine.backends import multiplies
 
         return read_predictors(self._opened, lambda codec: multiplies(self._operators, codec))
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The same as it is computed with. Raises as `read_predictors` does."""
+        """The predictor in the layout for computing. Raises: as `read_predictors`."""
         from engine.backends import multiplies
 
         read = self.stored_predictor
@@ -133,11 +132,13 @@ def choose_mode(
     sparse_cost: Callable[[], SparseCost] | None = None,
     budget: Callable[[], Budget | None] = lambda: None,
 ) -> tuple[Mode, str]:
-    """`auto` resolved, with the reason: sparse needs predictors, exact needs an activation that makes zeros.
+    """Resolve `auto` and return the mode and the reason.
 
-    sparse_cost is asked where `auto` depends on it; without it `auto` never becomes sparse. budget: the one that the
-    predictors were made under, asked before; where they did not hold it, `auto` does not become sparse either.
-    Raises: UnsupportedModelError for sparse without predictors, InvalidRequestError for a word that is no mode.
+    Sparse needs predictors; exact needs an activation that makes zeros. sparse_cost: called if `auto` depends on it;
+    without it `auto` never chooses sparse. budget: the predictors' error budget, checked first; if it was not held,
+    `auto`
+    does not choose sparse.
+    Raises: UnsupportedModelError for sparse without predictors, InvalidRequestError for an unknown mode.
     """
     if wanted == "sparse":
         if not opened.has_predictors:
@@ -157,7 +158,7 @@ def choose_mode(
         if made_under is not None and not made_under.held:
             return "exact", f"{reason}. The model's predictors did not hold their error budget{_missed(made_under)}"
         cost = sparse_cost()
-    except EngineError as error:  # what is wrong with predictors is no reason not to answer
+    except EngineError as error:  # unusable predictors must not prevent answers
         return "exact", f"{reason}. The model's predictors cannot be used: {error.message}"
     megabytes = f"{abs(cost.bytes_saved) / 1e6:.3g} MB a token"
     if cost.active_share is None:
@@ -169,7 +170,7 @@ def choose_mode(
 
 
 def _missed(budget: Budget) -> str:
-    """By how much, where that was measured."""
+    """Return by how much the budget was missed, if measured."""
     wanted = f": perplexity may rise by {100 * budget.perplexity_rise:.3g} %"
     if not budget.measured:
         return wanted
@@ -178,13 +179,14 @@ def _missed(budget: Budget) -> str:
 
 
 def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda codec: False) -> Predictor:
-    """The model's predictors, checked against its configuration; which ones count is model_artefacts.py's.
+    """Return the model's predictors, checked against its configuration. See model_artefacts.py for precedence.
 
-    Those in packed codecs are unpacked where the free RAM allows it, because that is faster; else they stay mapped.
-    They stay so where the operators that will be used are said to multiply matrices in their codec.
-
-    Raises: UnsupportedModelError where there are none, ModelFormatError for damage, ArtifactMismatchError for those of
-    another model, HostMemoryError where they cannot be mapped and the free RAM does not hold them.
+    Packed predictors are unpacked if free RAM allows, because that is faster. They stay mapped if RAM is short, or if
+    the
+    operators multiply their codec directly.
+    Raises: UnsupportedModelError if there are none, ModelFormatError for damage, ArtifactMismatchError for those of
+    another
+    model, HostMemoryError if they can neither be mapped nor copied to RAM.
     """
     sizes = predictor_sizes(opened)
     if sizes.copied and not _has_room(sizes.copied):
@@ -200,10 +202,10 @@ def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda c
 
 
 def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
-    """(RAM that predictors must have beside the weights, RAM or page cache that they should have), for a mode.
+    """Return (RAM that predictors need beside the weights, RAM or page cache that they should have).
 
-    Only sparse, as asked for, needs them; auto does without where there is no room, or where they cannot be used.
-    Raises: for sparse as `read_predictors` does, as far as their heads tell what is wrong with them.
+    Only an explicit sparse mode requires them; auto runs without them if memory is short or they are unusable.
+    Raises: for sparse, as `read_predictors`, as far as headers tell.
     """
     if wanted == "sparse":
         sizes = predictor_sizes(opened)
@@ -212,12 +214,12 @@ def predictor_room(opened: OpenedModel, wanted: str) -> tuple[int, int]:
         return 0, 0
     try:
         return 0, predictor_sizes(opened).held_bytes
-    except EngineError:  # `choose_mode` meets it again, and tells it as its reason
+    except EngineError:  # `choose_mode` meets it again and reports it
         return 0, 0
 
 
 def _has_room(n_bytes: int) -> bool:
-    """Whether so much RAM is free beside the margin that loading keeps."""
+    """Return whether this much RAM is free beside the loader's margin."""
     import psutil
 
     return n_bytes + MARGIN_BYTES <= read_ram(psutil, memory_limits()).free_bytes
@@ -232,7 +234,10 @@ def measure_sparse_cost(
     kv_codec: KvCodec,
     look: Callable[[float], None] = lambda share: None,
 ) -> SparseCost:
-    """What the predictors cost and expect over these tokens. Cost: one pass over them, unless it is vain anyway."""
+    """Measure what the predictors read and select over these tokens.
+
+    Cost: one pass over the tokens, skipped if the predictors are too expensive anyway.
+    """
     first = first_bytes(weights)
     least = predictor_bytes(predictor, [0.0 if layer.kind == "cascade" else 1.0 for layer in predictor.layers])
     if least >= first:

@@ -1,4 +1,4 @@
-"""What is settled before a model is loaded: which file is meant, its tokenizer, how much context there is room for."""
+"""Resolve a model before it is loaded: its files, its tokenizer, its context window."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from engine.text.tokenizer import Tokenizer
 log = logging.getLogger(__name__)
 
 STARTER_NAMES = ("starter-chat", "pip")
-KV_SHARE_OF_FREE_RAM = 0.25  # a default context may take no more than this
+KV_SHARE_OF_FREE_RAM = 0.25  # maximum share of a default context's KV cache
 
 
 @dataclass(frozen=True)
 class FoundModel:
-    """What a MODEL argument means. name, activation, template: of an installed model, where the list says them."""
+    """The meaning of a MODEL argument. name, activation, template: from the list of installed models."""
 
     path: Path
     name: str = ""
@@ -31,38 +31,39 @@ class FoundModel:
 
 
 def resolve_model(name: str) -> Path:
-    """The path that a MODEL argument means: a path, or the name of a model that is installed."""
+    """Return the path for a MODEL argument: a path, or the name of an installed model."""
     return find_model(name).path
 
 
 def open_named(name: str, activation: str | None = None) -> OpenedModel:
-    """The model that a MODEL argument means, with the activation that was asked for, else the one that the list says.
+    """Open the model of a MODEL argument, with the given activation or the one in the list of models.
 
-    Raises: as `find_model` and `open_model` do.
+    Raises: as `find_model` and `open_model`.
     """
     found = find_model(name)
     return open_model(found.path, activation or found.activation or None)
 
 
 def find_model(name: str) -> FoundModel:
-    """What a MODEL argument means: a path, or the id or the name of a model that is installed.
+    """Resolve a MODEL argument: a path, or the id or name of an installed model.
 
-    Raises: ModelNotFoundError where it means nothing, several models, or one that is broken; LibraryError where the
-    list of models cannot be read.
+    Raises: ModelNotFoundError if it matches nothing, several models, or a broken one; LibraryError if the list of
+    models
+    cannot be read.
     """
     from engine.assets import starter_model
     from engine.library.owned.installed import Library
 
-    path = Path(os.path.expanduser(name))  # Path.expanduser would raise for a person it does not know
+    path = Path(os.path.expanduser(name))  # Path.expanduser raises for an unknown user
     try:
         path.stat()
         return FoundModel(path)
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # there is something, or the name is impossible
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # it exists but is inaccessible, or the name is impossible
             raise ModelNotFoundError(f"{path} cannot be opened: {error.strerror or error}.") from error
     except ValueError:  # a zero byte
         pass
-    if name.lower() in STARTER_NAMES:  # it runs whatever is wrong with the list
+    if name.lower() in STARTER_NAMES:  # must work even if the list is damaged
         return FoundModel(starter_model())
     found = Library().find(name)
     if found is None:
@@ -74,7 +75,7 @@ def find_model(name: str) -> FoundModel:
 
 
 def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenizer:
-    """The model's tokenizer, checked against its configuration, with the chat template that suits or was asked for."""
+    """Return the model's tokenizer, checked against its configuration, with its or the given chat template."""
     files = opened.files
     if files.tokenizer is not None:
         tokenizer = Tokenizer.from_files(files.tokenizer, files.tokenizer_config)
@@ -97,7 +98,7 @@ def read_tokenizer(opened: OpenedModel, template: str | None = None) -> Tokenize
 
 
 def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
-    """Tokens of context: as asked, else as trained, halved until its KV cache is a modest share of free RAM."""
+    """Return the tokens of context: as requested, else as trained, halved until the KV cache is small enough."""
     trained = opened.config.max_context
     if wanted is not None:
         if wanted > trained:
@@ -110,7 +111,7 @@ def choose_context(opened: OpenedModel, wanted: int | None, free_bytes: int, kv_
 
 
 def default_context(config: ModelConfig, free_bytes: int, kv_codec: KvCodec = "f32") -> int:
-    """Tokens of context where nobody asks for a number, for a model that may not be here yet."""
+    """Return the default context, also for a model that is not downloaded yet."""
     context = config.max_context
     while context > 512 and KVCache.bytes_for(config, context, kv_codec) > KV_SHARE_OF_FREE_RAM * free_bytes:
         context //= 2

@@ -1,4 +1,4 @@
-"""Builds dataclasses from plain JSON values, every type checked. It reads no files and knows no particular class."""
+"""Build dataclasses from plain JSON values, with every type checked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from engine.errors import ModelFormatError, UnsupportedModelError
 
 
 def from_plain(kind: Any, value: Any, where: str, strict: bool = False) -> Any:
-    """`value` as an instance of the annotation `kind`: a dataclass, a scalar, Literal, union, tuple or dict.
+    """Return `value` as an instance of the annotation `kind`: a dataclass, scalar, Literal, union, tuple or dict.
 
-    strict: a field that the dataclass does not have raises UnsupportedModelError; otherwise it is ignored.
-    Raises: ModelFormatError, naming the place, for a missing field or a value of another type.
+    strict: unknown fields raise UnsupportedModelError; otherwise they are ignored.
+    Raises: ModelFormatError with the place, for a missing field or a value of another type.
     """
     if kind is Any:
         return value
@@ -45,13 +45,13 @@ def from_plain(kind: Any, value: Any, where: str, strict: bool = False) -> Any:
 
 @lru_cache(maxsize=256)
 def _hints(kind: Any) -> dict[str, Any]:
-    """The annotations of a dataclass, evaluated once: the window reads hundreds of records between two frames."""
+    """Return a dataclass's evaluated annotations, cached: the window reads hundreds of records between two frames."""
     return get_type_hints(kind)
 
 
 def _dataclass(kind: Any, value: Any, where: str, strict: bool) -> Any:
     if isinstance(value, kind):
-        return value  # built before
+        return value  # already built
     if not isinstance(value, dict):
         raise _wrong(where, value, "an object")
     hints = _hints(kind)

@@ -1,7 +1,7 @@
-"""Chooses the next token from the logits: make_sampler builds the choice once into a plain function.
+"""Choose the next token from logits. make_sampler returns a plain function.
 
-It computes no logits and keeps no history; the caller passes both. The order is that of Hugging Face's transformers:
-repeat penalty, temperature, top-k, top-p, min-p, then one draw. Every step sees only what the one before it kept.
+The caller passes logits and history. Steps run in the order of Hugging Face's transformers: repeat penalty,
+temperature, top-k, top-p, min-p, one draw. Each step sees only what the previous one kept.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from engine.errors import EngineError
 
 Sampler = Callable[[NDArray[np.float32], Sequence[int]], int]
 
-_BLOCK = 64  # logits a block: 128k logits make 2k block maxima, which are cheap to partition
-_PIECE = 8192  # logits whose exponentials are added up at a time: in 64-bit floats they stay in a core's cache
-_FIRST_NUCLEUS = 1024  # top-p without top-k looks at this many tokens first; nearly every nucleus is smaller
+_BLOCK = 64  # logits per block: 128k logits give 2k block maxima, cheap to partition
+_PIECE = 8192  # logits per sum of exponentials: as 64-bit floats they stay in a core's cache
+_FIRST_NUCLEUS = 1024  # first tokens tried by top-p without top-k; nearly every nucleus is smaller
 
 
 class BrokenLogitsError(EngineError):
-    """The model computed something that is no number, so no next token can be chosen."""
+    """The model computed logits that are not finite, so no token can be chosen."""
 
     hint = "Load the model again; if it happens once more, its weights are damaged: download them again."
 
 
 def make_sampler(config: SamplingConfig) -> Sampler:
-    """A function (logits f32 [V], history) -> token id that owns its random numbers.
+    """Return a function (logits f32 [V], history) -> token id with its own random generator.
 
-    Temperature 0 is greedy: the largest logit, the lowest id among equals. Otherwise one PCG64 draw is used for each
-    token, whatever the filters keep, so a seed gives the same sequence on every platform for the same logits.
-    `history` holds the ids that the repeat penalty counts; each is punished once, however often it occurred.
-
-    Cost: about 0.1 ms at V = 128k with top-k, 0.4 ms with top-p alone (one thread of an EPYC); nothing is fully sorted
-    unless top-p without top-k needs it.
+    Temperature 0 is greedy: the largest logit, the lowest id on ties. Otherwise every token uses one PCG64 draw,
+    whatever
+    the filters keep, so a seed gives the same sequence on every platform for the same logits. `history`: ids that the
+    repeat penalty applies to, once each.
+    Cost: about 0.1 ms at V = 128k with top-k, 0.4 ms with top-p alone (one thread of an EPYC); only top-p without top-k
+    may
+    sort everything.
     Raises: the sampler raises BrokenLogitsError for NaN or infinite logits.
     """
     rng = np.random.Generator(np.random.PCG64(config.seed))
@@ -54,7 +55,7 @@ def make_sampler(config: SamplingConfig) -> Sampler:
 
 
 def _require_finite(logits: NDArray[np.float32]) -> None:
-    """Minimum and maximum carry every NaN and infinity, and cost less than a mask over V."""
+    """Check via minimum and maximum, which propagate NaN and infinity and are cheaper than a mask over V."""
     if logits.size == 0:
         raise BrokenLogitsError("The model returned no logits.")
     if not (np.isfinite(logits.min()) and np.isfinite(logits.max())):
@@ -63,7 +64,7 @@ def _require_finite(logits: NDArray[np.float32]) -> None:
 
 
 def _punish(logits: NDArray[np.float32], history: Sequence[int], penalty: float) -> NDArray[np.float32]:
-    """Logits of tokens in the history move towards "less likely": divided when positive, multiplied when not."""
+    """Make tokens in the history less likely: divide positive logits by the penalty, multiply negative ones."""
     if penalty == 1.0 or len(history) == 0:
         return logits
     seen = np.unique(np.asarray(history, dtype=np.int64))
@@ -74,14 +75,14 @@ def _punish(logits: NDArray[np.float32], history: Sequence[int], penalty: float)
 
 
 def _keeps_all(config: SamplingConfig, n: int) -> bool:
-    """Whether no filter takes anything away of n tokens."""
+    """Return whether no filter removes any of n tokens."""
     return not 0 < config.top_k < n and config.top_p >= 1.0 and config.min_p <= 0.0
 
 
 def _keep(scores: NDArray[np.float32], config: SamplingConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The ids that survive top-k, top-p and min-p, with their unnormalised weights.
+    """Return the ids that pass top-k, top-p and min-p, with unnormalised weights.
 
-    Shapes: ids i64 [K], weights f64 [K]; most likely first, or by id where neither top-k nor top-p is on.
+    Shapes: ids i64 [K], weights f64 [K]; most likely first, or by id without top-k and top-p.
     """
     n = scores.size
     if 0 < config.top_k < n:
@@ -100,13 +101,13 @@ def _keep(scores: NDArray[np.float32], config: SamplingConfig) -> tuple[NDArray[
             k = min(k * 8, n)
     else:
         top, ids = scores.max(), np.arange(n, dtype=np.int64)
-        if config.min_p > 0.0:  # a little more than stays, so that rounding here loses none
+        if config.min_p > 0.0:  # slightly lower, so that rounding loses none
             floor = top + config.temperature * np.log(config.min_p) - 1e-3 * (1.0 + abs(float(top)))
             ids = np.flatnonzero(scores >= floor)
         weights = _weights(scores[ids], top, config.temperature)
         total = float(weights.sum())
     if config.top_p < 1.0:
-        # The token that crosses top_p belongs to the nucleus, so at least one token always stays.
+        # The token that crosses top_p belongs to the nucleus, so at least one token stays.
         n_kept = int(np.searchsorted(np.cumsum(weights), config.top_p * total, side="left")) + 1
         ids, weights = ids[:n_kept], weights[:n_kept]
     if config.min_p > 0.0:
@@ -116,23 +117,25 @@ def _keep(scores: NDArray[np.float32], config: SamplingConfig) -> tuple[NDArray[
 
 
 def _weights(scores: NDArray[np.float32], top: np.float32, temperature: float) -> NDArray[np.float64]:
-    """exp((score - top) / temperature); a tiny temperature underflows to 0, never to NaN."""
+    """Return exp((score - top) / temperature). A tiny temperature underflows to 0, never to NaN."""
     with np.errstate(over="ignore", under="ignore"):
         return np.exp((scores.astype(np.float64) - np.float64(top)) / temperature)
 
 
 def _totals(scores: NDArray[np.float32], top: np.float32, temperature: float) -> NDArray[np.float64]:
-    """The sum of the weights of each piece of the scores."""
+    """Return the sum of weights of each chunk of scores."""
     pieces = range(0, scores.size, _PIECE)
     return np.array([_weights(scores[start : start + _PIECE], top, temperature).sum() for start in pieces])
 
 
 def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-    """The ids of the k largest scores, largest first, the lower id first among equals.
+    """Return the ids of the k largest scores, largest first, lower id first on ties.
 
-    The k-th largest block maximum is a floor that at least k scores reach, so only a handful of candidates is sorted.
-    The scores of a block lie far apart, so that all maxima are found in a few passes over whole vectors: 0.05 ms at V =
-    128k, k = 40, where argpartition over all scores takes 1 ms.
+    The k-th largest block maximum is a lower bound that at least k scores reach, so few candidates are sorted. A
+    block's
+    scores are strided, so that the maxima take a few passes over whole vectors: 0.05 ms at V = 128k, k = 40, against 1
+    ms
+    for argpartition over all scores.
     """
     n_blocks = scores.size // _BLOCK
     if k < n_blocks:
@@ -146,13 +149,13 @@ def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
 
 
 def _draw(weights: NDArray[np.float64], uniform: float) -> int:
-    """Inverse of the cumulative distribution at `uniform` in [0, 1)."""
+    """Return the inverse of the cumulative distribution at `uniform` in [0, 1)."""
     cumulative = np.cumsum(weights)
     return min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), weights.size - 1)
 
 
 def _draw_from_all(scores: NDArray[np.float32], temperature: float, uniform: float) -> int:
-    """The same of all ids: first the piece, then the id within it. Its weights alone are formed twice."""
+    """Draw from all ids: first the chunk, then the id in it. Only that chunk's weights are computed twice."""
     top = scores.max()
     totals = _totals(scores, top, temperature)
     piece = _draw(totals, uniform)
