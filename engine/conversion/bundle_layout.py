@@ -1,6 +1,6 @@
-"""Decides how a model's tensors become a bundle's files: which codec each gets, and where each row lies.
+"""Plan the files of a bundle: each tensor's codec and each row's position.
 
-The rules are docs/bundle.md, sections 3 and 4. It reads no weights and writes nothing.
+docs/bundle.md, sections 3 and 4 have the rules. Reads no weights and writes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from native_kernels.lane_packing import row_bytes
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Rows that lie together: one tensor, or the parts of a layer's neurons side by side."""
+    """Rows stored together: one tensor, or the parts of a layer's neurons side by side."""
 
     tensors: tuple[tuple[RowSource, TensorEntry], ...]
     offset: int
@@ -32,7 +32,7 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One file of the bundle; written as a whole."""
+    """One file of the bundle, written as a whole."""
 
     file: str
     regions: tuple[Region, ...]
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """All files of weights in the order of the graph, and what could not be done as asked."""
+    """All weight files in graph order, and warnings about what differs from the request."""
 
     parts: tuple[Part, ...]
     warnings: tuple[str, ...]
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def digest(self) -> str:
-        """Names the layout: two programs that agree on it can finish each other's work."""
+        """Identifies the layout: two programs with the same digest can finish each other's work."""
         entries = {
             tensor.name: [entry.file, entry.offset, list(entry.shape), entry.codec, entry.row_stride]
             for part in self.parts
@@ -71,7 +71,7 @@ class Layout:
 
 
 def plan_layout(opened: OpenedModel, codec: BundleCodec) -> Layout:
-    """Where every tensor of the model will lie in a bundle of this codec."""
+    """Return the position of every tensor of the model in a bundle of this codec."""
     tensors = stacked([TiledTensor.of(opened, planned) for planned in opened.plan])
     by_file: dict[str, list[RowSource]] = {}
     for tensor in tensors:
@@ -106,7 +106,7 @@ def _part(file: str, tensors: Sequence[RowSource], codec: BundleCodec) -> Part:
 
 
 def _neighbours(tensors: Sequence[RowSource]) -> list[list[RowSource]]:
-    """The tensors one by one, and the FFN's matrices together, last."""
+    """Return the tensors one by one, then the FFN's matrices together."""
     ffn = {tensor.name.partition(".")[2]: tensor for tensor in tensors if _is_ffn(tensor)}
     alone: list[list[RowSource]] = [[tensor] for tensor in tensors if not _is_ffn(tensor)]
     return [*alone, [ffn[part] for part in FFN_PARTS if part in ffn]] if ffn else alone
@@ -137,7 +137,7 @@ def _warnings(tensors: Sequence[RowSource], asked: BundleCodec) -> tuple[str, ..
 
 
 def tokenizer_files(opened: OpenedModel) -> list[Path]:
-    """The source's tokenizer files that a bundle carries along; none where the vocabulary is in the metadata."""
+    """Return the source's tokenizer files for the bundle; none if the vocabulary is in the metadata."""
     if opened.files.kind == "gguf":
         return []
     names: tuple[str, ...] = (

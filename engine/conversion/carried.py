@@ -1,6 +1,6 @@
-"""What a conversion carries into a bundle beside the weights: the model's predictors and statistics.
+"""Copy a model's predictors and statistics into a bundle.
 
-It finds, reads and writes them; when, and what is kept of an interrupted conversion, engine/conversion/convert.py says.
+engine/conversion/convert.py decides when, and what is kept of an interrupted conversion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.sparsity.artifact_files import head_file
 
 @dataclass(frozen=True)
 class Carried:
-    """An artefact to be written. n_bytes: about what it takes. origin: names what it is made from."""
+    """An artefact to write. n_bytes: an estimate. origin: identifies its source."""
 
     kind: artefacts.Kind
     n_bytes: int
@@ -34,12 +34,12 @@ class Carried:
 
 
 def plan_carried(opened: OpenedModel) -> tuple[Carried, ...]:
-    """What there is to carry; whether it can be read shows when it is written."""
+    """Return the artefacts to copy. Unreadable ones fail only when written."""
     found = []
     if (place := predictor_place(opened)) is not None:
         try:
             n_bytes = predictor_sizes(opened).stored
-        except EngineError:  # told as a warning, when it is to be written
+        except EngineError:  # reported as a warning when it is written
             n_bytes = 0
         folder = opened.files.predictors if place == "folder" else None
         origin = "weights" if place == "file" else _origin(opened, "predictors", folder)
@@ -57,10 +57,9 @@ def write_carried(
     progress: Callable[[int], None] = lambda done: None,
     cancelled: Callable[[], bool] = never,
 ) -> None:
-    """Writes the artefact's files into the folder, stamped with the model's fingerprint.
+    """Write the artefact's files into the folder, stamped with the model's fingerprint and its old activation.
 
-    The activation that it was made for stays.
-    Raises: as `read_predictor` and `read_stats` do, DiskSpaceError, InvalidRequestError, Cancelled.
+    Raises: as `read_predictor` and `read_stats`, DiskSpaceError, InvalidRequestError, Cancelled.
     """
     if carried.kind == "predictors":
         predictor = read_predictor(opened, as_stored=True)
@@ -72,13 +71,13 @@ def write_carried(
 
 
 def _origin(opened: OpenedModel, kind: artefacts.Kind, folder: Path | None) -> str:
-    """Names what an artefact is made from, without reading all of it: a head, or names, sizes and times of files."""
+    """Identify an artefact's source without reading all of it: a head, or names, sizes and times of files."""
     own = artefacts.find(opened, kind)
     digest = hashlib.sha256()
     if own is not None:
         head = head_file(own, artefacts.NAMES[kind])
         digest.update(head.read_bytes() if head.is_file() else b"")
-        digest.update(opened.config.activation_text.encode())  # it may be left behind for another one
+        digest.update(opened.config.activation_text.encode())  # another activation may leave it behind
     elif folder is not None:
         for file in sorted(folder.iterdir()):
             about = file.stat()

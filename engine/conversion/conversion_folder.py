@@ -1,6 +1,6 @@
-"""The folder in which a bundle is made: what is finished in it, the receipts that tell so, and its lock.
+"""The folder in which a bundle is made: finished files, their receipts, and its lock.
 
-docs/bundle.md, section 8 is the rule. It converts nothing.
+docs/bundle.md, section 8 has the rules. Converts nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JOB_FORMAT = "hearth-conversion"
 
 @dataclass(frozen=True)
 class Receipt:
-    """A finished file of weights."""
+    """A finished weight file."""
 
     bytes: int
     sha256: str
@@ -42,7 +42,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class ArtefactReceipt:
-    """A finished artefact. origin: names what it was made from."""
+    """A finished artefact. origin: identifies its source."""
 
     origin: str
     files: dict[str, FileEntry]
@@ -51,7 +51,7 @@ class ArtefactReceipt:
 
 @dataclass(frozen=True, eq=False)
 class Workshop:
-    """DST.partial: the files so far, and the receipts by which a later run knows what is finished."""
+    """DST.partial: the files so far, and the receipts that tell a later run what is finished."""
 
     root: Path
 
@@ -66,7 +66,7 @@ class Workshop:
     @classmethod
     @contextlib.contextmanager
     def open(cls, destination: Path, opened: OpenedModel, codec: str, layout: Layout) -> Iterator[Workshop]:
-        """The workshop of this very conversion, new or taken up again, locked against a second one."""
+        """Create or resume the workshop of this conversion, locked against other processes."""
         workshop = cls(destination.with_name(destination.name + ".partial"))
         if destination.exists() and not (destination.is_dir() and not any(destination.iterdir())):
             workshop._sweep()
@@ -80,13 +80,13 @@ class Workshop:
                 yield workshop
 
     def _sweep(self) -> None:
-        """Removes what a death after the last rename left: receipts of a bundle that is whole."""
+        """Remove receipts of a complete bundle, left by a crash after the last rename."""
         note = _read_json(self._progress / "conversion.json")
         if isinstance(note, dict) and note.get("format") == _JOB_FORMAT and not self.folder.exists():
             shutil.rmtree(self.root, ignore_errors=True)
 
     def _claim(self, job: dict[str, str]) -> None:
-        """Makes the folder, or makes sure that it is this conversion's. Nothing foreign is touched."""
+        """Create the folder, or check that it belongs to this conversion. Touches no other files."""
         note = self._progress / "conversion.json"
         found = _read_json(note)
         if found == job:
@@ -99,13 +99,13 @@ class Workshop:
         if self.root.exists() and not leftover <= {"progress", "progress/conversion.json.writing", "progress/lock"}:
             raise InvalidRequestError(f"{self.root} exists and is no unfinished conversion.", hint)
         self._progress.mkdir(parents=True, exist_ok=True)
-        write_json(note, job)  # before the first file: what lies beside it is ours from then on
+        write_json(note, job)  # before the first file: everything beside it is ours from here on
         self.folder.mkdir(exist_ok=True)
 
     def claimed(self, layout: Layout, carried: Sequence[Carried]) -> dict[str, Receipt | ArtefactReceipt]:
-        """By file of weights or kind of artefact, the receipts of what is finished if it is still what it was.
+        """Return receipts of finished files that may be unchanged, by weight file or kind of artefact.
 
-        That takes reading it: `is_sound`. Everything else in the folder is removed.
+        `is_sound` must read them to be certain. Everything else in the folder is deleted.
         """
         claims: dict[str, Receipt | ArtefactReceipt] = {}
         kept: set[str] = set()
@@ -131,7 +131,7 @@ class Workshop:
         progress: Callable[[int], None],
         cancelled: Callable[[], bool],
     ) -> bool:
-        """Whether what a receipt tells of is still what it was. Units: progress reports bytes read."""
+        """Return whether the files of a receipt are unchanged. Units: progress in bytes read."""
         hashes = {file: claim.sha256} if isinstance(claim, Receipt) else {
             name: entry.sha256 for name, entry in claim.files.items()
         }  # fmt: skip
@@ -164,18 +164,18 @@ class Workshop:
         return found if made_same and names == found.entry.files == tuple(found.files) else None
 
     def keep_receipt(self, name: str, receipt: Receipt | ArtefactReceipt) -> None:
-        """name: the file of weights, or the artefact's kind."""
+        """Store a receipt. name: the weight file, or the artefact's kind."""
         prefix = "artefact-" if isinstance(receipt, ArtefactReceipt) else ""
         write_json(self._progress / f"{prefix}{name}.json", asdict(receipt))
 
     def deliver(self, destination: Path) -> None:
-        """The finished folder becomes the bundle, at once."""
+        """Rename the finished folder to the bundle."""
         if destination.exists():
-            destination.rmdir()  # empty, or this fails
+            destination.rmdir()  # fails unless empty
         flush_folder(self.folder)
         self.folder.rename(destination)
         flush_folder(destination.parent)
-        shutil.rmtree(self.root, ignore_errors=True)  # receipts; on Windows the lock keeps its file a moment longer
+        shutil.rmtree(self.root, ignore_errors=True)  # receipts; on Windows the lock keeps its file slightly longer
 
 
 def _has_size(file: Path, n_bytes: int) -> bool:
@@ -183,7 +183,7 @@ def _has_size(file: Path, n_bytes: int) -> bool:
 
 
 def _read_json(path: Path) -> Any:
-    """What a file of our own holds; None where it is missing or broken, which makes its work be done again."""
+    """Return the content of one of our files; None if missing or damaged, so that its work is repeated."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -191,7 +191,7 @@ def _read_json(path: Path) -> Any:
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
-    """Holds the folder for this process as long as the file is open."""
+    """Lock the folder for this process while the file is open."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -206,7 +206,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Makes renames in the folder survive a power cut, where the system can."""
+    """Make renames in the folder survive a power cut, if the system can."""
     if sys.platform != "win32":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -216,7 +216,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def conversion_of(root: Path) -> tuple[str, str] | None:
-    """(source's fingerprint, codec) of the unfinished conversion in that folder; None where it is none."""
+    """Return (source's fingerprint, codec) of the unfinished conversion in that folder; None if there is none."""
     note = _read_json(root / "progress" / "conversion.json")
     if not isinstance(note, dict) or note.get("format") != _JOB_FORMAT:
         return None
@@ -225,7 +225,7 @@ def conversion_of(root: Path) -> tuple[str, str] | None:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """What the disk refuses, in words."""
+    """Convert disk errors to exceptions for the user."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Makes a bundle of any readable model: piece by piece, so that the model never has to fit into memory.
+"""Convert any readable model to a bundle in tiles, so that the model never has to fit in memory.
 
-What is done survives an interruption of any kind and is taken up again; docs/bundle.md, section 8 has the rules.
+Finished work survives any interruption and is resumed; docs/bundle.md, section 8 has the rules.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from native_kernels.lane_packing import pack_rows
 
 CODECS: tuple[BundleCodec, ...] = tuple(codec for codec in get_args(BundleCodec) if codec != "f32")
 
-# Numbers of one tensor that are unpacked at once. With copies for rounding and for the error about ten times as many
-# bytes are in use: 160 MiB. Smaller pieces would make a transposed read touch each page of the source more often.
+# Numbers of one tensor unpacked at once. With copies for rounding and error, this takes about ten times as many bytes:
+# 160 MiB. Smaller tiles would make a transposed read touch each source page more often.
 TILE_NUMBERS = 4 << 20
-DISK_MARGIN_BYTES = 256 << 20  # stays free beside the bundle
-_GROWTH_BYTES = 1 << 20  # so much more is what rows cost that begin at whole cache lines, and no reason to refuse
+DISK_MARGIN_BYTES = 256 << 20  # free disk space to keep
+_GROWTH_BYTES = 1 << 20  # growth by cache-line alignment that is no reason to refuse
 _BITS: dict[str, float] = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
-# An error from which on people notice: q8_0 has about 0.5 %, q4_0 about 10 %, which cost a model of 135 million
-# parameters 8 points of perplexity.
+# Errors above this are noticeable: q8_0 has about 0.5 %, q4_0 about 10 %, which cost a model of 135 million parameters
+# 8 points of perplexity.
 _NOTICEABLE_ERROR = 0.03
 _SMALL_PARAMETERS = 3_000_000_000
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was made. kept_parts: files of weights that an interrupted conversion had finished before."""
+    """The result. kept_parts: weight files that an interrupted conversion had finished."""
 
     bundle: Path
     n_bytes: int
@@ -78,7 +78,7 @@ class Conversion:
     relative_errors: dict[str, float]
     kept_parts: int
     activation_warning: str = ""
-    quality: str = ""  # what rounding costs, in sentences; empty where nobody would notice
+    quality: str = ""  # cost of rounding, in sentences; empty if not noticeable
 
 
 def convert(
@@ -88,13 +88,13 @@ def convert(
     job: Job = Job(),
     activation: str | None = None,
 ) -> Conversion:
-    """Writes the model at `source` as a bundle at `destination`, which is whole afterwards or absent.
+    """Write the model at `source` as a bundle at `destination`, completely or not at all.
 
-    activation: NAME or NAME:threshold, in place of what the source says; the bundle says it from then on.
-    Units: progress reports bytes of the source done and in all. Cost: some hundred MB of memory, whatever the model.
-    Raises: InvalidRequestError for an unknown codec, a destination that is taken or a bundle that would grow,
-    DiskSpaceError with need and have before anything is written, Cancelled; after either of these, or after a crash,
-    the same call goes on.
+    activation: NAME or NAME:threshold, overrides the source; stored in the bundle.
+    Units: progress in source bytes. Cost: some hundred MB of memory for any model.
+    Raises: InvalidRequestError for an unknown codec, an existing destination or a bundle that would grow,
+    DiskSpaceError
+    with need and free bytes before anything is written, Cancelled. The same call resumes after the last two or a crash.
     """
     started = time.perf_counter()
     if codec not in CODECS:
@@ -126,8 +126,10 @@ def convert(
 
 
 def _check_growth(opened: OpenedModel, codec: str, layout: Layout) -> None:
-    """Refuse a codec of fewer bits where the file would be larger than the source all the same, because its rows begin
-    at whole cache lines. A model whose neurons can be skipped gains speed by a bundle's layout; others gain nothing."""
+    """Refuse a smaller codec if the aligned rows would still make the file larger than the source.
+
+    Models with skippable neurons gain speed from a bundle's layout; others gain nothing.
+    """
     source_bytes = sum(part.source_bytes for part in layout.parts)
     smaller = opened.parameters * _BITS[codec] / 8 < source_bytes
     if smaller and layout.n_bytes > source_bytes + _GROWTH_BYTES and not opened.config.has_zeros:
@@ -167,7 +169,7 @@ def _check_disk(
 
 
 def _side_bytes(opened: OpenedModel) -> int:
-    """About what tokenizer, metadata and manifest will take."""
+    """Estimate the bytes of tokenizer, metadata and manifest."""
     tokenizer = sum(file.stat().st_size for file in tokenizer_files(opened))
     vocabulary = 64 * opened.config.vocab_size if opened.files.tokenizer is None else 0
     return tokenizer + vocabulary + (4 << 20)
@@ -177,7 +179,7 @@ def _side_bytes(opened: OpenedModel) -> int:
 
 
 class _Work:
-    """One run of a conversion: how far it is, and what it found finished or had to leave behind."""
+    """One run of a conversion: its progress, and what it found finished or left behind."""
 
     def __init__(
         self,
@@ -194,11 +196,11 @@ class _Work:
         self._claims = claims
         self._progress = job.progress
         self._cancelled = job.cancelled
-        self._done = 0  # of the source's bytes
+        self._done = 0  # source bytes
         self._shown = -1
 
     def weights(self, part: Part) -> Receipt:
-        """One file of weights, kept or written."""
+        """Keep or write one weight file."""
         claim = self._sound(part.file, part.file, part.n_bytes, part.source_bytes)
         if isinstance(claim, Receipt):
             self.kept_parts += 1
@@ -209,7 +211,7 @@ class _Work:
         return receipt
 
     def artefact(self, carried: Carried) -> ArtefactReceipt | None:
-        """One artefact, kept or written; None, and a warning, where it cannot be read."""
+        """Keep or write one artefact; None, and a warning, if it cannot be read."""
         claim = self._sound(carried.kind, "", carried.n_bytes, carried.n_bytes)
         receipt = claim if isinstance(claim, ArtefactReceipt) else self._write_artefact(carried)
         self._end(carried.n_bytes)
@@ -234,7 +236,7 @@ class _Work:
         return receipt
 
     def _sound(self, name: str, file: str, n_bytes: int, source_bytes: int) -> Receipt | ArtefactReceipt | None:
-        """What an earlier run finished, read again and found to be what it was."""
+        """Return an earlier run's result after reading and verifying it."""
         claim = self._claims.get(name)
 
         def show(read: int) -> None:
@@ -245,7 +247,7 @@ class _Work:
         return None
 
     def _show(self, done: int) -> None:
-        """Never backwards: a file that was read again, and is then written again, stands still meanwhile."""
+        """Report progress, never backwards: a file read again and then rewritten shows no progress meanwhile."""
         if self._done + done > self._shown:
             self._shown = self._done + done
             self._progress(self._shown, self.total)
@@ -259,7 +261,7 @@ class _Work:
 def _write_part(
     workshop: Workshop, part: Part, progress: Callable[[int], None], cancelled: Callable[[], bool]
 ) -> Receipt:
-    """One file of weights: written beside its name, flushed, renamed, and its receipt kept."""
+    """Write one weight file: under a temporary name, flushed, renamed, with a receipt."""
     target = workshop.folder / part.file
     writing = target.with_name(target.name + ".writing")
     digest = hashlib.sha256()
@@ -290,7 +292,7 @@ def _write_part(
 
 
 class _Deviation:
-    """Sums up how far the written values are from the source's."""
+    """Accumulates the difference between written values and the source's."""
 
     def __init__(self) -> None:
         self._difference = self._whole = 0.0
@@ -306,7 +308,7 @@ class _Deviation:
 
 
 def _tiles(region: Region, deviations: list[_Deviation]) -> Iterator[tuple[int, U8]]:
-    """(end of the rows, their bytes [n, row_stride]) of the region, in order and in bounded pieces."""
+    """Yield (end row, bytes [n, row_stride]) of the region, in order and in bounded tiles."""
     widest = max(tensor.n_cols for tensor, _ in region.tensors)
     multiple = max(tensor.row_step for tensor, _ in region.tensors)  # powers of two
     step = max(multiple, TILE_NUMBERS // widest // multiple * multiple)
@@ -334,7 +336,7 @@ def _rows(tensor: RowSource, entry: TensorEntry, deviation: _Deviation, start: i
 def _finish(
     work: _Work, codec: str, layout: Layout, receipts: dict[str, Receipt], noted: Mapping[str, ArtefactReceipt]
 ) -> Manifest:
-    """Writes what stands beside the weights, and the manifest last."""
+    """Write the other files, and the manifest last."""
     from engine import __version__
 
     workshop, opened = work.workshop, work.opened
@@ -371,5 +373,5 @@ def _finish(
 
 
 def _plain(value: Any) -> Any:
-    """A metadata value as JSON can hold it."""
+    """Convert a metadata value to JSON."""
     return value.tolist() if isinstance(value, np.ndarray) else value

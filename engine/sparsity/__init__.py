@@ -1,1 +1,1 @@
-"""Statistics, predictors and placements as data, and their reading and writing: made once, used by every answer."""
+"""Statistics, predictors and placements as data, with their file formats. Created once, used by every answer."""

@@ -1,6 +1,6 @@
-"""How often each FFN neuron fired of late, and what was moved because of it: NeuronActivity, its reading and writing.
+"""Recent activity of each FFN neuron, and the hot neurons that follow from it: NeuronActivity and its file format.
 
-It counts nothing itself and moves nothing (engine/adaptation.py).
+engine/adaptation.py counts and exchanges neurons.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from native_kernels.backend import F32, I32, I64
 
 SCHEMA_VERSION = 1
 ARTIFACT_NAME = "neuron_activity"
-# After so many positions, what fired counts 1 / e of what fires now: some ten answers. Between 2,000 and 8,000 it made
-# no difference to how well the hot neurons fit (starter model, prose, then code).
+# Positions after which activity counts 1 / e: about ten answers. Values from 2,000 to 8,000 fitted the hot neurons
+# equally well (starter model, prose, then code).
 MEMORY_TOKENS = 4096
 
 
 @dataclass(eq=False)
 class NeuronActivity:
-    """Exponential counters: a position that lies back n positions counts e^(-n / MEMORY_TOKENS).
+    """Exponential counts: a position n positions back has the weight e^(-n / MEMORY_TOKENS).
 
-    counts: f32 [L, F], how often each neuron fired, so weighted. positions: their own weights, summed up. placement:
-    fingerprint of the placement that `hot` came from, "" where nothing was placed. hot: per layer the hot neurons in
-    the order of their slots, as they were exchanged. model, activation: as in other artefacts.
+    counts f32 [L, F]: weighted activity of each neuron. positions: sum of the weights. placement: fingerprint of the
+    placement that `hot` started from, "" if nothing was placed. hot: current hot neurons per layer, in slot order.
+    model,
+    activation: as in other artefacts.
     """
 
     counts: F32
@@ -44,7 +45,7 @@ class NeuronActivity:
     def __post_init__(self) -> None:
         if self.counts.ndim != 2 or self.counts.dtype != np.float32 or not self.counts.size:
             raise ModelFormatError(f"Activity is f32 [L, F]; this is {self.counts.dtype} {self.counts.shape}.")
-        # A neuron fires at most once a position; sums of float32 may exceed that by their rounding.
+        # A neuron is active at most once per position; float32 sums may exceed that by rounding.
         if not 0 <= self.positions <= 2 * MEMORY_TOKENS or not self._within(1.001 * self.positions + 1e-3):
             raise ModelFormatError("The counts of the neurons' activity are no counts of so many positions.")
         if self.hot and len(self.hot) != len(self.counts):
@@ -57,22 +58,22 @@ class NeuronActivity:
 
     @classmethod
     def empty(cls, n_layers: int, n_neurons: int) -> NeuronActivity:
-        """Nothing counted yet."""
+        """Return empty counts."""
         return cls(np.zeros((n_layers, n_neurons), np.float32))
 
     def add(self, counts: I64, positions: int) -> None:
-        """What fired [L, F] over the next positions; they count alike among each other."""
+        """Add the activity [L, F] of the next positions, all with the same weight."""
         if positions:
             kept = math.exp(-positions / MEMORY_TOKENS)
-            weight = MEMORY_TOKENS / positions * (1 - kept)  # the mean of theirs
+            weight = MEMORY_TOKENS / positions * (1 - kept)  # mean of their weights
             self.counts *= np.float32(kept)
             self.counts += np.float32(weight) * counts
             self.positions = self.positions * kept + positions * weight
 
     def save(self, folder: Path) -> Path:
-        """Writes neuron_activity.json and .safetensors into the folder; the former's path back.
+        """Write neuron_activity.json and .safetensors into the folder; return the former's path.
 
-        Raises as `save_artifact` does.
+        Raises: as `save_artifact`.
         """
         n_layers, n_neurons = self.counts.shape
         values = {"model": self.model, "activation": self.activation, "placement": self.placement,
@@ -85,7 +86,7 @@ class NeuronActivity:
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> NeuronActivity:
-        """What `save` wrote. model, activation: what it must have been made from, None for any.
+        """Read what `save` wrote. model, activation: required origins, None for any.
 
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
@@ -107,12 +108,12 @@ class NeuronActivity:
         return cls(counts, float(positions), placement, hot, made_from, made_under)
 
     def _within(self, most: float) -> bool:
-        """Whether all counts lie between 0 and that; what is no number does not."""
+        """Return whether all counts are between 0 and `most`; NaN is not."""
         return bool(((self.counts >= 0) & (self.counts <= most)).all())
 
 
 def _split(info: Any, source: Any, slots: Sequence[int], folder: Path) -> tuple[I32, ...]:
-    """The hot neurons of each layer out of those of all."""
+    """Split the hot neurons of all layers by layer."""
     total = sum(slots)
     if (info is None) != (total == 0) or (info is not None and (info.codec != "i64" or list(info.shape) != [total])):
         raise ArtifactMismatchError(f"The hot neurons in {folder} are not those that {ARTIFACT_NAME}.json describes.")

@@ -1,8 +1,8 @@
-"""An artefact on disk: one JSON file and the safetensors file it describes. What the numbers mean is not known here.
+"""An artefact on disk: one JSON file, the head, and the safetensors file that it describes.
 
-The JSON file carries the schema version, the fingerprint of the model it was made from and the hash of the tensors: an
-artefact that was put together from two is noticed. A new one is written whole beside the older one; then one rename
-decides that it counts, and what is left to do are renames, which a later reader does where a death left them undone.
+The head has the schema version, the model's fingerprint and the hash of the tensors, so that mixed files are detected.
+A new artefact is written completely beside the older one; a single rename then makes it valid. The remaining renames
+are finished by a later reader if the process crashed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine.job import never
 Progress = Callable[[int], None]
 Listing = Callable[[], None]
 
-# What the system says where a disk, a person's share of it or a kind of file is full.
+# Error codes for a full disk, an exceeded quota or a file that is too large.
 NO_ROOM = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _MAX_JSON_BYTES = 4 << 20
 _CHUNK_BYTES = 4 << 20
@@ -36,22 +36,22 @@ _TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "uint8": "U8"}
 
 
 def head_file(folder: Path, name: str) -> Path:
-    """The JSON file of the artefact of that name."""
+    """Return the JSON file of the artefact of that name."""
     return folder / f"{name}.json"
 
 
 def tensors_file(folder: Path, name: str) -> Path:
-    """The safetensors file of the artefact of that name."""
+    """Return the safetensors file of the artefact of that name."""
     return folder / f"{name}.safetensors"
 
 
 def part_of(file: Path) -> Path:
-    """Where a file is written that is to replace this one."""
+    """Return the path of the new version of a file before it replaces the file."""
     return file.with_name(f"{file.name}.part")
 
 
 def put_in_place(*files: Path) -> None:
-    """Each file is replaced by its part, one after another; whoever opened them meanwhile may have done it already."""
+    """Replace each file by its part, in order. Another process may have done so already."""
     for file in files:
         with suppress(FileNotFoundError):
             os.replace(part_of(file), file)
@@ -67,19 +67,21 @@ def save_artifact(
     cancelled: Callable[[], bool] = never,
     listing: Listing | None = None,
 ) -> Path:
-    """Writes NAME.safetensors and NAME.json into the folder, replacing older ones; the latter's path back.
+    """Write NAME.safetensors and NAME.json into the folder, replacing older ones; return the latter's path.
 
-    The tensors may be mapped and larger than the memory: they are written piece by piece. Whoever dies or fails leaves
-    the older ones or the new ones, never none and never some of either.
-    listing: called when both lie whole beside the older files (`part_of`); it decides at once that the new ones count,
-    or raises and decides nothing. Whoever reads by what it wrote calls `put_in_place` where that was left undone. None:
-    a rename of the head decides, and `read_head` does the rest.
-    Units: progress reports bytes written. Cost: a few MiB of memory.
-    Raises: InvalidRequestError where the folder cannot be written, DiskSpaceError where it is full, Cancelled.
+    Tensors may be mapped and larger than memory; they are written in chunks. After a crash or failure, either the
+    complete
+    old or the complete new artefact exists.
+    listing: called when both files are complete beside the older ones (`part_of`); it makes them valid atomically, or
+    raises and changes nothing. Readers of what it wrote call `put_in_place` after a crash. None: renaming the head
+    makes
+    them valid, and `read_head` finishes the rest.
+    Units: progress in bytes. Cost: a few MiB of memory.
+    Raises: InvalidRequestError if the folder cannot be written, DiskSpaceError if it is full, Cancelled.
     """
     weights, head = tensors_file(folder, name), head_file(folder, name)
     fresh_weights, fresh_head = part_of(weights), part_of(head)
-    keeps_parts = True  # an earlier replacing may still need them
+    keeps_parts = True  # an earlier replacement may still need them
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _finish(folder, name)
@@ -91,7 +93,7 @@ def save_artifact(
         with fresh_head.open("wb") as file:
             file.write(json.dumps(written, ensure_ascii=False, allow_nan=False, indent=1).encode() + b"\n")
             _flush(file)
-        keeps_parts = True  # before it is decided: who is interrupted in between must not take the new files away
+        keeps_parts = True  # before the decision: an interruption in between must not delete the new files
         try:
             if listing is None:
                 os.replace(fresh_head, _decided_head(folder, name))
@@ -119,29 +121,29 @@ def save_artifact(
 
 
 def _decided_head(folder: Path, name: str) -> Path:
-    """The new head between the moment from which it counts and its taking the older one's place."""
+    """Return the path of the new head between the decision and its final rename."""
     return folder / f"{name}.json.next"
 
 
 def _finish(folder: Path, name: str) -> None:
-    """Takes the last steps of a replacing that was decided without a listing, where they were not taken."""
+    """Finish a decided replacement without a listing."""
     decided = _decided_head(folder, name)
     if decided.is_file():
         put_in_place(tensors_file(folder, name))
-        with suppress(FileNotFoundError):  # somebody else took the step
+        with suppress(FileNotFoundError):  # another process did it
             os.replace(decided, head_file(folder, name))
 
 
 def load_artifact(
     folder: Path, name: str, version: int | Sequence[int], model: str | None, activation: str | None
 ) -> tuple[dict[str, Any], MappedSource]:
-    """What `save_artifact` wrote, the tensors mapped.
+    """Read what `save_artifact` wrote, with the tensors mapped.
 
-    version: the schema version, or several that are known.
-    model: the fingerprint it must have been made from, None for any. activation: what the model is run with, None for
-    any; an artefact that says no activation fits all of them.
-    Raises: ModelNotFoundError where there is none, ModelFormatError for damage, ArtifactMismatchError for another
-    model, another activation or another version of Hearth.
+    version: accepted schema versions. model: required fingerprint, None for any. activation: the model's current one,
+    None
+    for any; an artefact without an activation fits all.
+    Raises: ModelNotFoundError if there is none, ModelFormatError for damage, ArtifactMismatchError for another model,
+    activation or version of Hearth.
     """
     values = read_head(folder, name, version, model, activation)
     weights, source = tensors_file(folder, name), open_tensors(folder, name)
@@ -153,9 +155,9 @@ def load_artifact(
 def read_head(
     folder: Path, name: str, version: int | Sequence[int], model: str | None, activation: str | None
 ) -> dict[str, Any]:
-    """What the artefact's JSON file says. Raises as `load_artifact` does; the tensors are not looked at."""
+    """Read the artefact's head; ignore the tensors. Raises: as `load_artifact`."""
     head = head_file(folder, name)
-    with suppress(OSError):  # where nothing may be changed, the older files count as long as they belong together
+    with suppress(OSError):  # on a read-only folder, older files stay valid while they match
         _finish(folder, name)
     values = read_head_object(head)
     known = (version,) if isinstance(version, int) else tuple(version)
@@ -168,7 +170,7 @@ def read_head(
     if made_under is not None and not isinstance(made_under, str):
         raise ModelFormatError(f"{head.name} in {folder} says an activation that is no text.")
     if None not in (made_under, activation) and made_under != activation:
-        # The fingerprint names the files; another activation may be asked for of the same ones.
+        # The fingerprint identifies the files; the user may request another activation for them.
         raise ArtifactMismatchError(
             f"{head.name} in {folder} was made for the activation {str(made_under)[:60]}; "
             f"the model is run with {activation}.",
@@ -178,14 +180,14 @@ def read_head(
 
 
 def read_head_object(head: Path) -> dict[str, Any]:
-    """What the JSON file holds, whatever it is of. Raises: ModelNotFoundError, ModelFormatError for damage."""
+    """Read the JSON file of any artefact. Raises: ModelNotFoundError, ModelFormatError for damage."""
     return read_object(head, max_bytes=_MAX_JSON_BYTES, max_values=1 << 17)
 
 
 def open_tensors(folder: Path, name: str) -> MappedSource:
-    """The artefact's tensors, mapped; that they are the ones that the head describes is not checked.
+    """Map the artefact's tensors without checking that the head describes them.
 
-    Raises: ArtifactMismatchError where the file is missing, ModelFormatError for damage.
+    Raises: ArtifactMismatchError if the file is missing, ModelFormatError for damage.
     """
     weights = tensors_file(folder, name)
     if not weights.is_file():
@@ -196,8 +198,8 @@ def open_tensors(folder: Path, name: str) -> MappedSource:
 def _write_tensors(
     file: IO[bytes], tensors: Mapping[str, NDArray[Any]], progress: Progress, cancelled: Callable[[], bool]
 ) -> str:
-    """One safetensors file; its SHA-256 back. The format's own library would copy every tensor into memory."""
-    # Wide numbers first, so that all of them lie where their type wants them.
+    """Write one safetensors file; return its SHA-256. The format's library would copy every tensor to memory."""
+    # Wide numbers first, which aligns all of them.
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     table, at = {}, 0
     for name in names:

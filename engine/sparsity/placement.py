@@ -1,7 +1,6 @@
-"""Which neurons and which parts of a model live on which device: the Placement type, its reading and writing.
+"""The Placement type, which device holds which neurons and parts of a model, and its file format.
 
-It is solved in engine/placement/solver.py; nothing here decides anything.
-Paper: PowerInfer, section 6.3 (neuron placement).
+engine/placement/solver.py solves it. Paper: PowerInfer, section 6.3 (neuron placement).
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ ARTIFACT_NAME = "placement"
 VRAM_PARTS = ("attention", "predictors", "kv_cache", "scratch", "context", "head", "hot")
 RAM_PARTS = ("attention", "predictors", "kv_cache", "scratch", "embedding", "head", "cold")
 _MAX_LAYERS = 1024
-_MAX_NEURONS = 1 << 24  # of a layer, all of its experts together
+_MAX_NEURONS = 1 << 24  # of a layer, over all experts
 
 
 @dataclass(frozen=True)
 class Origins:
-    """What a placement was solved from; where one of these is another, the placement is another's.
+    """The inputs of a placement. If one changes, the placement is invalid.
 
-    model, activation: as in other artefacts. statistics, predictors, hardware: fingerprints; "" where there were none.
-    vram_budget_bytes: 0 where no GPU was to be used. ram_budget_bytes: None where more RAM would have changed nothing.
-    solver: of how this Hearth counts and solves.
+    model, activation: as in other artefacts. statistics, predictors, hardware: fingerprints; "" if there are none.
+    vram_budget_bytes: 0 without a GPU. ram_budget_bytes: None if more RAM would change nothing. solver: version of byte
+    counts and solver.
     """
 
     model: str
@@ -50,7 +49,7 @@ class Origins:
     solver: int
 
     def differences(self, other: Origins) -> tuple[str, ...]:
-        """What is not the same, in words."""
+        """Return what differs, in words."""
         return tuple(_WORDS[one.name] for one in fields(self) if getattr(self, one.name) != getattr(other, one.name))
 
 
@@ -71,17 +70,21 @@ _WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Where everything of a model lives.
+    """The device of every part of a model.
 
-    hot: [L] of i32 [K], the neurons of each layer on the GPU, ascending; a layer's neurons are numbered through its
-    experts. reached: [L], those that the GPU computes too, reading them in the RAM over the bus; empty: none anywhere.
-    attention: [L], with the layer's norms and its keys and values. predictor: [L].
-    neurons: of a layer. statistics: what the neurons were ranked by; "none": all were taken to be alike.
-    fired_share: of all neurons for a token, as the solver took it. vram_parts_bytes, ram_parts_bytes: as VRAM_PARTS and
-    RAM_PARTS. objective: predicted seconds per token at `position`. gap: how far that may lie above the best there is,
-    as a share of it. gpu_neuron_load: share of the neurons computed for a token that the GPU computes.
-    notes: what was assumed and why something is as it is, one sentence each. mode: sparse, exact or dense, which the
-    prediction is of; where origins say "auto", it is the faster one.
+    hot [L] of i32 [K]: each layer's neurons on the GPU, ascending; numbered through a layer's experts. reached [L]:
+    zero-copy neurons, which the GPU computes from RAM over the bus; empty: none. attention [L]: with the layer's norms
+    and
+    KV cache. predictor [L].
+    neurons: per layer. statistics: source of the ranking; "none": all neurons were equally likely. fired_share: share
+    of
+    active neurons assumed by the solver. vram_parts_bytes, ram_parts_bytes: keys as VRAM_PARTS and RAM_PARTS.
+    objective:
+    predicted seconds per token at `position`. gap: upper bound on the distance from the optimum, relative.
+    gpu_neuron_load:
+    share of a token's computed neurons that the GPU computes.
+    notes: assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the
+    origins say "auto", the faster one.
     """
 
     hot: tuple[I32, ...]
@@ -130,7 +133,7 @@ class Placement:
 
     @property
     def hot_counts(self) -> tuple[int, ...]:
-        """[L]: hot neurons of each layer."""
+        """[L]: number of hot neurons per layer."""
         return tuple(len(ids) for ids in self.hot)
 
     @property
@@ -139,7 +142,7 @@ class Placement:
 
     @property
     def in_slots(self) -> tuple[I32, ...]:
-        """[L]: the neurons that the GPU computes, one for each slot: the hot ones, then those that it reaches for."""
+        """[L]: neurons that the GPU computes, one per slot: hot ones, then zero-copy ones."""
         if not self.reached:
             return self.hot
         return tuple(np.concatenate(both) for both in zip(self.hot, self.reached, strict=True))
@@ -150,12 +153,12 @@ class Placement:
 
     @property
     def vram_bytes(self) -> int:
-        """All that it holds on the GPU."""
+        """Bytes on the GPU."""
         return sum(self.vram_parts_bytes.values())
 
     @property
     def ram_bytes(self) -> int:
-        """All that it holds in the RAM, mapped files included."""
+        """Bytes in RAM, mapped files included."""
         return sum(self.ram_parts_bytes.values())
 
     @property
@@ -167,7 +170,7 @@ class Placement:
         return self.vram_bytes > 0
 
     def check_against(self, n_layers: int, neurons: int) -> None:
-        """Raises ArtifactMismatchError unless it is for a model of that shape."""
+        """Raise ArtifactMismatchError unless it is for a model of that shape."""
         if (self.n_layers, self.neurons) != (n_layers, neurons):
             raise ArtifactMismatchError(
                 f"The placement is for {self.n_layers} layers of {self.neurons} neurons; the model has {n_layers} of "
@@ -176,11 +179,11 @@ class Placement:
             )
 
     def save(self, folder: Path, listing: Listing | None = None) -> Path:
-        """Writes placement.json and placement.safetensors into the folder; the former's path back.
+        """Write placement.json and placement.safetensors into the folder; return the former's path.
 
-        The hot neurons are a bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit; so are those that
-        are reached, where there are any.
-        listing, and what is raised: as `save_artifact` has it.
+        Hot neurons take one bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit; `reached` likewise,
+        if any.
+        listing and errors: as in `save_artifact`.
         """
         masks = {"hot": _masks(self.hot, self.neurons)}
         if self.reached:
@@ -200,7 +203,7 @@ class Placement:
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> Placement:
-        """What `save` wrote. model, activation: what it must have been made from, None for any.
+        """Read what `save` wrote. model, activation: required origins, None for any.
 
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
@@ -233,7 +236,7 @@ class Placement:
 
 
 def _masks(ids: tuple[I32, ...], neurons: int) -> U8:
-    """A bit for each neuron of each layer, [L, F / 8 rounded up]."""
+    """Return one bit per neuron and layer, [L, F / 8 rounded up]."""
     masks = np.zeros((len(ids), neurons), np.bool_)
     for mask, some in zip(masks, ids, strict=True):
         mask[some] = True

@@ -1,6 +1,6 @@
-"""Reads the predictors that PowerInfer's models come with: inside their GGUF file, or as a folder of PyTorch files.
+"""Read predictors that come with PowerInfer's models: in their GGUF file, or as a folder of PyTorch files.
 
-Both read the residual before the norm, have no biases, and differ in rank from layer to layer.
+Both read the residual before the norm, have no biases, and vary in rank between layers.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _MAX_JSON_BYTES = 1 << 20
 
 
 def is_predictor_tensor(name: str) -> bool:
-    """Whether a GGUF tensor is a predictor's. Hugging Face's OPT calls its FFN fc1 and fc2 too; GGUF never does."""
+    """Return whether a GGUF tensor is a predictor's. Hugging Face's OPT uses fc1 and fc2 too; GGUF never."""
     return _GGUF_NAME.fullmatch(name) is not None
 
 
 def has_own_predictors(source: TensorSource) -> bool:
-    """Whether the file of the weights carries predictors."""
+    """Return whether the weights' file has predictors."""
     return any(is_predictor_tensor(name) for name in source.tensors)
 
 
 def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predictor:
-    """The predictors that a PowerInfer GGUF file carries; f16 and f32 stay mapped, with as_stored the others too.
+    """Read the predictors of a PowerInfer GGUF file; f16 and f32 stay mapped, with as_stored all codecs.
 
-    Raises: ModelFormatError where a layer's are missing or do not fit.
+    Raises: ModelFormatError if a layer's predictor is missing or does not fit.
     """
     found = {int(match[1]) for name in source.tensors if (match := _GGUF_NAME.fullmatch(name))}
     _require_all(found, lambda layer: f"blk.{layer}.fc1.weight")
@@ -67,23 +67,23 @@ def predictor_from_gguf(source: TensorSource, as_stored: bool = False) -> Predic
 
 
 def gguf_sizes(source: TensorSource) -> tuple[int, int]:
-    """(bytes of a GGUF file's predictors as they lie, RAM of those neither f16 nor f32 once they are unpacked)."""
+    """Return (stored bytes of a GGUF file's predictors, RAM of those neither f16 nor f32 once unpacked)."""
     own = [info for name, info in source.tensors.items() if is_predictor_tensor(name)]
     packed = [info for info in own if info.codec not in ("f32", "f16")]
     return sum(info.n_bytes for info in own), sum(4 * info.n_elements for info in packed)
 
 
 def predictor_files(folder: Path) -> dict[int, Path]:
-    """Layer -> model_N.pt of a predictor repository; empty where the folder is none."""
+    """Return layer -> model_N.pt of a predictor repository; empty for other folders."""
     return {int(match[1]): path for path in sorted(folder.glob("model_*.pt"))
             if (match := _FILE_NAME.fullmatch(path.name))}  # fmt: skip
 
 
 def folder_sizes(folder: Path) -> tuple[int, int, int]:
-    """Of a predictor repository: (bytes as they lie, RAM of its bfloat16 once unpacked, RAM of what must be copied).
+    """Return (stored bytes, RAM of unpacked bfloat16, RAM of copies) of a predictor repository.
 
-    Copied is what lies in another order than row by row. Cost: reads the heads of the files.
-    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError as `read_predictor_folder` does.
+    Tensors that are not stored row by row are copied. Cost: reads the files' headers.
+    Raises: ModelNotFoundError, ModelFormatError, UnsupportedModelError as `read_predictor_folder`.
     """
     stored = unpacked = copied = 0
     for path in predictor_files(folder).values():
@@ -95,10 +95,10 @@ def folder_sizes(folder: Path) -> tuple[int, int, int]:
 
 
 def read_predictor_folder(folder: Path, as_stored: bool = False) -> Predictor:
-    """A predictor repository: model_0.pt, model_1.pt ..., and config.json's sparse_threshold where it has one.
+    """Read model_0.pt, model_1.pt, ..., and sparse_threshold of config.json if it has one.
 
-    Matrices stay mapped; bfloat16 is unpacked, unless as_stored.
-    Raises: ModelNotFoundError where there is none, ModelFormatError for a missing layer and for damage.
+    Matrices stay mapped; bfloat16 is unpacked unless as_stored.
+    Raises: ModelNotFoundError if there are none, ModelFormatError for a missing layer or damage.
     """
     files = predictor_files(folder)
     if not files:
@@ -135,7 +135,7 @@ def _matrix(values: Tensor, what: str, as_stored: bool) -> PackedMatrix:
 
 
 def _numbers(values: Tensor) -> Tensor:
-    """The same in a type that NumPy computes with."""
+    """Convert to a type that NumPy computes with."""
     if values.dtype != BF16:
         return values
     halves = np.ascontiguousarray(values).view("<u2")

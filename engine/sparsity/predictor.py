@@ -1,7 +1,7 @@
-"""Which neurons are expected to fire for a token: the Predictor type, its reading and writing. It is not trained here.
+"""Select the neurons that are likely active for a token: the Predictor type and its file format.
 
-What one layer's predictor is made of is engine/sparsity/predictor_kinds.py's.
-Paper: PowerInfer, section 5.1 (adaptive sparsity predictors).
+engine/sparsity/predictor_kinds.py implements one layer's predictor; engine/training trains it. Paper: PowerInfer,
+section 5.1 (adaptive sparsity predictors).
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ ARTIFACT_NAME = "predictor"
 class Predictor:
     """The predictors of all layers, each of its own kind.
 
-    model: fingerprint of the model, "" where unknown. activation: what it predicts the zeros of, as
-    `ModelConfig.activation_text`; None where the publisher did not say.
-    budget: the error budget that it was chosen under; None where nobody measured one (somebody else's predictors).
-    statistics, text: what it was made with, in the words of its maker; None where unknown.
+    model: the model's fingerprint, "" if unknown. activation: as `ModelConfig.activation_text`; None if the publisher
+    did
+    not state it. budget: the error budget of its training; None if not measured (other publishers). statistics, text:
+    what
+    it was trained with, in words; None if unknown.
     """
 
     layers: tuple[LayerPredictor, ...]
@@ -67,32 +68,32 @@ class Predictor:
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """(width D, neurons F); None where no layer says it, because the model's own matrices decide in all of them."""
+        """(width D, neurons F); None if the model's own matrices decide in all layers."""
         return next((layer.shape for layer in self.layers if layer.shape is not None), None)
 
     @property
     def kinds(self) -> dict[Kind, int]:
-        """Kind -> number of layers of it, in the order in which they appear."""
+        """Kind -> number of layers, in order of appearance."""
         return dict(Counter(layer.kind for layer in self.layers))
 
     @property
     def n_bytes(self) -> int:
-        """What matrices and biases take."""
+        """Bytes of matrices and biases."""
         return sum(layer.n_bytes for layer in self.layers)
 
     def expected(self, layer: int, normed: F32, residual: F32) -> Expected:
-        """Which neurons are expected to fire, by the input and what the norm made it of, [T, D] both.
+        """Select neurons from the norm's output and input, both [T, D].
 
         Raises: ValueError for a layer of kind true_gate.
         """
         return self.layers[layer].expected(normed, residual, self.operators)
 
     def active(self, layer: int, normed: F32, residual: F32) -> I32:
-        """The neurons expected to fire for one token: normed, residual [D] -> ids i32 [K], ascending."""
+        """Return the neurons selected for one token: normed, residual [D] -> ids i32 [K], ascending."""
         return np.flatnonzero(self.expected(layer, normed[None], residual[None]).mask[0]).astype(np.int32)
 
     def check_against(self, n_layers: int, d_model: int, d_ff: int) -> None:
-        """Raises ArtifactMismatchError unless it is for a model of that shape."""
+        """Raise ArtifactMismatchError unless it is for a model of that shape."""
         mine, models = (len(self.layers), *(self.shape or (d_model, d_ff))), (n_layers, d_model, d_ff)
         if mine != models:
             words = [
@@ -107,9 +108,9 @@ class Predictor:
         cancelled: Callable[[], bool] = never,
         listing: Listing | None = None,
     ) -> Path:
-        """Writes predictor.json and predictor.safetensors into the folder; the former's path back.
+        """Write predictor.json and predictor.safetensors into the folder; return the former's path.
 
-        Matrices keep their codec, bit by bit. listing, and what is raised: as `save_artifact` has it.
+        Matrices keep their codec bit by bit. listing and errors: as in `save_artifact`.
         """
         tensors: dict[str, NDArray[Any]] = {}
         for i, layer in enumerate(self.layers):
@@ -129,15 +130,15 @@ class Predictor:
     def load(
         cls, folder: Path, model: str | None = None, activation: str | None = None, as_stored: bool = False
     ) -> Predictor:
-        """What `save` wrote, its matrices mapped; packed low rank ones are unpacked, unless as_stored.
+        """Read what `save` wrote, with matrices mapped; packed low-rank ones are unpacked unless as_stored.
 
-        model, activation: what it must have been made from, None for any.
+        model, activation: required origins, None for any.
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
         values, source = load_artifact(folder, ARTIFACT_NAME, _READ_VERSIONS, model, activation)
         head = f"{ARTIFACT_NAME}.json in {folder}"
         reads = None
-        if values["schema_version"] == 1:  # one kind, and one input for all layers
+        if values["schema_version"] == 1:  # one kind and input for all layers
             reads = values.get("input")
             if values.get("kind") != "low_rank" or reads not in ("residual", "normed"):
                 raise ModelFormatError(f"{head} lacks a kind or an input that this Hearth knows.")
@@ -153,7 +154,7 @@ class Predictor:
 
 
 def stored_sizes(folder: Path, model: str | None = None, activation: str | None = None) -> tuple[int, int]:
-    """(bytes of the numbers that `load` will read, bytes of packed ones among them once unpacked); from the heads.
+    """Return (bytes that `load` reads, bytes of packed ones once unpacked), from headers.
 
     Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
     """
@@ -164,7 +165,7 @@ def stored_sizes(folder: Path, model: str | None = None, activation: str | None 
 
 
 def stored_kinds(folder: Path, model: str | None = None, activation: str | None = None) -> dict[str, int]:
-    """Kind -> number of layers of it, from the head. Raises: as `stored_sizes` does."""
+    """Return kind -> number of layers, from the head. Raises: as `stored_sizes`."""
     values, head = _head(folder, model, activation)
     return dict(Counter(str(entry.get("kind", "low_rank"))[:40] for entry in _listed_layers(values, head)))
 

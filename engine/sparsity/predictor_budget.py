@@ -1,4 +1,4 @@
-"""The error budget that predictors were chosen under, and what was measured of them. Nothing is measured here."""
+"""The error budget under which predictors were chosen, and its measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_TEXTS = 64
 
 @dataclass(frozen=True)
 class MeasuredText:
-    """What the masked model lost on one kind of text, against exact mode: shares, 0.01 for 1 %."""
+    """Loss of the masked model against exact mode on one kind of text, as shares: 0.01 for 1 %."""
 
     text: str
     perplexity_rise: float
@@ -22,8 +22,12 @@ class MeasuredText:
 
 @dataclass(frozen=True)
 class Budget:
-    """perplexity_rise: wanted at most, a share. held: whether it was, on every text measured. level: the common
-    recall of contribution that the thresholds were set to."""
+    """The error budget of a predictor.
+
+    perplexity_rise: maximum rise, a share. held: whether every measured text stayed within it. level: the common recall
+    of
+    contribution that the thresholds were set to.
+    """
 
     perplexity_rise: float
     measured: tuple[MeasuredText, ...]
@@ -31,13 +35,13 @@ class Budget:
     level: float
 
     def to_json(self) -> dict[str, Any]:
-        """As the head of the artefact says it."""
+        """Return the budget as in the artefact's head."""
         return {"perplexity_rise": self.perplexity_rise, "measured": [vars(one) for one in self.measured],
                 "held": self.held, "level": self.level}  # fmt: skip
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> Budget | None:
-        """What `to_json` wrote; None where there was none. Raises: ModelFormatError."""
+        """Read what `to_json` wrote; None if there is none. Raises: ModelFormatError."""
         if value is None:
             return None
         measured = value.get("measured") if isinstance(value, dict) else None

@@ -1,6 +1,6 @@
-"""One layer's predictor as its entry in predictor.json and its tensors, and back. It opens no files.
+"""Convert one layer's predictor to its entry in predictor.json and its tensors, and back. Opens no files.
 
-docs/bundle.md, section 6 is the form.
+docs/bundle.md, section 6 defines the format.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from native_kernels.codecs import ROW_CODECS
 
 
 def layer_entry(layer: LayerPredictor) -> dict[str, Any]:
-    """What the head says of a layer."""
+    """Return a layer's entry in the head."""
     entry: dict[str, Any] = {"kind": layer.kind, "input": layer.input}
     if (low_rank := layer.low_rank) is not None:
         entry |= {"rank": low_rank.rank, "threshold": low_rank.threshold}
@@ -32,7 +32,7 @@ def layer_entry(layer: LayerPredictor) -> dict[str, Any]:
 
 
 def layer_tensors(layer: LayerPredictor, i: int) -> dict[str, NDArray[Any]]:
-    """The numbers of layer i, by name."""
+    """Return the numbers of layer i by name."""
     parts: dict[str, NDArray[Any] | None] = {}
     if (low_rank := layer.low_rank) is not None:
         parts |= {"a": low_rank.a.data, "b": low_rank.b.data, "a_bias": low_rank.a_bias, "b_bias": low_rank.b_bias}
@@ -44,9 +44,9 @@ def layer_tensors(layer: LayerPredictor, i: int) -> dict[str, NDArray[Any]]:
 def read_layer(
     source: TensorSource, i: int, entry: dict[str, Any], head: str, width: Any, as_stored: bool, reads: Any = None
 ) -> LayerPredictor:
-    """The layer that `layer_entry` and `layer_tensors` wrote; low rank matrices unpacked, unless as_stored.
+    """Read the layer that `layer_entry` and `layer_tensors` wrote; low-rank matrices are unpacked unless as_stored.
 
-    width: D, as the head says it. reads: the input, where the head says one for all layers (schema 1).
+    width: D from the head. reads: the input, if the head states one for all layers (schema 1).
     Raises: ModelFormatError.
     """
     where = f"layer {i} in {head}"
@@ -72,7 +72,7 @@ def read_layer(
 
 
 def unpacked_bytes(tensors: Mapping[str, TensorInfo], i: int, entry: dict[str, Any], head: str) -> int:
-    """Bytes of layer i's packed low rank matrices once they are unpacked. Raises: ModelFormatError."""
+    """Return the bytes of layer i's packed low-rank matrices once unpacked. Raises: ModelFormatError."""
     found = 0
     for part in "ab":
         codec, info = codec_name(entry.get(f"{part}_codec"), f"layer {i} in {head}"), tensors.get(f"{i}.{part}")
@@ -82,10 +82,10 @@ def unpacked_bytes(tensors: Mapping[str, TensorInfo], i: int, entry: dict[str, A
 
 
 def has_low_rank(kind: Kind) -> bool:
-    """Whether predictors of this kind have a low rank part."""
+    """Return whether predictors of this kind have a low-rank part."""
     return kind in ("low_rank", "cascade")
 
 
 def has_copy(kind: Kind) -> bool:
-    """Whether predictors of this kind have a copy."""
+    """Return whether predictors of this kind have a copy."""
     return kind in ("gate_copy", "cascade", "sign")

@@ -1,4 +1,4 @@
-"""The parts that one layer's predictor is made of, and what they expect; nothing is read, written or trained here.
+"""The parts of one layer's predictor, and the neurons that they select.
 
 Paper: PowerInfer, section 5.1 (low rank).
 """
@@ -24,13 +24,13 @@ KINDS: tuple[Kind, ...] = ("low_rank", "gate_copy", "cascade", "sign", "true_gat
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """score = b relu(a x + a_bias) + b_bias; a neuron passes where its score reaches the threshold. R is its rank."""
+    """score = b relu(a x + a_bias) + b_bias; a neuron passes if its score reaches the threshold. R: its rank."""
 
     a: PackedMatrix  # [R, D]
     b: PackedMatrix  # [F, R]
     a_bias: F32 | None = None  # [R]
     b_bias: F32 | None = None  # [F]
-    threshold: float = 0.0  # a score of 0 is a probability of one half
+    threshold: float = 0.0  # score 0 means a probability of one half
 
     def __post_init__(self) -> None:
         if self.b.n_cols != self.a.n_rows:
@@ -50,7 +50,7 @@ class LowRank:
         return self.a.n_bytes + self.b.n_bytes + _bytes_of(self.a_bias) + _bytes_of(self.b_bias)
 
     def scores(self, x: F32, operators: Operators) -> F32:
-        """x [T, D] -> [T, F]."""
+        """Return scores, x [T, D] -> [T, F]."""
         hidden = operators.matmul(x, self.a)
         if self.a_bias is not None:
             hidden = hidden + self.a_bias
@@ -60,13 +60,13 @@ class LowRank:
 
 @dataclass(frozen=True, eq=False)
 class GateCopy:
-    """score = matrix x + bias; a neuron passes where its score reaches the threshold.
+    """score = matrix x + bias; a neuron passes if its score reaches the threshold.
 
-    The matrix is a low-bit copy of gate, or of up where there is no gate; x is the normed input, rounded to bytes as
-    native_kernels.copies says. signed_input: of x only the signs are taken (SparseInfer's idea).
+    The matrix is a low-bit copy of gate, or of up without a gate; x is the normed input, rounded to bytes as in
+    native_kernels.copies. signed_input: use only the signs of x (SparseInfer's idea).
     """
 
-    matrix: PackedMatrix  # [F, D], in a codec of copies
+    matrix: PackedMatrix  # [F, D], in a copy codec
     threshold: float = 0.0
     bias: F32 | None = None  # [F]
     signed_input: bool = False
@@ -86,13 +86,13 @@ class GateCopy:
         return self.matrix.n_bytes + _bytes_of(self.bias)
 
     def scores(self, x: F32, operators: Operators) -> F32:
-        """x [T, D], normed -> [T, F]."""
+        """Return scores, normed x [T, D] -> [T, F]."""
         scores = operators.matmul(signs(x) if self.signed_input else x, self.matrix)
         return scores if self.bias is None else scores + self.bias
 
 
 class Expected(NamedTuple):
-    """Which neurons of a layer are expected to fire, bool [T, F]; of how many, over all tokens, the copy was read."""
+    """mask bool [T, F]: selected neurons of a layer. copied: rows of the copy read, over all tokens."""
 
     mask: NDArray[np.bool_]
     copied: int
@@ -100,15 +100,16 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LayerPredictor:
-    """Expects one layer's neurons to fire where all of its parts let them pass.
+    """One layer's predictor, which selects neurons that pass all of its parts.
 
-    Both parts: a cascade, in which the copy is read only in rows that the low rank part lets pass. Neither: every
-    neuron is expected, and the model's own first matrix decides (kind true_gate); nothing is lost then.
+    With both parts it is a cascade: only rows of the copy that the low-rank part passes are read. With neither it
+    selects
+    every neuron, and the model's own first matrix decides without loss (kind true_gate).
 
-    input: what the low rank part reads. "residual": what the norm before the FFN reads, which is after attention, and
-    the layer's own input where attention and FFN run in parallel. "normed": what that norm makes of it. Copies always
-    read the latter.
-    recall (of contribution), precision and active_share were measured when it was made; None where nobody has.
+    input: of the low-rank part. "residual": the input of the norm before the FFN, which is the stream after attention,
+    or
+    the layer's input if attention and FFN run in parallel. "normed": that norm's output. Copies always read the latter.
+    recall (of contribution), precision, active_share: measured in training; None if not measured.
     """
 
     low_rank: LowRank | None = None
@@ -139,38 +140,38 @@ class LayerPredictor:
 
     @property
     def shape(self) -> tuple[int, int] | None:
-        """(width D, neurons F); None where no part says it."""
+        """(width D, neurons F); None if no part states it."""
         if self.low_rank is not None:
             return self.low_rank.a.n_cols, self.low_rank.b.n_rows
         return None if self.copy is None else _shape_of_copy(self.copy)
 
     @property
     def matrices(self) -> tuple[PackedMatrix, ...]:
-        """All that it multiplies with."""
+        """All its matrices."""
         found = () if self.low_rank is None else (self.low_rank.a, self.low_rank.b)
         return found if self.copy is None else (*found, self.copy.matrix)
 
     @property
     def biases(self) -> tuple[F32, ...]:
-        """Those of its matrices that have one."""
+        """Existing biases of its matrices."""
         found = () if self.low_rank is None else (self.low_rank.a_bias, self.low_rank.b_bias)
         found = found if self.copy is None else (*found, self.copy.bias)
         return tuple(bias for bias in found if bias is not None)
 
     @property
     def n_bytes(self) -> int:
-        """What its matrices and biases take."""
+        """Bytes of its matrices and biases."""
         return sum(part.n_bytes for part in (self.low_rank, self.copy) if part is not None)
 
     def bytes_read(self, copied_share: float) -> float:
-        """Of a token, where the copy is read in this share of its rows."""
+        """Return bytes read per token if this share of the copy's rows is read."""
         of_copy = 0 if self.copy is None else self.copy.n_bytes
         return self.n_bytes - of_copy + copied_share * of_copy
 
     def expected(self, normed: F32, residual: F32, operators: Operators) -> Expected:
-        """normed, residual [T, D] -> which neurons are expected to fire at each position.
+        """Select neurons at each position, from normed and residual [T, D].
 
-        Raises: ValueError for kind true_gate, whose number of neurons is the model's.
+        Raises: ValueError for kind true_gate, which does not know the number of neurons.
         """
         if self.shape is None:
             raise ValueError("the model's own first matrix decides in this layer")
@@ -185,7 +186,7 @@ class LayerPredictor:
         return Expected(mask & (self.copy.scores(normed, operators) >= np.float32(self.copy.threshold)), copied)
 
     def with_thresholds(self, low_rank: float | None = None, copy: float | None = None) -> LayerPredictor:
-        """The same with other thresholds of the parts that it has; lower ones raise recall and cost. None: as it is."""
+        """Return it with other thresholds; lower ones raise recall and cost. None: unchanged."""
         first, second = self.low_rank, self.copy
         if first is not None and low_rank is not None:
             first = replace(first, threshold=low_rank)

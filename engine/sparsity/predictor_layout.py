@@ -1,7 +1,7 @@
-"""Lays narrow q4_0 matrices of predictors out by lanes, as the CPU kernels read them faster; no number changes.
+"""Repack narrow q4_0 matrices of predictors by SIMD lanes, which CPU kernels read faster. No number changes.
 
-A kernel reads GGML's blocks sixteen at a time; what is left of a row costs as much as sixteen. The rank of a predictor
-is seldom a multiple of that: 1,792 rows of 64 to 192 columns took 41 us in blocks and 12 us by lanes (Zen 5, 1 thread).
+A kernel reads sixteen GGML blocks at a time, and the remainder of a row costs as much as sixteen. A predictor's rank is
+rarely a multiple of that: 1,792 rows of 64 to 192 columns took 41 us in blocks and 12 us by lanes (Zen 5, 1 thread).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STEP_COLUMNS = 512
 
 
 def laid_out_by_lanes(predictor: Predictor) -> Predictor:
-    """The same predictor. Cost: a copy of the narrow matrices."""
+    """Return the repacked predictor. Cost: copies the narrow matrices."""
     layers = []
     for layer in predictor.layers:
         if (low_rank := layer.low_rank) is not None:

@@ -1,4 +1,4 @@
-"""Reads the matrices, biases and numbers of predictors, every value checked. What they mean is not known here."""
+"""Read and check matrices, biases and numbers of predictors, whatever their meaning."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from native_kernels.reference import ReferenceOperators
 _PIECE_ROWS = 256
 _PIECE_BYTES = 4 << 20
 _PLAIN = ("f32", "f16")
-_WHOLE_EXPONENT = 0x7C00  # of a float16: all its bits are set where it is no number
-# Codecs whose blocks begin with a float16 by which small whole numbers are multiplied: bytes of a block.
+_WHOLE_EXPONENT = 0x7C00  # of a float16: all set for NaN and infinity
+# Codecs whose blocks start with a float16 scale of small integers: bytes per block.
 _SCALED_BLOCKS = {"q4_0": 18, "q8_0": 34}
 
 
 def matrix(
     source: TensorSource, name: str, as_stored: bool = False, codec: str | None = None, n_cols: Any = None
 ) -> PackedMatrix:
-    """The tensor as a matrix: mapped where it is stored as f32 or f16, otherwise decoded.
+    """Return the tensor as a matrix: mapped if stored as f32 or f16, otherwise decoded.
 
-    as_stored: mapped in every codec that the operators read, to be unpacked on use. codec and n_cols: what the tensor
-    holds where it is plain bytes [n_rows, bytes of a row].
-    Raises: ModelFormatError where it is missing, no matrix, or holds values that are no numbers.
+    as_stored: stay mapped in every codec that the operators read, and unpack on use. codec, n_cols: content of a tensor
+    of
+    plain bytes [n_rows, bytes per row].
+    Raises: ModelFormatError if it is missing, no matrix, or has values that are not finite.
     """
     info = source.tensors.get(name)
     if info is None or len(info.shape) != 2 or not all(info.shape):
@@ -42,15 +43,15 @@ def matrix(
         dtype = "<f4" if info.codec == "f32" else "<f2"
         return finite_matrix(source.view(name).view(dtype).reshape(info.shape), name)
     if info.codec not in CODECS:
-        return finite_matrix(source.read_f32(name), name)  # which says what it holds instead
+        return finite_matrix(source.read_f32(name), name)  # raises with the actual content
     rows = source.view(name).reshape(info.shape[0], -1)
     return packed_matrix(rows, name, info.codec, info.shape[1], as_stored)
 
 
 def packed_matrix(rows: NDArray[np.uint8], name: str, codec: str, n_cols: Any, as_stored: bool) -> PackedMatrix:
-    """The matrix that these rows of bytes hold, as it lies or unpacked to float32.
+    """Return the matrix of these byte rows, mapped or unpacked to float32.
 
-    Raises: ModelFormatError where they are no such rows, or hold values that are no numbers.
+    Raises: ModelFormatError if the rows do not fit the codec or have values that are not finite.
     """
     kept = ROW_CODECS[codec]
     sound = type(n_cols) is int and 0 < n_cols < 1 << 40 and (codec not in CODECS or n_cols % kept.block_size == 0)
@@ -73,7 +74,7 @@ def _no_matrix(name: str, dtype: str, shape: tuple[int, ...], codec: str) -> Mod
 
 
 def codec_name(value: Any, where: str) -> str | None:
-    """The codec in which a matrix is packed; None for plain numbers. Raises ModelFormatError for another word."""
+    """Return the codec of a packed matrix; None for plain numbers. Raises: ModelFormatError for an unknown name."""
     if value is None:
         return None
     if not isinstance(value, str) or value not in ROW_CODECS or value in _PLAIN or value in COPY_CODECS:
@@ -82,7 +83,7 @@ def codec_name(value: Any, where: str) -> str | None:
 
 
 def copy_codec_name(value: Any, where: str) -> str:
-    """The codec of a copy. Raises ModelFormatError for another word."""
+    """Return the codec of a copy. Raises: ModelFormatError for an unknown name."""
     if not isinstance(value, str) or value not in COPY_CODECS:
         raise ModelFormatError(
             f"The copy of {where} is said to be in {str(value)[:40]!r}, which is no codec of copies."
@@ -91,7 +92,7 @@ def copy_codec_name(value: Any, where: str) -> str:
 
 
 def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
-    """The f32 or f16 values [n_rows, n_cols] as they lie. Raises ModelFormatError unless all of them are numbers."""
+    """Wrap f32 or f16 values [n_rows, n_cols]. Raises: ModelFormatError unless all are finite."""
     if values.ndim != 2 or not values.size or values.dtype not in (np.float32, np.float16):
         raise ModelFormatError(f"The predictor's {name} is {values.dtype} {list(values.shape)}, which is no matrix.")
     step = max(1, _PIECE_BYTES // values[0].nbytes)
@@ -101,7 +102,7 @@ def finite_matrix(values: NDArray[Any], name: str) -> PackedMatrix:
 
 
 def _check_scales(rows: NDArray[np.uint8], name: str, block_bytes: int) -> None:
-    """Raises ModelFormatError unless every block's scale is a number: then all that is multiplied with it are."""
+    """Raise ModelFormatError unless every block's scale is finite, which makes all its values finite."""
     step = max(1, _PIECE_BYTES // rows.shape[1])
     for start in range(0, len(rows), step):
         words = rows[start : start + step].view(np.uint16).reshape(-1, block_bytes // 2)
@@ -109,7 +110,7 @@ def _check_scales(rows: NDArray[np.uint8], name: str, block_bytes: int) -> None:
 
 
 def _are_numbers(values: NDArray[Any]) -> bool:
-    if values.dtype == np.float16:  # NumPy's own test takes fifteen times as long
+    if values.dtype == np.float16:  # NumPy's test takes fifteen times as long
         return int((values.view(np.uint16) & _WHOLE_EXPONENT).max()) != _WHOLE_EXPONENT
     return bool(np.isfinite(values).all())
 
@@ -120,21 +121,21 @@ def _refuse_unless(are_numbers: bool, name: str) -> None:
 
 
 def bias(source: TensorSource, name: str) -> F32 | None:
-    """The tensor as float32 [n]; None where there is none."""
+    """Return the tensor as float32 [n]; None if missing."""
     if name not in source.tensors:
         return None
     return finite_bias(source.read_f32(name), name)
 
 
 def finite_bias(values: NDArray[Any], name: str) -> F32:
-    """The values as float32. Raises ModelFormatError unless all of them are numbers."""
+    """Return the values as float32. Raises: ModelFormatError unless all are finite."""
     numbers: F32 = np.asarray(values, np.float32)
     _refuse_unless(_are_numbers(numbers), name)
     return numbers
 
 
 def optional_number(value: Any, what: str) -> float | None:
-    """A finite number of a file, or None where it gives none. Raises ModelFormatError for anything else."""
+    """Return a finite number or None. Raises: ModelFormatError for anything else."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
@@ -143,5 +144,5 @@ def optional_number(value: Any, what: str) -> float | None:
 
 
 def sparse_threshold(values: Mapping[str, Any], key: str, where: str) -> float:
-    """The threshold that a publisher wrote down for all layers; 0, one half as a probability, where none is given."""
+    """Return the publisher's threshold for all layers; 0, a probability of one half, if not stated."""
     return optional_number(values.get(key), f"{key} in {where}") or 0.0

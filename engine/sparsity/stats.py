@@ -1,4 +1,4 @@
-"""How often each FFN neuron fired: NeuronStats, their reading and writing. It counts nothing itself.
+"""How often each FFN neuron is active: NeuronStats and its file format. Counts nothing itself.
 
 Paper: PowerInfer, section 6.1 (neuron impact).
 """
@@ -21,28 +21,28 @@ Source = Literal["measured", "shipped"]
 
 SCHEMA_VERSION = 1
 ARTIFACT_NAME = "neuron_stats"
-_MAX_COUNT = 1 << 40  # so that the sum over 4 million neurons still fits into 64 bits
+_MAX_COUNT = 1 << 40  # the sum over 4 million neurons fits in 64 bits
 _MAX_LAYERS = 1024
 _MAX_NEURONS = 1 << 20  # of a layer
 _ACTIVATION_FILE = re.compile(r"activation_(0|[1-9]\d{0,5})\.pt")
 
 
 class Coverage(NamedTuple):
-    """Neurons that suffice for a share of the activations."""
+    """The fewest neurons for a share of the activity."""
 
-    per_layer: NDArray[np.int64]  # [L]: the fewest of each layer for that share of the layer's own activations
-    whole_model: int  # the fewest of all layers together for that share of all activations
+    per_layer: NDArray[np.int64]  # [L]: for that share of the layer's own activity
+    whole_model: int  # over all layers, for that share of all activity
 
 
 @dataclass(frozen=True, eq=False)
 class NeuronStats:
-    """Activation counts of a model.
+    """Activity counts of a model.
 
-    counts: i64 [L, F], how often each neuron fired. tokens: positions they were counted over; None where the publisher
-    did not say. source: measured here, or shipped beside the model. corpus: fingerprint of the text, or who published
-    them. text: its kind, "self-written" or "given"; "" where unknown. model: fingerprint of the model, "" where
-    unknown. activation: what decided whether a neuron fired, as `ModelConfig.activation_text`; None where the publisher
-    did not say.
+    counts i64 [L, F]: how often each neuron was active. tokens: positions counted; None if the publisher did not state
+    it.
+    source: measured here, or shipped with the model. corpus: fingerprint of the text, or the publisher. text: its kind,
+    "self-written" or "given"; "" if unknown. model: the model's fingerprint, "" if unknown. activation: as
+    `ModelConfig.activation_text`; None if the publisher did not state it.
     """
 
     counts: NDArray[np.int64]
@@ -66,18 +66,18 @@ class NeuronStats:
 
     @property
     def fired_share(self) -> NDArray[np.float64] | None:
-        """[L]: the share of the neurons that fired for a token, mean over tokens; None where tokens is unknown."""
+        """[L]: share of neurons active for a token, mean over tokens; None without tokens."""
         return None if self.tokens is None else self.counts.mean(axis=1) / self.tokens
 
     def coverage(self, share: float) -> Coverage:
-        """How few neurons make up `share` (0 to 1) of the activations, the busiest taken first."""
+        """Return how few neurons make up `share` (0 to 1) of the activity, most active first."""
         if not 0 <= share <= 1:
             raise InvalidRequestError(f"The share {share} lies outside 0 to 1.")
         per_layer = np.array([_fewest(layer, share) for layer in self.counts], np.int64)
         return Coverage(per_layer, _fewest(self.counts.reshape(-1), share))
 
     def check_against(self, n_layers: int, d_ff: int) -> None:
-        """Raises ArtifactMismatchError unless they are of a model of that shape."""
+        """Raise ArtifactMismatchError unless they are of a model of that shape."""
         if self.counts.shape != (n_layers, d_ff):
             mine = "{} layers and {} neurons".format(*self.counts.shape)
             raise ArtifactMismatchError(
@@ -85,7 +85,7 @@ class NeuronStats:
             )
 
     def save(self, folder: Path, listing: Listing | None = None) -> Path:
-        """Writes neuron_stats.json and .safetensors into the folder; the former's path back. As `save_artifact`."""
+        """Write neuron_stats.json and .safetensors; return the former's path. Otherwise as `save_artifact`."""
         n_layers, n_neurons = self.counts.shape
         values = {"tokens": self.tokens, "source": self.source, "corpus": self.corpus, "model": self.model,
                   "activation": self.activation, "text": self.text,
@@ -95,7 +95,7 @@ class NeuronStats:
 
     @classmethod
     def load(cls, folder: Path, model: str | None = None, activation: str | None = None) -> NeuronStats:
-        """What `save` wrote. model, activation: what they must have been made from, None for any.
+        """Read what `save` wrote. model, activation: required origins, None for any.
 
         Raises: ModelNotFoundError, ModelFormatError, ArtifactMismatchError.
         """
@@ -107,7 +107,7 @@ class NeuronStats:
         texts = isinstance(corpus, str) and isinstance(made_from, str)
         if (tokens is not None and type(tokens) is not int) or kind not in ("measured", "shipped") or not texts:
             raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} lacks tokens, source, corpus or model.")
-        text = values.get("text", "")  # older ones do not say it
+        text = values.get("text", "")  # missing in older files
         if not isinstance(text, str):
             raise ModelFormatError(f"{ARTIFACT_NAME}.json in {folder} says a kind of text that is none.")
         counts = source.view("counts").view("<i8").reshape(info.shape).astype(np.int64)
@@ -115,19 +115,21 @@ class NeuronStats:
 
 
 def activation_files(folder: Path) -> dict[int, Path]:
-    """Layer -> activation_N.pt of a folder of PowerInfer's; empty where the folder is none."""
+    """Return layer -> activation_N.pt of a PowerInfer folder; empty for other folders."""
     return {int(match[1]): path for path in folder.glob("activation_*.pt")
             if (match := _ACTIVATION_FILE.fullmatch(path.name))}  # fmt: skip
 
 
 def read_activation_folder(folder: Path, n_layers: int | None = None, d_ff: int | None = None) -> NeuronStats:
-    """The statistics that PowerInfer ships: one tensor of counts a layer, activation_0.pt, activation_1.pt ...
+    """Read PowerInfer's statistics: a tensor of counts per layer, activation_0.pt, activation_1.pt, ...
 
-    The layers are put in the order of the numbers: as texts, 10 would come before 2. How many tokens were counted is
-    not known; published files seem to count a fixed number of neurons a token, not all that fired.
-    n_layers, d_ff: the shape that they must have, None for any; another one is refused before room is made for it.
-    Raises: ModelNotFoundError where there are none or a layer is missing, ModelFormatError for damage,
-    ArtifactMismatchError for those of another shape.
+    Layers are sorted as numbers (as text, 10 precedes 2). The number of tokens is unknown; published files seem to
+    count a
+    fixed number of neurons per token rather than all active ones.
+    n_layers, d_ff: required shape, None for any, checked before memory is allocated.
+    Raises: ModelNotFoundError if there are none or a layer is missing, ModelFormatError for damage,
+    ArtifactMismatchError
+    for another shape.
     """
     files = activation_files(folder)
     if not files:
@@ -162,7 +164,7 @@ def _read_counts(path: Path) -> NDArray[np.int64]:
     values = tensors[0]
     if len(values) > _MAX_NEURONS:
         raise ModelFormatError(f"{path.name} counts {len(values)} neurons; at most {_MAX_NEURONS} are accepted.")
-    with np.errstate(invalid="ignore"):  # what is no number differs from whatever it is cast to
+    with np.errstate(invalid="ignore"):  # NaN differs from its cast
         counts: NDArray[np.int64] = values.astype(np.int64)
     if not np.array_equal(counts, values):
         raise ModelFormatError(f"{path.name} holds values that are no counts.")
@@ -170,8 +172,8 @@ def _read_counts(path: Path) -> NDArray[np.int64]:
 
 
 def _fewest(counts: NDArray[np.int64], share: float) -> int:
-    """How many of the largest counts sum up to at least that share of all."""
+    """Return how many of the largest counts sum to at least that share."""
     running = np.cumsum(np.sort(counts)[::-1])
-    # Rounding of share * total must not ask for one neuron more than all of them.
+    # Rounding of share * total must not require more than all neurons.
     wanted = min(share * float(running[-1]), float(running[-1]))
     return 0 if wanted <= 0 else int(np.searchsorted(running, wanted)) + 1
