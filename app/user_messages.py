@@ -6,7 +6,6 @@ Titles and sentences contain no codes and no internal names; those are in the de
 from __future__ import annotations
 
 import errno
-import re
 import traceback
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,7 +15,8 @@ from app import library_messages
 from app.chat.store.chat_file_check import ChatFileError
 from app.chat.store.store_file import StoreError
 from app.chat.store.store_rescue import RescueReport
-from app.clients.engine_status import NARROW, gigabytes
+from app.clients.engine_status import gigabytes
+from app.engine_text import is_plain, named_file, plain_figures
 from app.library_messages import ModelAction
 from app.settings import SettingsError
 from app.translation import figure, noted, tr, tr_n
@@ -164,15 +164,11 @@ _ENGINE_WORDS: dict[str, _Words] = {
         title=noted("{model} does not fit right now"), remedies=(Action.RETRY_LOAD, Action.USE_CPU),
     ),
     "DeviceUnavailableError": _Words(
-        "{fact}", noted("The GPU cannot be used on this PC."),
-        remedies=(Action.USE_ANY, Action.RETRY_LOAD),
+        "{fact}", noted("The GPU cannot be used on this PC."), remedies=(Action.USE_ANY, Action.RETRY_LOAD),
     ),
     "DeviceFailedError": _Words(
         noted("{fact} What was written until then is kept, and the model is being loaded again."),
-        noted(
-            "The GPU stopped working. What was written until then is kept, and the model is being loaded "
-            "again."
-        ),
+        noted("The GPU stopped working. What was written until then is kept, and the model is being loaded again."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),
     ),
     "KernelUnavailableError": _Words("{fact}", noted("A part of the engine does not run on this PC's processor.")),
@@ -333,18 +329,16 @@ def _engine_message(
     fact = plain_figures(error.message)
     sentence = words.sentence
     hint = plain_figures(error.hint)
-    if (
-        "{fact}" in sentence
-        and words.instead
-        and not _is_plain(fact.replace(name, ""), hint if "{hint}" in sentence else "")
-    ):
+    shown = (fact.replace(name, ""), hint if "{hint}" in sentence else "")
+    if "{fact}" in sentence and words.instead and not is_plain(*shown):
         sentence = words.instead
-    file = _FILE.search(error.message)
-    if "{file}" in sentence and file is None:
+    file = named_file(error.message)
+    if "{file}" in sentence and not file:
         sentence = words.instead
     fact = library_messages.in_users_language(fact)
-    sentence = tr(sentence).replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name)
-    sentence = sentence.replace("{file}", file[0] if file is not None else "")
+    sentence = (
+        tr(sentence).replace("{fact}", fact).replace("{hint}", hint).replace("{model}", name).replace("{file}", file)
+    )
     actions = words.remedies or _REMEDIES.get(during, ())
     if is_starter and Action.LOAD_STARTER in actions:
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
@@ -453,32 +447,3 @@ def _why(error: StoreError) -> str:
 
 def _store_details(error: StoreError) -> str:
     return f"{error.path}: {error.message}" if error.path else error.message
-
-
-# ------------------------------------------------------------------ figures
-
-_SIZES = {"bytes": 1, "kB": 10**3, "KiB": 1 << 10, "MB": 10**6, "MiB": 1 << 20, "GB": 10**9, "GiB": 1 << 30}
-_SIZE = re.compile(rf"\b(\d+(?:\.\d+)?)[ {NARROW}]({'|'.join(_SIZES)})\b")
-_UNIT = re.compile(r"(?<=\d) (?=(?:tok/s|ms|s|min|h|GB|MB)\b)")
-_PLAIN_ALL_THE_SAME = re.compile(r"(?<=\w)'s\b|\bQ\d_\w+")  # "the card's memory", "the model in Q4_0"
-# A file that an error's message begins with, or reads from: "a b.gguf is empty.", "rope_theta in config.json is 0."
-_FILE = re.compile(
-    r"""(?:^(?!The |Tensor )(?:(?! in | is | has )[^'"/\\\n]){1,120}?|(?<= in )[^\s'"/\\]{1,120}?)"""
-    r"""\.(?:gguf|safetensors|json|jinja|bin|pth?)\b"""
-)
-_CODE = re.compile(r"""[_{}<>\[\]`'"|\\]|\w[.:/]\w*[A-Za-z]|\b0x|[a-z][A-Z]|\b(?!NVIDIA\b)[A-Z]{5,}""")
-
-
-def plain_figures(text: str) -> str:
-    """Convert sizes to GB of 10^9 bytes, with a narrow space before units."""
-
-    def size(match: re.Match[str]) -> str:
-        n_bytes = float(match[1]) * _SIZES[match[2]]
-        return gigabytes(n_bytes) if n_bytes >= 1e6 else match[0]
-
-    return _UNIT.sub(NARROW, _SIZE.sub(size, text))
-
-
-def _is_plain(*texts: str) -> bool:
-    """Return whether texts consist of words and figures only, without internal names."""
-    return all(_CODE.search(_PLAIN_ALL_THE_SAME.sub("", text)) is None for text in texts)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, Signal
 
 from app.clients.engine_status import Phase
+from app.engine_text import plain_figures
 from app.translation import tr
-from app.user_messages import plain_figures
 
 if TYPE_CHECKING:
     from app.chat.answers.answer_policy import AnswerPolicy

@@ -18,8 +18,8 @@ from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_process import EngineDied, EngineStarted
 from app.clients.engine_status import EngineStatus, Phase, sentence, short_name, why_there
 from app.clients.engine_worker import EngineWorker
+from app.engine_text import plain_figures
 from app.translation import tr_n
-from app.user_messages import plain_figures
 from engine.service import protocol
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from app import library_messages
 from app import user_messages as module
 from app.chat.store.store_file import StoreError, StoreErrorKind
 from app.chat.store.store_rescue import RescueReport
+from app.engine_text import plain_figures
 from app.settings import SettingsError
 from app.user_messages import (
     Action,
@@ -27,7 +28,6 @@ from app.user_messages import (
     describe_engine_death,
     describe_library_death,
     describe_settings_problem,
-    plain_figures,
 )
 from engine import errors
 from engine.service import protocol

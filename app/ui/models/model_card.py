@@ -12,6 +12,7 @@ from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.clients.engine_status import EngineStatus, Phase, gigabytes
+from app.engine_text import plain_figures
 from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import noted, tr
@@ -20,7 +21,6 @@ from app.ui.look.painting import block, say_changed
 from app.ui.widgets.card_frame import CardFrame, chip_width, elided
 from app.ui.widgets.controls import Button, IconButton
 from app.ui.widgets.indicators import paint_dot, paint_share
-from app.user_messages import plain_figures
 
 RATE_PX = 118  # the column of rates at the card's end
 PROGRESS_MS = 200

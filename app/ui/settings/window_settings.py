@@ -9,10 +9,10 @@ from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import QApplication, QWidget
 
 from app.clients.engine_status import sentence, short_name, why_there
+from app.engine_text import plain_figures
 from app.settings import AppPaths, AppSettings, description_of, paths
 from app.translation import tr
 from app.ui.look import theme
-from app.user_messages import plain_figures
 
 if TYPE_CHECKING:
     from app.servers.local_server import LocalServer
