@@ -1,5 +1,5 @@
-"""What the commands of the command line do: call the library and print.
+"""The commands of the command line: call the library and print.
 
-With --json exactly one JSON object goes to stdout and nothing else; progress and figures for people go to stderr.
-Each command takes its parsed arguments and returns the exit code; failures of the world are raised.
+With --json stdout has exactly one JSON object; progress and notes for the user go to stderr. Each command takes its
+parsed arguments and returns the exit code; external failures are raised.
 """

@@ -1,4 +1,4 @@
-"""The commands that answer: generate and chat. Each takes its parsed arguments and returns the exit code."""
+"""The commands generate and chat."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    """Ctrl-C, from the loading of the model on, ends the answer as cancelled; with --json what there is is printed."""
+    """Print one answer. Ctrl-C cancels it, even during the load; --json then prints what there is."""
     prompt: list[int] = []
     tokens: list[int] = []
     text: list[str] = []
     model: LoadedModel | None = None
     with interrupt_as_cancel() as cancelled:
-        from engine.generate import GenerationStats  # in here, because it takes a while
+        from engine.generate import GenerationStats  # here, because the import is slow
 
         reason, stats = "cancelled", GenerationStats()
         with suppress(Cancelled):
@@ -118,7 +118,7 @@ def _stats_line(stats: GenerationStats) -> str:
 
 
 def chat(arguments: argparse.Namespace) -> int:
-    """Reads lines until end of file or /bye. Ctrl-C stops the answer, or ends the chat where none is running."""
+    """Read lines until end of file or /bye. Ctrl-C cancels the answer, or ends the chat if there is none."""
     from engine.chat_session import ChatSession
 
     model = load_model(arguments)
@@ -160,4 +160,4 @@ def chat(arguments: argparse.Namespace) -> int:
         if any(answer):
             messages.append({"role": "assistant", "content": "".join(answer)})
         else:
-            messages.pop()  # nothing was answered: the words can be sent again
+            messages.pop()  # nothing was answered: the user can send it again

@@ -1,4 +1,4 @@
-"""The command catalogue: the models to be had, with how each would run on this machine or another."""
+"""The command catalogue: available models, and how each would run on this or another machine."""
 
 from __future__ import annotations
 
@@ -84,6 +84,6 @@ def _conclusion(n: int, reason: str, measured: bool) -> str:
 
 
 def too_big(estimate: Estimate) -> str:
-    """Return how much is missing, in tenths of a GB where whole ones would say little; never 0 GB."""
+    """Return how much is missing, with tenths of a GB for small amounts; never 0 GB."""
     missing = max(estimate.short_bytes, 1) / 1e9
     return f"{math.ceil(missing * 10) / 10:.1f} GB too big" if missing < 3 else f"{math.ceil(missing)} GB too big"

@@ -1,7 +1,7 @@
 """The engine's command line: `python -m engine COMMAND ...`.
 
-Parses arguments and turns failures into words and exit codes: 0 done, 1 a failure of the world, 2 usage, 130
-interrupted. What the commands do is in engine/commands.
+Parses arguments and converts failures to messages and exit codes: 0 done, 1 external failure, 2 usage, 130 interrupted.
+The other modules of engine/commands implement the commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Handler = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit code."""
     make_streams_safe()
     arguments = build_parser().parse_args(argv)
     logging.basicConfig(
@@ -41,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         print("The memory is used up.\nClose other programs, or choose a smaller model or context.", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of our output left, as `head` does
+    except BrokenPipeError:  # the reader of the output left, as `head` does
         drop_output()
         return 1
-    except OSError as error:  # files are handled where they are opened: this is the output
+    except OSError as error:  # file errors are handled elsewhere: this is the output
         print(f"The output cannot be written: {error.strerror or error}.\nFree the disk, or send it elsewhere.",
               file=sys.stderr)  # fmt: skip
         drop_output()

@@ -1,7 +1,4 @@
-"""How the command line gets on with the terminal: streams that cannot fail on a letter, a progress bar, Ctrl-C.
-
-It knows nothing of commands (engine/commands/cli.py, engine/commands) or models.
-"""
+"""The terminal: safe streams, a progress bar, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from contextlib import contextmanager
 
 
 def make_streams_safe() -> None:
-    """A closed stream leads nowhere; a character that a terminal's encoding lacks becomes a question mark."""
+    """Replace closed streams by the null device, and print characters that the encoding lacks as "?"."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -26,15 +23,15 @@ def make_streams_safe() -> None:
 
 
 def drop_output() -> None:
-    """What is still buffered goes nowhere: at its end the interpreter would try to write it again, and complain."""
+    """Discard buffered output, which the interpreter would otherwise try to write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
 def interrupt_as_cancel() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C as a wish to be looked up between two steps, so that what is there can be shown; a second one interrupts.
+    """Treat Ctrl-C as a cancel flag, so that partial results can be shown; a second one interrupts.
 
-    Where interrupts are ignored or handled already, they stay so.
+    Interrupts that are already ignored or handled stay so.
     """
     cancelled = threading.Event()
 
@@ -57,7 +54,7 @@ ETA_AFTER_S = 3.0
 
 
 def duration(seconds: float) -> str:
-    """A length of time in words, in two units at most: "42 s", "3 min", "2 h 5 min"."""
+    """Return a duration in at most two units: "42 s", "3 min", "2 h 5 min"."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -65,9 +62,9 @@ def duration(seconds: float) -> str:
 
 
 class ProgressBar:
-    """A line on stderr: done of total, and how long it will go on; gone at the end of the block.
+    """A line on stderr with progress and remaining time; cleared at the end of the block.
 
-    Silent where stderr is no terminal.
+    Silent if stderr is no terminal.
     """
 
     WIDTH = 24
@@ -102,7 +99,7 @@ class ProgressBar:
             self._shown = 0
 
     def _left(self, done: int, total: int) -> str:
-        """How long it will go on at this pace; nothing while that would be a guess."""
+        """Return the estimated time left; empty while it would be a guess."""
         spent = time.perf_counter() - self._started
         if not done or spent < ETA_AFTER_S:
             return ""

@@ -1,4 +1,4 @@
-"""The commands about files: inspect and convert. What a file holds is known to engine/model and convert.py."""
+"""The commands inspect and convert."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _ORIGINS = {
 
 
 def _parameters_used(opened: OpenedModel) -> int:
-    """Parameters that one token goes through: all, less the experts that it is not sent to."""
+    """Return the parameters that one token uses: all except those of unused experts."""
     config = opened.config
     of_experts = sum(tensor.n_elements for tensor in opened.plan if tensor.of_expert)
     return (
@@ -111,7 +111,7 @@ def _parameters_used(opened: OpenedModel) -> int:
 
 
 def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
-    """Kind -> layers of it; None where there are no predictors, or where they cannot be used."""
+    """Return kind -> number of layers; None if predictors are missing or unusable."""
     from engine.model.model_artefacts import predictor_kinds
 
     try:
@@ -121,7 +121,7 @@ def _predictor_kinds(opened: OpenedModel) -> dict[str, int] | None:
 
 
 def _print_artefacts(opened: OpenedModel) -> None:
-    """Where the predictors and counts lie that count, and whether they can be used as far as their heads tell."""
+    """Print where predictors and statistics are, and whether their heads allow using them."""
     from engine.bundle import artefacts
     from engine.model.model_artefacts import predictor_kinds, predictor_place, predictor_sizes
 

@@ -1,4 +1,4 @@
-"""The commands about installed models: list, import and remove. What they do is engine/library's."""
+"""The commands list, import and remove, for installed models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands about the machine and the engine's process: probe and host."""
+"""The commands probe and host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that measure a loaded model: logits, eval, bench. The work is evaluate.py and bench.py."""
+"""The commands logits, eval and bench, which measure a loaded model with evaluate.py and bench.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARITHMETIC = {
     "decode": "computed token by token, as answers are written",
     "prefill": "computed many tokens at once, as prompts are read",
 }
-_SETTLING_S = 30.0  # so long a measurement waits, at most, for what is done behind the load
+_SETTLING_S = 30.0  # longest wait for background work after the load
 
 
 def logits(arguments: argparse.Namespace) -> int:
@@ -94,11 +94,11 @@ def bench(arguments: argparse.Namespace) -> int:
     from engine.measure.bench_batch import run_batch, whole_slots
 
     lengths = (arguments.prompt_tokens, arguments.gen_tokens, arguments.repeat)
-    if arguments.batch > 1 and arguments.context is None:  # for each sequence: no more, so that there is room for all
+    if arguments.batch > 1 and arguments.context is None:  # per sequence: no more, so that all fit
         arguments.context = whole_slots(arguments.prompt_tokens + arguments.gen_tokens)
     model = load_model(arguments)
-    model.wait_for_weights(_SETTLING_S)  # else prompts would not come as they do a moment later
-    with ProgressBar("Measuring") as progress, model.undisturbed():  # as answers are
+    model.wait_for_weights(_SETTLING_S)  # otherwise prefill would be slower than a moment later
+    with ProgressBar("Measuring") as progress, model.undisturbed():  # as during answers
         if arguments.batch == 1:
             result = run(model, *lengths, on_progress=progress)
         else:

@@ -1,4 +1,4 @@
-"""What every command of the command line needs: the loaded model, one JSON object, figures for people."""
+"""Helpers of all commands: load the model, print JSON and figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def engine_config(arguments: argparse.Namespace) -> EngineConfig:
-    """What the flags ask for that every command about a model takes."""
+    """Return the EngineConfig of the flags common to commands with a model."""
     return EngineConfig(
         device=arguments.device,
         threads=arguments.threads,
@@ -42,13 +42,13 @@ def load_model(arguments: argparse.Namespace, cancelled: Callable[[], bool] = ne
 
 
 def print_note(words: str) -> None:
-    """A sentence for people beside what a command prints; nothing where it is empty."""
+    """Print a note for the user to stderr; nothing if empty."""
     if words:
         print(f"Note: {words}", file=sys.stderr)
 
 
 def print_json(values: dict[str, Any]) -> None:
-    # ASCII only: every reader takes it, whatever encoding this terminal or pipe has, and odd paths come back unharmed.
+    # ASCII only, because it survives any terminal or pipe encoding and preserves odd paths.
     print(json.dumps(values, allow_nan=False), flush=True)
 
 

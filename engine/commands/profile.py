@@ -1,4 +1,5 @@
-"""The command profile: how often each neuron fires, as figures and as a picture. engine/training/profiler.py counts."""
+"""The command profile: how often each neuron is active, as figures and as a plot. engine/training/profiler.py
+counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command pull: fetches a model, proves it and lists it, in the foreground. The work is engine/library's."""
+"""The command pull: download, verify and list a model in the foreground. engine/library does the work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pull(arguments: argparse.Namespace) -> int:
 
 
 def _wanted(named: str, file: str | None, library: ModelStore, endpoint: str) -> DownloadRequest:
-    """What an id of the catalogue, or a repository's id or address, means."""
+    """Resolve a catalogue id, or a repository's id or address."""
     from engine.library.estimate.catalogue import load_catalogue
     from engine.library.hub.download_request import of_entry, of_variant
     from engine.library.hub.hub_names import parse_repository
@@ -68,7 +68,7 @@ def _wanted(named: str, file: str | None, library: ModelStore, endpoint: str) ->
 
 
 class _Teller:
-    """Says how far it is: one JSON object a line, or a bar for people."""
+    """Reports progress: one JSON object per line, or a progress bar."""
 
     def __init__(self, as_json: bool, bar: ProgressBar) -> None:
         self._json, self._bar = as_json, bar

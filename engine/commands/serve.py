@@ -1,4 +1,4 @@
-"""The command that serves a model to other programs: serve. It takes its arguments and returns the exit code."""
+"""The command serve: serve a model to other programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from engine.commands.output import engine_config, print_json
 from engine.service import protocol
 from engine.service.host import EngineHost
 
-_LOOK_S = 0.25  # Windows hears of Ctrl-C between two waits only
+_LOOK_S = 0.25  # Windows handles Ctrl-C only between two waits
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Until Ctrl-C or SIGTERM; a second one ends it in the middle of whatever it does.
+    """Serve until Ctrl-C or SIGTERM; a second one ends it at once.
 
-    Raises: EngineError for what cannot be loaded or served.
+    Raises: EngineError if the model cannot be loaded or served.
     """
     from engine.server.keys import find_key
 
@@ -44,7 +44,7 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 class _Course:
-    """Takes the port, then loads, and tells the terminal of it. failed: why it ended by itself."""
+    """Opens the port, loads the model, and reports on the terminal. failed: why it ended by itself."""
 
     def __init__(self, arguments: argparse.Namespace, key: str, is_new: bool) -> None:
         self._arguments, self._key, self._is_new = arguments, key, is_new

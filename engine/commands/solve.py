@@ -1,4 +1,4 @@
-"""The command solve: prints which neurons and parts of a model go where. The work is engine/placement/solving.py."""
+"""The command solve: print which neurons and parts of a model go where. engine/placement/solving.py does the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command train: a model's predictors, and what they cost and lose. The work is engine/training/training.py."""
+"""The command train: create predictors, and print their cost and loss. engine/training/training.py does the work."""
 
 from __future__ import annotations
 

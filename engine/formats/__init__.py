@@ -1,4 +1,4 @@
-"""Files that hold tensors: what they have in common. Names and meaning are engine/model's business."""
+"""Common types of files with tensors. engine/model gives tensors their meaning."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from engine.errors import UnsupportedModelError
 
 
-@dataclass(frozen=True, slots=True)  # slots: a file may list 65,536 of them
+@dataclass(frozen=True, slots=True)  # slots: a file may list 65,536
 class TensorInfo:
-    """One tensor of a file. shape: outermost dimension first. offset and n_bytes: its range in the file."""
+    """One tensor of a file. shape: outermost dimension first. offset, n_bytes: its range in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,25 +31,25 @@ class TensorInfo:
 
 
 class TensorSource(Protocol):
-    """An open file of tensors; nothing is copied until `read_f32`."""
+    """An open file of tensors; nothing is copied before `read_f32`."""
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
-        """Every tensor by its name in the file."""
+        """All tensors by name."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What else the file says, by key."""
+        """Other content of the file by key."""
 
     def view(self, name: str) -> NDArray[np.uint8]:
-        """The tensor's bytes as they lie in the file: u8 [n_bytes], read-only, not copied."""
+        """Return a read-only view of the tensor's bytes in the file, u8 [n_bytes]."""
 
     def read_f32(self, name: str) -> NDArray[np.float32]:
-        """The tensor decoded, in its shape; a new array. Raises ModelFormatError where it cannot be decoded."""
+        """Return the tensor decoded in its shape; a new array. Raises: ModelFormatError if it cannot be decoded."""
 
 
 def pickle_refused(file_name: str) -> UnsupportedModelError:
-    """Why a PyTorch checkpoint is not opened: nobody shall take a sound download for a damaged one."""
+    """Return the error for a PyTorch checkpoint, so that users do not mistake it for a damaged download."""
     return UnsupportedModelError(
         f"{file_name} is a pickle, which can run any program when it is opened; Hearth reads GGUF and safetensors.",
         "Choose a GGUF or safetensors file of the same model.",

@@ -1,7 +1,7 @@
-"""Opens GGUF files, versions 2 and 3, whole or split, and PowerInfer's variant of them; the files may be hostile.
+"""Open GGUF files, versions 2 and 3, whole or split, and PowerInfer's variant. The files may be hostile.
 
-Where every tensor lies is checked against the file before anything is read. Names of tensors and keys have no meaning
-here but for telling the variants apart, and for `split.*`, which says how a model was split.
+Every tensor's position is checked against the file before reading. Names have no meaning here, except to detect the
+variant, and `split.*`, which describes how a model was split.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ Dialect = Literal["gguf", "powerinfer"]
 
 _MAX_ALIGNMENT = 1 << 20
 _DEFAULT_ALIGNMENT = 32
-_GPU_INDEX = "generic.gpu_index"  # the architecture that PowerInfer's lists of neurons give as theirs
+_GPU_INDEX = "generic.gpu_index"  # architecture stated in PowerInfer's lists of neurons
 
 
 class GgufSource(MergedSource):
-    """The tensors of an open GGUF model, of one file or several.
+    """The tensors of an open GGUF model in one or more files.
 
-    dialect: "powerinfer" where the file is PowerInfer's: by its magic number, or by its tensors where another tool has
-    written the ordinary magic number over it.
+    dialect: "powerinfer" by its magic number, or by its tensors if another tool wrote the usual magic number.
     """
 
     def __init__(self, parts: list[MappedSource], metadata: Mapping[str, Any], dialect: Dialect) -> None:
@@ -38,11 +37,11 @@ class GgufSource(MergedSource):
 
 
 def open_gguf(path: Path) -> GgufSource:
-    """Opens the file, and with a part of a split model all its parts, and checks the whole table.
+    """Open the file, with all shards of a split model, and check the tensor table.
 
-    Cost: touches the headers only; the tensors' bytes are mapped.
-    Raises: ModelNotFoundError where there is no such file or a part is missing, ModelFormatError where one is damaged
-    or lies, UnsupportedModelError for what is sound and not a model that Hearth can read.
+    Cost: reads headers only; tensors are mapped.
+    Raises: ModelNotFoundError for a missing file or shard, ModelFormatError for damage or inconsistency,
+    UnsupportedModelError for a valid file that is no readable model.
     """
     paths = shard_paths(path)
     budget = Budget()
@@ -63,7 +62,7 @@ def open_gguf(path: Path) -> GgufSource:
 
 
 def is_gpu_index(path: Path) -> bool:
-    """Whether the file is a list of neurons that PowerInfer keeps beside a model; False for whatever is unreadable."""
+    """Return whether the file is PowerInfer's list of neurons for a model; False if unreadable."""
     try:
         return _lists_neurons(read_header(path.name, map_file(path), Budget()))
     except EngineError:
@@ -84,7 +83,7 @@ def _refuse_gpu_index(path: Path, header: Header) -> None:
 
 
 def tensor_table(file_name: str, file_bytes: int, header: Header) -> dict[str, TensorInfo]:
-    """Where the tensors lie in a file of so many bytes. Raises: ModelFormatError, UnsupportedModelError."""
+    """Return the tensors' positions in a file of this size. Raises: ModelFormatError, UnsupportedModelError."""
     alignment = header.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 1 <= alignment <= _MAX_ALIGNMENT or alignment & (alignment - 1):
         shown = repr(alignment)[:60]
@@ -131,7 +130,7 @@ def _codec(file_name: str, raw: RawTensor, types: Mapping[int, str]) -> str:
 
 
 def _check_split(parts: list[MappedSource]) -> None:
-    """What the files say of their place in the model must be what their names say."""
+    """Check that the shards' metadata and names agree on their order."""
     for i, part in enumerate(parts):
         number, count = _split_value(part, "split.no"), _split_value(part, "split.count")
         if len(parts) == 1 and count in (None, 0, 1):

@@ -1,7 +1,6 @@
-"""Reads the head of a GGUF file, which may be hostile: magic, version, metadata, the raw tensor entries.
+"""Read the header of a GGUF file, which may be hostile: magic, version, metadata, raw tensor entries.
 
-Every count and size is checked against the file and against a budget of memory before anything is allocated. It gives
-no meaning to keys, and it does not know where tensors lie: gguf.py does.
+Every count and size is checked against the file and a memory budget before allocation. gguf.py interprets the entries.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from numpy.typing import NDArray
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.formats import pickle_refused
 
-# Caps, each well above what any published model has, so that a lying file costs little before it is found out.
+# Limits well above any published model, so that an inconsistent file costs little before it is detected.
 MAX_ENTRIES = 1 << 16  # key-value pairs, and tensors
-MAX_HEADER_MEMORY = 80 << 20  # what the parsed header takes, estimated, beside what its lists of texts may take more
-_CREDIT_PER_TEXT = 24  # bytes; Gemma 4's 777,050 texts make 92 MiB, and no file can list texts that it does not hold
+MAX_HEADER_MEMORY = 80 << 20  # estimated memory of the parsed header, without the extra allowance for texts
+_CREDIT_PER_TEXT = 24  # bytes; Gemma 4's 777,050 texts take 92 MiB, and a file must contain the texts it lists
 _MAX_NAME_BYTES = 1 << 16
 _MAX_STRING_BYTES = 16 << 20
 _MAX_ARRAY_ELEMENTS = 1 << 22
 
-# What Python's objects take, with their place in a list.
+# Memory of Python objects, with their place in a list.
 _TEXT_COST, _NUMBER_COST, _SMALL_NUMBER_COST, _TENSOR_COST, _ENTRY_COST = 64, 40, 8, 600, 300
 
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
@@ -35,7 +34,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class RawTensor(NamedTuple):
-    """An entry of the tensor table as it stands in the file; shape with the outermost dimension first."""
+    """An entry of the tensor table; shape with the outermost dimension first."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,7 +44,7 @@ class RawTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """What stands before the tensors' bytes. end: where it ends in the file."""
+    """The content before the tensors' bytes. end: its end in the file."""
 
     magic: bytes  # b"GGUF" or b"PWRI"
     metadata: dict[str, Any]
@@ -54,34 +53,35 @@ class Header:
 
 
 class HeaderTooLargeError(UnsupportedModelError):
-    """A header that may be sound, but would take too much memory. metadata: the entries that were read before."""
+    """A possibly valid header that would take too much memory. metadata: the entries read before."""
 
     hint = "Choose another file of the same model, or another model."
     metadata: Mapping[str, Any] = MappingProxyType({})
 
 
 class Budget:
-    """The memory that the headers of one model may take together."""
+    """The memory budget for all headers of one model."""
 
     def __init__(self, n_bytes: int = MAX_HEADER_MEMORY) -> None:
         self.left = n_bytes
 
     def charge(self, n_bytes: int) -> bool:
-        """Whether that much more is allowed."""
+        """Return whether this much more is allowed."""
         self.left -= n_bytes
         return self.left >= 0
 
     def credit(self, n_texts: int) -> None:
-        """A list of texts, whose count was checked against the file, allows for more."""
+        """Raise the budget for a list of texts whose count was checked against the file."""
         self.left += n_texts * _CREDIT_PER_TEXT
 
 
 def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Header:
-    """The head of the file whose bytes are `data`.
+    """Return the header of the file with the bytes `data`.
 
-    Cost: touches the head's pages only.
-    Raises: ModelFormatError where it is damaged or lies, UnsupportedModelError for another version,
-    HeaderTooLargeError where it would take more memory than the budget has.
+    Cost: reads only the header's pages.
+    Raises: ModelFormatError for damage or inconsistency, UnsupportedModelError for another version, HeaderTooLargeError
+    if
+    it exceeds the budget.
     """
     cursor = _Cursor(file_name, data, budget)
     magic, n_tensors, n_entries = _read_preamble(cursor)
@@ -101,7 +101,7 @@ def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Head
 
 
 def damaged(file_name: str, words: str) -> ModelFormatError:
-    """The error for a GGUF file that is not sound."""
+    """Return the error for a damaged GGUF file."""
     return ModelFormatError(f"{file_name} is no sound GGUF file: {words}.")
 
 
@@ -120,7 +120,7 @@ class _Cursor:
         return damaged(self.file_name, words)
 
     def charge(self, n_bytes: int) -> None:
-        """Counts memory that is about to be taken."""
+        """Charge memory before allocating it."""
         if not self._budget.charge(n_bytes):
             raise HeaderTooLargeError(
                 f"{self.file_name} has a header that would take more than {MAX_HEADER_MEMORY >> 20} MiB of memory, "
@@ -128,7 +128,7 @@ class _Cursor:
             )
 
     def take(self, n_bytes: int, what: str) -> memoryview:
-        """The next n_bytes."""
+        """Return the next n_bytes."""
         if n_bytes > self.size - self.at:
             raise self.fail(f"{what} at byte {self.at} ends {n_bytes - (self.size - self.at)} bytes past the file")
         start = self.at
@@ -155,7 +155,7 @@ class _Cursor:
             raise self.fail(f"{what} {raw[:40]!r} is not UTF-8") from error
 
     def value(self, kind: int, key: str) -> Any:
-        """One metadata value. Text of values may hold broken UTF-8 (single bytes of a vocabulary): it is replaced."""
+        """Return one metadata value. Invalid UTF-8 in texts (single bytes of a vocabulary) is replaced."""
         if kind in _SCALARS:
             dtype = np.dtype(_SCALARS[kind])
             return np.frombuffer(self.take(dtype.itemsize, f"the value of {key}"), dtype)[0].item()
@@ -191,7 +191,7 @@ class _Cursor:
         return listed
 
     def _texts(self, key: str, count: int) -> list[str]:
-        """A vocabulary: the one long loop of opening a file, so it reads without the methods above."""
+        """Read a vocabulary: the only long loop when opening a file, so it avoids the methods above."""
         data, at, size, unpack = self._data, self.at, self.size, _LENGTH.unpack_from
         self._budget.credit(count)
         self.charge(count * _TEXT_COST)
@@ -217,13 +217,13 @@ class _Cursor:
 
 
 def _text_cost(raw: bytes) -> int:
-    """What the decoded text takes at most: one letter outside ASCII can widen all of them to four bytes."""
+    """Return the decoded text's maximum memory: one letter outside ASCII can widen all to four bytes."""
     return _TEXT_COST + (len(raw) if raw.isascii() else 4 * len(raw))
 
 
 def _read_preamble(cursor: _Cursor) -> tuple[bytes, int, int]:
     magic = bytes(cursor.take(4, "the magic number"))
-    if magic == b"PK\x03\x04" or magic[:1] == b"\x80":  # a zip archive, as torch.save writes it, or a bare pickle
+    if magic == b"PK\x03\x04" or magic[:1] == b"\x80":  # a zip archive from torch.save, or a bare pickle
         raise pickle_refused(cursor.file_name)
     if magic not in (b"GGUF", b"PWRI"):
         raise cursor.fail(f"it begins with {magic!r} instead of b'GGUF'")
@@ -255,4 +255,4 @@ def _read_tensor_entry(cursor: _Cursor) -> RawTensor:
     kind = cursor.number("<I", f"tensor {shown}")
     offset = cursor.number("<Q", f"tensor {shown}")
     cursor.charge(_TENSOR_COST)
-    return RawTensor(name, dims[::-1], kind, offset)  # GGUF names the innermost dimension first
+    return RawTensor(name, dims[::-1], kind, offset)  # GGUF stores the innermost dimension first

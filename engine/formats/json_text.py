@@ -1,4 +1,4 @@
-"""Reads JSON that may be hostile: bounded before it is parsed, and no name may appear twice."""
+"""Read JSON that may be hostile: limited before parsing, without duplicate names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from engine.errors import ModelFormatError, ModelNotFoundError
 
 
 def read_object(path: Path, *, max_bytes: int, max_values: int, finite: bool = False) -> dict[str, Any]:
-    """The object in a JSON file; with `finite`, NaN and Infinity are refused, as JSON itself has none.
+    """Return the object in a JSON file. finite: refuse NaN and Infinity, which JSON does not define.
 
-    Raises: ModelNotFoundError where the file is not there or may not be read, ModelFormatError for what is in it.
+    Raises: ModelNotFoundError if the file is missing or unreadable, ModelFormatError for its content.
     """
     try:
-        if not path.is_file():  # nor a device or a pipe, which would be read without end
+        if not path.is_file():  # a device or pipe could be endless
             raise ModelNotFoundError(f"There is no {path.name} in {path.parent}.")
         with path.open("rb") as file:
-            raw = file.read(min(path.stat().st_size, max_bytes) + 1)  # read() allocates what it is asked for
+            raw = file.read(min(path.stat().st_size, max_bytes) + 1)  # read() allocates the requested size
     except OSError as error:
         raise ModelNotFoundError(f"{path} cannot be read: {error.strerror or error}.") from error
     return parse_object(raw, path.name, max_bytes=max_bytes, max_values=max_values, finite=finite)
@@ -33,10 +33,10 @@ def parse_object(
     max_containers: int = 1 << 16,
     finite: bool = False,
 ) -> dict[str, Any]:
-    """The object that the text is.
+    """Return the object of the text.
 
-    max_values and max_containers bound what parsing allocates: they are counted as commas and opening brackets, inside
-    texts too, so both need some room.
+    max_values, max_containers: limits on allocation, counted as commas and opening brackets, texts included; allow a
+    margin.
     Raises: ModelFormatError naming the file.
     """
     if len(raw) > max_bytes:

@@ -1,4 +1,4 @@
-"""Tensor files mapped into memory: bounds are the readers' business, bytes and decoding are here."""
+"""Memory-mapped tensor files. Readers check bounds; this module returns and decodes bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.formats.quant import CODECS
 
 
 def map_file(path: Path) -> NDArray[np.uint8]:
-    """The whole file as u8 [n], read-only; pages are read when touched.
+    """Return the whole file as u8 [n], read-only; pages are read on first touch.
 
-    Raises: ModelNotFoundError where there is no such file or it may not be read, ModelFormatError when it is empty.
+    Raises: ModelNotFoundError if it is missing or unreadable, ModelFormatError if it is empty.
     """
     try:
         if not path.is_file():
@@ -30,7 +30,7 @@ def map_file(path: Path) -> NDArray[np.uint8]:
 
 
 class MappedSource:
-    """A TensorSource over a mapped file whose tensor table has been checked against the file's length."""
+    """A TensorSource over a mapped file whose tensor table was checked against the file's length."""
 
     def __init__(
         self, path: Path, data: NDArray[np.uint8], tensors: Mapping[str, TensorInfo], metadata: Mapping[str, Any]
@@ -50,11 +50,11 @@ class MappedSource:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that the tensors lie in."""
+        """The file of the tensors."""
         return [self.path]
 
     def file_of(self, name: str) -> Path:
-        """The file that this tensor lies in; its offset counts from that file's start."""
+        """Return the tensor's file; its offset is relative to that file."""
         self._tensors[name]
         return self.path
 
@@ -67,10 +67,10 @@ class MappedSource:
 
 
 class MergedSource:
-    """A TensorSource over the parts of one split model, as if they were one file."""
+    """A TensorSource over the shards of one split model."""
 
     def __init__(self, parts: Sequence[MappedSource], metadata: Mapping[str, Any]) -> None:
-        """Raises ModelFormatError where two parts hold a tensor of the same name."""
+        """Raises: ModelFormatError if two shards have a tensor of the same name."""
         self.parts = list(parts)
         self._metadata = metadata
         self._tensors: dict[str, TensorInfo] = {}
@@ -93,11 +93,11 @@ class MergedSource:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that the tensors lie in, in their order."""
+        """The tensors' files in order."""
         return [part.path for part in self.parts]
 
     def file_of(self, name: str) -> Path:
-        """The file that this tensor lies in; its offset counts from that file's start."""
+        """Return the tensor's file; its offset is relative to that file."""
         return self._part_of[name].path
 
     def view(self, name: str) -> NDArray[np.uint8]:
@@ -108,7 +108,7 @@ class MergedSource:
 
 
 def decode(info: TensorInfo, data: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The tensor's bytes as numbers in its shape. Raises UnsupportedModelError for a codec that holds no weights."""
+    """Decode the tensor's bytes in its shape. Raises: UnsupportedModelError for a codec that stores no weights."""
     if info.codec not in CODECS:
         raise UnsupportedModelError(
             f"Tensor {info.name} is stored as {info.codec.upper()}; Hearth reads {', '.join(CODECS).upper()}.",

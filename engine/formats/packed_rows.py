@@ -1,4 +1,4 @@
-"""Numbers to a bundle's rows and back (docs/bundle.md, section 4), and the blocks in between. It touches no files."""
+"""Encode numbers as a bundle's rows and back (docs/bundle.md, section 4), via GGML blocks. Touches no files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LARGEST_F16 = float(np.finfo(np.float16).max)
 
 
 def up64(n_bytes: int) -> int:
-    """The next multiple of 64."""
+    """Round up to a multiple of 64."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
 def encode_rows(codec: str, values: F32, what: str) -> U8:
-    """Rows of numbers [n, columns] -> [n, row_bytes] as they lie in a bundle.
+    """Encode rows of numbers [n, columns] as a bundle's rows [n, row_bytes].
 
-    `what` names the tensor. Raises: UnsupportedModelError where float16 cannot hold a value or a scale.
+    what: name of the tensor. Raises: UnsupportedModelError if float16 cannot represent a value or a scale.
     """
     if codec == "f32":
         return np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(len(values), -1)
@@ -43,7 +43,7 @@ def encode_rows(codec: str, values: F32, what: str) -> U8:
 
 
 def decode_rows(codec: str, rows: U8, n_cols: int) -> F32:
-    """Rows of a bundle [n, row_bytes] -> numbers [n, columns]; a new array."""
+    """Decode a bundle's rows [n, row_bytes] to numbers [n, columns]; a new array."""
     if codec in ("f32", "f16"):
         dtype = "<f4" if codec == "f32" else "<f2"
         return np.ascontiguousarray(rows).view(dtype).astype(np.float32).reshape(len(rows), n_cols)
@@ -51,12 +51,12 @@ def decode_rows(codec: str, rows: U8, n_cols: int) -> F32:
 
 
 def decode_blocks(codec: str, blocks: U8) -> F32:
-    """Whole GGML blocks in any shape as numbers [n]; for f32, f16 and bf16 a block is one number."""
+    """Decode whole GGML blocks in any shape to numbers [n]; for f32, f16 and bf16 a block is one number."""
     return CODECS[codec].decode(np.ascontiguousarray(blocks).reshape(-1))
 
 
 def check_scales(blocks: U8, what: str) -> None:
-    """Raises UnsupportedModelError where a block's scale (its first two bytes) is no finite number."""
+    """Raise UnsupportedModelError if a block's scale (its first two bytes) is not finite."""
     scales = np.ascontiguousarray(blocks[..., :2]).view("<f2")
     if not np.isfinite(scales).all():
         raise _too_large(what)

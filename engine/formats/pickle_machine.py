@@ -1,8 +1,8 @@
-"""Runs the few pickle instructions that a file of plain tensors needs, in a machine that can call nothing else.
+"""Run the few pickle instructions that a file of plain tensors needs, in a machine that can call nothing else.
 
-Python's own unpickler is not used: it calls what the file names, hashes what the file nests, and allocates what the
-file claims. Here a global is looked up in a closed table, keys are texts or whole numbers, and the number of
-instructions is bounded, so that cost follows from the length of the pickle. Storages are the caller's business.
+Python's unpickler calls what the file names, hashes what it nests and allocates what it claims. Here globals come from
+a closed table, keys are texts or integers, and the number of instructions is limited, so that cost follows from the
+pickle's length. The caller handles storages.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SHOWN_NAME_BYTES = 100
 
 
 class Mark:
-    """Stands on the stack where a group of values begins."""
+    """Stack marker of the start of a group of values."""
 
 
 class Global:
-    """A name that the file asks for and that the caller's table knows; `call` is None for one that is only named."""
+    """A name in the file that the caller's table knows; `call` is None if it is only passed on."""
 
     def __init__(self, name: str, call: Callable[..., Any] | None) -> None:
         self.name = name
@@ -35,11 +35,12 @@ def run_pickle(
     known: Mapping[str, Callable[..., Any] | None],
     persistent: Callable[[Any], Any],
 ) -> Any:
-    """The value that the pickle builds, of dicts, lists, tuples, texts, numbers and what `known` makes.
+    """Return the pickle's value: dicts, lists, tuples, texts, numbers and results of `known`.
 
-    known: qualified name -> what to call for it, or None where it is only passed on as a Global.
-    persistent: makes a value of a persistent id. Both may raise ModelFormatError.
-    Raises: ModelFormatError for any other global, with its name, and for a pickle that is damaged or too long.
+    known: qualified name -> function, or None for a name that is only passed on as a Global. persistent: returns the
+    value
+    of a persistent id. Both may raise ModelFormatError.
+    Raises: ModelFormatError for any other global, with its name, and for a damaged or long pickle.
     """
     return _Machine(file_name, code, known, persistent).run()
 
@@ -115,7 +116,7 @@ class _Machine:
         return self._stack[-1]
 
     def _group(self) -> list[Any]:
-        """The values since the last mark; the mark goes too."""
+        """Pop the values since the last mark, and the mark."""
         for i in range(len(self._stack) - 1, -1, -1):
             if self._stack[i] is Mark:
                 values = self._stack[i + 1 :]
@@ -157,11 +158,11 @@ class _Machine:
             self._fail("its pickle calls something that is no function")
         try:
             self._push(function.call(*arguments))
-        except TypeError:  # the number of arguments; the functions check the arguments themselves
+        except TypeError:  # wrong number of arguments; the functions check the rest
             self._fail(f"its pickle calls {function.name} with {len(arguments)} arguments")
 
     def _build(self) -> None:
-        """Attributes of an object. State dicts carry a `_metadata` of module versions there, which nothing needs."""
+        """Set an object's attributes. State dicts store module versions in `_metadata`, which is ignored."""
         state = self._pop()
         self._top(dict)
         if not isinstance(state, dict) or not state.keys() <= {"_metadata"}:

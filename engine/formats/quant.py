@@ -1,4 +1,4 @@
-"""What GGUF calls its tensor types: numbers, names and sizes. The codecs themselves are native_kernels/codecs."""
+"""GGUF's tensor types: numbers, names and sizes. native_kernels/codecs implements the codecs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WITHDRAWN = {
 WITHDRAWN_TYPES: Mapping[int, str] = MappingProxyType(_WITHDRAWN)
 """Type numbers that files of 2024 may carry: weights interleaved for one kind of CPU, no longer in the format."""
 
-# Types whose extent is known although nothing here decodes them: numbers per block, bytes per block.
+# Types with a known size that nothing here decodes: numbers per block, bytes per block.
 _ONLY_SIZED = {
     "q8_1": (32, 40), "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74), "iq3_xxs": (256, 98),
     "iq1_s": (256, 50), "iq3_s": (256, 110), "iq2_s": (256, 82), "iq1_m": (256, 56), "tq1_0": (256, 54),

@@ -1,4 +1,4 @@
-"""Reads safetensors, one file or several with an index: the library validates headers, tensors are mapped views."""
+"""Read safetensors, one file or several with an index: the library validates headers, tensors are mapped views."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from engine.formats.shards import existing_parts
 
 INDEX_NAME = "model.safetensors.index.json"
 
-# Other types of the format hold no weights that Hearth could run; they are listed under their own names.
+# The format's other types hold no weights that Hearth runs; they keep their own names.
 _CODECS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-# Caps well above what any published model has: 65,536 tensors a file, 262,144 and 4,096 files in all.
+# Limits well above any published model: 65,536 tensors per file, 262,144 tensors and 4,096 files in all.
 _MAX_HEADER_BYTES = 8 << 20
 _MAX_TENSORS = 1 << 16
 _MAX_INDEX_BYTES = 24 << 20
@@ -27,9 +27,9 @@ _MAX_FILES = 1 << 12
 
 
 def open_safetensors(path: Path) -> MappedSource:
-    """Opens one file and checks its header.
+    """Open one file and check its header.
 
-    Raises: ModelNotFoundError where there is no such file, ModelFormatError where it is damaged or cut off.
+    Raises: ModelNotFoundError if it is missing, ModelFormatError if it is damaged or truncated.
     """
     data = map_file(path)
     header_bytes = int.from_bytes(data[:8].tobytes(), "little")
@@ -45,10 +45,10 @@ def open_safetensors(path: Path) -> MappedSource:
 
 
 def open_sharded_safetensors(index: Path) -> MergedSource:
-    """Opens every file that the index names and holds them to it: each tensor lies where the index says.
+    """Open every file in the index and check that each tensor is where the index says.
 
-    A tensor that the index does not list is part of the model too, so that nothing is passed over in silence.
-    Raises: ModelNotFoundError naming a file that is missing, ModelFormatError for damage and contradictions.
+    Tensors missing from the index belong to the model too, so that none is ignored silently.
+    Raises: ModelNotFoundError naming a missing file, ModelFormatError for damage and contradictions.
     """
     where = _read_weight_map(index)
     paths = _files(index, where)
@@ -62,7 +62,7 @@ def open_sharded_safetensors(index: Path) -> MergedSource:
 
 
 def indexed_files(index: Path) -> list[Path]:
-    """The files that the index names, by name. Raises as open_sharded_safetensors does; opens none of them."""
+    """Return the files in the index, sorted, without opening them. Raises: as open_sharded_safetensors."""
     return _files(index, _read_weight_map(index))
 
 
@@ -74,7 +74,7 @@ def _files(index: Path, where: dict[str, str]) -> list[Path]:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    """Tensor name -> file name, the latter names of files right beside the index."""
+    """Return tensor name -> name of a file beside the index."""
     try:
         if index.stat().st_size > _MAX_INDEX_BYTES:
             raise ModelFormatError(f"{index.name} is larger than {_MAX_INDEX_BYTES} bytes.")
@@ -97,14 +97,14 @@ def _read_weight_map(index: Path) -> dict[str, str]:
 
 
 def _bounded_header(path: Path, data: NDArray[np.uint8], header_bytes: int) -> dict[str, Any]:
-    """The header as JSON, of a size that is safe to hand on; what it means is not yet checked."""
+    """Return the header as JSON after checking its size only."""
     if len(data) < 8 or header_bytes > len(data) - 8:
         raise _damaged(path, f"its header of {header_bytes} bytes ends past the file")
     raw = data[8 : 8 + header_bytes].tobytes() if header_bytes <= _MAX_HEADER_BYTES else b""
     if header_bytes > _MAX_HEADER_BYTES or raw.count(b'"data_offsets"') > _MAX_TENSORS:
         raise _damaged(path, f"its header is beyond {_MAX_TENSORS} tensors or {_MAX_HEADER_BYTES} bytes")
     try:
-        # Three containers and four commas a tensor, dimensions beyond that.
+        # Three containers and four commas per tensor, plus its dimensions.
         return parse_object(
             raw, "its header", max_bytes=_MAX_HEADER_BYTES, max_values=1 << 20, max_containers=4 * _MAX_TENSORS
         )
@@ -113,7 +113,7 @@ def _bounded_header(path: Path, data: NDArray[np.uint8], header_bytes: int) -> d
 
 
 def _validate(path: Path) -> None:
-    """Lets the format's own library check types, sizes, overlaps and the file's length."""
+    """Let the format's library check types, sizes, overlaps and the file's length."""
     import safetensors
 
     try:

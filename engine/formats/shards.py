@@ -1,4 +1,4 @@
-"""Files of one model that was split: which belong together by their names. It opens none of them."""
+"""Find the shards of a split model by their names. Opens none."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suff
 
 
 def shard_paths(path: Path) -> list[Path]:
-    """All parts of the model that the file is a part of, in order; the file alone where its name is no part's.
+    """Return all shards of the file's model in order; only the file if its name is no shard's.
 
-    Raises: ModelNotFoundError naming the first part that is missing, ModelFormatError for part 3 of 2.
+    Raises: ModelNotFoundError naming the first missing shard, ModelFormatError for an impossible number such as 3 of 2.
     """
     match = _SHARD.fullmatch(path.name)
     if match is None:
@@ -29,7 +29,7 @@ def shard_paths(path: Path) -> list[Path]:
 
 
 def existing_parts(folder: Path, names: Iterable[str], count: int) -> list[Path]:
-    """The files of those names. Raises ModelNotFoundError naming the first that is not there, and looks no further."""
+    """Return the files of those names. Raises: ModelNotFoundError naming the first missing one."""
     paths = []
     for i, name in enumerate(names):
         if not (folder / name).is_file():
@@ -42,5 +42,5 @@ def existing_parts(folder: Path, names: Iterable[str], count: int) -> list[Path]
 
 
 def first_shards(paths: list[Path]) -> list[Path]:
-    """The files without the later parts of split models: one path for each model."""
+    """Return the files without later shards: one path per model."""
     return [path for path in paths if (match := _SHARD.fullmatch(path.name)) is None or int(match["number"]) == 1]

@@ -1,7 +1,7 @@
-"""Finds the entries of a zip archive that stores them uncompressed, as PyTorch's files do; it extracts nothing.
+"""Find the entries of an uncompressed zip archive, such as PyTorch's files. Extracts nothing.
 
-The archive may be hostile: every record is checked against the file, entries may not overlap, and whatever would have
-to be inflated is refused, so that no archive can be larger inside than outside.
+The archive may be hostile: every record is checked against the file, entries may not overlap, and compressed entries
+are refused, so that content cannot exceed the file's size.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Entry(NamedTuple):
 
 
 def zip_entries(file_name: str, data: NDArray[np.uint8]) -> dict[str, Entry]:
-    """Every entry of the archive by its name.
+    """Return all entries of the archive by name.
 
-    Cost: touches the directory and the head of each entry.
-    Raises: ModelFormatError where the archive is damaged, lies, or holds compressed or encrypted entries.
+    Cost: reads the directory and each entry's header.
+    Raises: ModelFormatError if the archive is damaged or inconsistent, or has compressed or encrypted entries.
     """
     return _Archive(file_name, data).entries()
 
@@ -83,7 +83,7 @@ class _Archive:
         return entries
 
     def _directory(self) -> tuple[int, int, int]:
-        """Start, length and entry count of the central directory."""
+        """Return start, length and entry count of the central directory."""
         tail_start = max(0, self._size - _END.size - _MAX_COMMENT_BYTES)
         tail = self._data[tail_start:].tobytes()
         found = tail.rfind(b"PK\x05\x06")
@@ -102,7 +102,7 @@ class _Archive:
         return start, n_bytes, count
 
     def _directory_64(self, end: int) -> tuple[int, int, int, int]:
-        """The same from the records that large archives have, and where they begin."""
+        """Return the same from the zip64 records of large archives, and where those begin."""
         locator = self._bytes(end - _LOCATOR_64.size, _LOCATOR_64.size, "its zip64 locator")
         magic, _, at, _ = _LOCATOR_64.unpack(locator)
         if magic != b"PK\x06\x07":
@@ -114,7 +114,7 @@ class _Archive:
         return start, n_bytes, count, at
 
     def _zip64(self, extra: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
-        """The three numbers, those that did not fit into 32 bits taken from the extra field."""
+        """Return the three numbers, with those beyond 32 bits taken from the extra field."""
         wanted = [value == _IN_ZIP64 for value in (size, packed, header)]
         if not any(wanted):
             return size, packed, header

@@ -1,6 +1,6 @@
-"""Reads tensors from PyTorch's files (.pt, .pth, .bin) into NumPy arrays, weights only and without PyTorch.
+"""Read tensors from PyTorch's files (.pt, .pth, .bin) as NumPy arrays, weights only and without PyTorch.
 
-The files may be hostile: of a pickle only the names that tensors are made of are obeyed (pickle_machine.py), and every
+The files may be hostile: only the names that tensors need are executed in a pickle (pickle_machine.py), and every
 storage is checked against the archive (stored_zip.py). Optimizer states, modules and programs are refused.
 """
 
@@ -25,9 +25,9 @@ Tensor = NDArray[Any]
 _MAX_PICKLE_BYTES = 4 << 20
 _MAX_DIMENSIONS = 8
 _MAX_NESTING = 4
-_MAX_NAMES = 1 << 16  # dictionaries can hold one another many times over: what is walked is counted
+_MAX_NAMES = 1 << 16  # nested dictionaries may repeat: limits the names visited
 
-# NumPy has no bfloat16: it is read as the upper half of a float32, or left as a field of two bytes.
+# NumPy has no bfloat16: read as the upper half of a float32, or as a field of two bytes.
 BF16 = np.dtype([("bf16", "<u2")])
 _BF16 = "bf16"
 _STORAGES = {
@@ -41,12 +41,12 @@ _LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19"
 
 
 def read_torch(path: Path, unpack: bool = True) -> dict[str, Tensor]:
-    """The tensors of the file by their names; a file that is one bare tensor gives it under the name "".
+    """Return the file's tensors by name; a single bare tensor has the name "".
 
-    Dictionaries in dictionaries give names joined by a dot. Arrays are read-only views of the mapped file, but for
-    bfloat16, which comes as new float32 arrays, or without unpack as views of the dtype BF16.
-    Raises: ModelNotFoundError where there is no such file, ModelFormatError where it is damaged, lies, or would run
-    code, UnsupportedModelError for PyTorch's older format and for programs.
+    Names of nested dictionaries are joined by dots. Arrays are read-only views of the mapped file, except bfloat16: new
+    float32 arrays, or without unpack views with dtype BF16.
+    Raises: ModelNotFoundError if it is missing, ModelFormatError if it is damaged, inconsistent or would run code,
+    UnsupportedModelError for PyTorch's older format and for programs.
     """
     return _TorchFile(path, unpack).read()
 
@@ -130,7 +130,7 @@ class _TorchFile:
         return {}
 
     def _storage(self, key: Any) -> _Storage:
-        """key: ("storage", type, name of the entry, device, number of elements)."""
+        """Return the storage of ("storage", type, name of the entry, device, number of elements)."""
         if not isinstance(key, tuple) or len(key) != 5 or key[0] != "storage":
             self._fail("its pickle names something that is no storage")
         _, kind, name, _, count = key
@@ -148,7 +148,7 @@ class _TorchFile:
         return _Storage(self._bytes(entry), stored, count)
 
     def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
-        """A tensor over a storage. What follows the strides concerns training only."""
+        """Return a tensor over a storage. Arguments after the strides concern training only."""
         if not isinstance(storage, _Storage):
             self._fail("its pickle builds a tensor of no storage")
         shape, strides = self._whole_numbers(shape), self._whole_numbers(strides)
@@ -167,7 +167,7 @@ class _TorchFile:
             return _strided(storage.data.view(storage.kind), offset, shape, strides)
         if not self._unpack:
             return _strided(storage.data.view("<u2"), offset, shape, strides).view(BF16)
-        # Many tensors may share a storage; unpacking them all must not take far more than the file has.
+        # Many tensors may share a storage; unpacking all must not take far more memory than the file.
         self._unpacked_bytes += 4 * n_elements
         if self._unpacked_bytes > 4 * len(self._data):
             self._fail("its tensors share their values so often that they would take more than four times its size")
@@ -211,7 +211,7 @@ class _TorchFile:
 
 
 def _strided(values: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
-    """A read-only view; that it stays inside `values` has been checked."""
+    """Return a read-only view, already checked to stay inside `values`."""
     if not all(shape):
         return np.empty(shape, values.dtype)
     contiguous = tuple(itertools.accumulate(shape[:0:-1], lambda a, b: a * b, initial=1))[::-1] if shape else ()

@@ -1,1 +1,1 @@
-"""Talks to OpenAI-compatible servers on other machines, where a person chose one for a chat. Nothing here computes."""
+"""Client of OpenAI-compatible servers on other machines, for chats in which the user chose one."""

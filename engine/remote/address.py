@@ -1,4 +1,4 @@
-"""The address of a server as a person types it, checked and brought into one form. It asks nobody."""
+"""Check and normalise a server address that the user typed. Sends nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from engine.errors import InvalidRequestError
 
 MAX_CHARACTERS = 500
 _HINT = "Write it like https://example.org/v1 or http://192.168.1.20:8000/v1."
-_ENDINGS = ("/chat/completions", "/completions", "/models")  # that come along when an address is copied
+_ENDINGS = ("/chat/completions", "/completions", "/models")  # often copied along with an address
 _OWN_NETWORK = (".local", ".lan", ".internal", ".home.arpa", ".localhost")
 
 
 def checked_address(text: str) -> str:
-    """The address that requests begin with: scheme, host, port and path, without a slash at its end.
+    """Return the base of requests: scheme, host, port and path, without a trailing slash.
 
-    Plain http is taken for this PC and its own network only: anywhere else everybody on the way could read along.
+    Plain http is allowed only for this PC and its own network, because others could read the traffic elsewhere.
     Raises: InvalidRequestError.
     """
     text = text.strip()
@@ -46,13 +46,13 @@ def checked_address(text: str) -> str:
 
 
 def origin_of(address: str) -> str:
-    """Scheme, host and port: what a key belongs to."""
+    """Return scheme, host and port, to which a key belongs."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def is_near(host: str) -> bool:
-    """Whether that is this PC, or a host of its own network by its address or name."""
+    """Return whether it is this PC, or a host in its own network by address or name."""
     address = _ip_address(host)
     if address is None:
         return "." not in host or host.lower().endswith(_OWN_NETWORK)
@@ -77,7 +77,7 @@ def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        try:  # the short, octal and hexadecimal spellings, which the system's resolver takes as well
+        try:  # short, octal and hexadecimal spellings, which the resolver accepts too
             return ipaddress.IPv4Address(socket.inet_aton(host))
         except (OSError, ValueError):
             return None

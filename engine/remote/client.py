@@ -1,7 +1,6 @@
-"""Asks an OpenAI-compatible server: which models it has, and for an answer to a chat.
+"""Ask an OpenAI-compatible server for its models, or for an answer to a chat.
 
-The key goes to the server's own address alone. Nothing is tried again by itself: what was sent once is not sent
-twice without a person.
+The key is sent only to the server's own address. Nothing is retried: a chat is sent again only by the user.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MAX_MODELS = 1000
 MAX_LIST_BYTES = 4 << 20
 MAX_FAILURE_BYTES = 64 << 10
 SAY_EVERY_S = 1 / 30
-# What every such server takes; what else there is to sampling is this engine's own.
+# Sampling values that every such server accepts; the others are specific to this engine.
 SENT = ("temperature", "top_p", "max_tokens", "seed", "stop")
 MOST_STOPS = 4
 _FULL = ("context_length", "maximum context", "context length", "context window", "too long")
@@ -41,7 +40,7 @@ Say = Callable[[str, int], None]
 
 @dataclass(frozen=True)
 class RemoteServer:
-    """address: as engine/remote/address.py checked it. name: what a person calls it. key: "" where it needs none."""
+    """A server. address: from checked_address. name: the user's name for it. key: "" if none is needed."""
 
     address: str
     name: str
@@ -56,7 +55,7 @@ class RemoteServer:
     # -------------------------------------------------------------- models
 
     def models(self, cancelled: Callable[[], bool] = never) -> list[str]:
-        """The ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
+        """Return the ids of its models, at most MAX_MODELS. Raises: Cancelled, RemoteServerError."""
         with closing(Connection(self.name, cancelled)) as connection:
             response = connection.open("GET", f"{self.address}/models", self._headers())
             body = self._whole(connection, MAX_LIST_BYTES if response.status_code == 200 else MAX_FAILURE_BYTES)
@@ -78,10 +77,11 @@ class RemoteServer:
         say: Say = lambda text, pieces: None,
         cancelled: Callable[[], bool] = never,
     ) -> dict[str, Any]:
-        """An answer, told piece by piece to `say` with how many pieces came so far.
+        """Request an answer; call `say` with each new text and the number of pieces so far.
 
-        The result: text, finish_reason (stop, length, cancelled), tokens and prompt_tokens as the server counts them
-        (None where it does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and the like.
+        Returns text, finish_reason (stop, length, cancelled), tokens and prompt_tokens as the server counts them (None
+        if it
+        does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and subclasses, ContextOverflowError.
         """
         if not is_name(model):
             raise InvalidRequestError("That is no name of a model.")
@@ -105,7 +105,7 @@ class RemoteServer:
         try:
             if "event-stream" in response.headers.get("content-type", ""):
                 self._hear(connection, said)
-            else:  # it answers in one piece, whatever was asked for
+            else:  # it does not stream
                 said.add(said.answer.take(parsed(self._whole(connection, MAX_LIST_BYTES))))
         except StrangeAnswerError as error:
             raise self._strange(error) from None
@@ -150,7 +150,7 @@ class RemoteServer:
         )
 
     def _refusal(self, response: httpx2.Response, body: bytes, model: str) -> Exception:
-        """The failure that another status than 200 means."""
+        """Return the exception for a status other than 200."""
         status = response.status_code
         try:
             said = said_in(parsed(body))
@@ -175,7 +175,7 @@ class RemoteServer:
 
 
 class _Said:
-    """What came of an answer, told on at a pace that a window can follow, and its times."""
+    """The answer so far, passed on at a pace that the window can follow, with its times."""
 
     def __init__(self, say: Say) -> None:
         self.answer = AnswerText()
@@ -198,7 +198,7 @@ class _Said:
             self.flush()
 
     def end(self) -> None:
-        """The server says that this is all."""
+        """Handle the server's end marker."""
         self.add(self.answer.close())
         self.answer.finish_reason = self.answer.finish_reason or "stop"
 

@@ -1,7 +1,7 @@
-"""One request to a server and the bytes that come back, read by a thread of its own.
+"""One request to a server, whose response is read by its own thread.
 
-So a stop never waits for the network, and a server that sends nothing, or a byte now and then, is left in time.
-Certificates are checked, redirects are not followed, and nothing is unpacked.
+A cancel never waits for the network, and silent or very slow servers time out. Certificates are checked, redirects are
+not followed, and nothing is decompressed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import httpx2
 
 CONNECT_S = 10.0
-FIRST_S = 300.0  # until anything comes: a busy server lets requests wait
-STALL_S = 120.0  # between two pieces
+FIRST_S = 300.0  # until the first byte: a busy server queues requests
+STALL_S = 120.0  # between two blocks
 WHOLE_S = 3600.0
 MAX_BYTES = 64 << 20
 LOOK_EVERY_S = 0.03
@@ -32,20 +32,20 @@ _PIECES_AHEAD = 64
 
 
 class Connection:
-    """name: what the server is called, for words. Use it once, and close it."""
+    """A single-use connection; close it afterwards. name: of the server, for messages."""
 
     def __init__(self, name: str, cancelled: Callable[[], bool] = never) -> None:
         self._name = name
         self._cancelled = cancelled
         self._came: queue.Queue[Any] = queue.Queue(_PIECES_AHEAD)
         self._gone = threading.Event()
-        self._stream: Any = None  # of the network, once there is one
+        self._stream: Any = None  # network stream, once connected
         self._began = time.monotonic()
 
     # -------------------------------------------------------------- for who asks
 
     def open(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> httpx2.Response:
-        """The head of the answer. Raises: Cancelled, RemoteUnreachableError, RemoteServerError."""
+        """Return the response's head. Raises: Cancelled, RemoteUnreachableError, RemoteServerError."""
         threading.Thread(
             target=self._read, args=(method, url, headers, body), daemon=True, name="remote-server"
         ).start()
@@ -55,7 +55,7 @@ class Connection:
         raise AssertionError("the head comes first")
 
     def blocks(self) -> Iterator[bytes | None]:
-        """The bytes as they come, at most MAX_BYTES; None whenever nothing came for a moment.
+        """Yield bytes as they arrive, at most MAX_BYTES; None whenever nothing arrived for a moment.
 
         Raises: as `open`.
         """
@@ -68,16 +68,16 @@ class Connection:
             yield came
 
     def close(self) -> None:
-        """End it, also from another thread. The server sees that nobody listens any more."""
+        """End the connection, from any thread. The server sees that it was closed."""
         self._gone.set()
         stream = self._stream
         connection = None if stream is None else stream.get_extra_info("socket")
         if isinstance(connection, socket.socket):
-            with suppress(OSError):  # closed already; and of the plain socket: TLS is closed by the thread that reads
+            with suppress(OSError):  # may be closed already; plain socket only, because the reading thread closes TLS
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def _pieces(self) -> Iterator[Any]:
-        """What the thread hands over until it is done, with None for every moment without anything."""
+        """Yield what the thread delivers until it is done, and None for every moment without data."""
         last = time.monotonic()
         patience = FIRST_S
         while True:
@@ -105,7 +105,7 @@ class Connection:
         import httpx2
 
         timeout = httpx2.Timeout(FIRST_S, connect=CONNECT_S)
-        # What stays on this PC goes through no proxy, whatever the environment says.
+        # Requests to this PC never use a proxy, whatever the environment says.
         near = is_this_pc(urlsplit(url).hostname or "")
         try:
             with (

@@ -1,4 +1,4 @@
-"""What the library's process does with servers elsewhere, as jobs: their models, their keys, an answer of theirs.
+"""The library process's jobs with servers: their models, their keys, their answers.
 
 The table in engine/library/service/library_jobs.py names them.
 """
@@ -18,13 +18,13 @@ Values = dict[str, Any]
 
 
 def server_models(services: Services, given: Values, job: LibraryContext) -> Values:
-    """{"address": in its one form, "models": [ids]}."""
+    """Return {"address": normalised, "models": [ids]}."""
     server = _server(services, given)
     return {"address": server.address, "models": server.models(job.cancelled)}
 
 
 def server_chat(services: Services, given: Values, job: LibraryContext) -> Values:
-    """As RemoteServer.answer says."""
+    """Return an answer, as RemoteServer.answer."""
     messages = given["messages"]
     if not all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in messages):
         raise InvalidRequestError("The messages of a chat have a role and a content each.")
@@ -33,19 +33,19 @@ def server_chat(services: Services, given: Values, job: LibraryContext) -> Value
 
 
 def server_key(services: Services, given: Values, job: LibraryContext) -> Values:
-    """Keeps the key of a server: {"kept", "note"}."""
+    """Store a server's key: {"kept", "note"}."""
     from engine.remote.address import checked_address
 
     return services.server_keys.keep_for_server(checked_address(given["address"]), given["set"])
 
 
 def own_key(services: Services, given: Values, job: LibraryContext) -> Values:
-    """The key of this PC's own server, or another one from now on: {"key", "kept", "note"}."""
+    """Return the key of this PC's own server, after replacing it if requested: {"key", "kept", "note"}."""
     return services.server_keys.keep_own(given["set"]) if "set" in given else services.server_keys.own()
 
 
 def _server(services: Services, given: Values) -> RemoteServer:
-    """key: one that no keyring holds; else the keyring's."""
+    """Return the server. key: for one without a keyring entry; otherwise the keyring's."""
     from engine.remote.address import checked_address
     from engine.remote.client import RemoteServer
     from engine.remote.keys import checked_key

@@ -1,7 +1,7 @@
-"""Keys of servers in the system's keyring: one for every address, and the one that this PC's own server asks for.
+"""Server keys in the system's keyring: one per address, and the one that this PC's own server requires.
 
-A key belongs to scheme, host and port: no other server ever gets it. Where no keyring can be used, nothing is kept
-here and it is said; whoever has the key then holds it for as long as he wants.
+A key belongs to scheme, host and port: no other server receives it. Without a usable keyring nothing is stored, and the
+result says so; the caller then keeps the key as long as it wants.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from engine.errors import InvalidRequestError
 from engine.library.hub.system_keyring import SystemKeyring
 from engine.remote.address import origin_of
 
-OWN_SERVER = "local server"  # the name in the keyring of the key that clients of this PC's server send
+OWN_SERVER = "local server"  # keyring name of the key for clients of this PC's server
 MAX_CHARACTERS = 4096
 
 
 class ServerKeys:
-    """One a process; any thread may ask. Nothing is read before it is needed."""
+    """The keys; one object per process, usable from any thread. Reads the keyring on first use."""
 
     def __init__(self) -> None:
         self._keyring = SystemKeyring()
@@ -29,20 +29,20 @@ class ServerKeys:
         return "ServerKeys(...)"
 
     def of_server(self, address: str) -> str:
-        """The key for a server; "" without one."""
+        """Return the key for a server; "" without one."""
         return self._get(_name_of(address))
 
     def keep_for_server(self, address: str, key: str) -> dict[str, Any]:
-        """Keep a key for a server; "" takes it away. {"kept": whether the keyring has it now, "note": why not}."""
+        """Store a key for a server; "" deletes it. {"kept": whether stored, "note": why not}."""
         return self._keep(_name_of(address), key)
 
     def own(self) -> dict[str, Any]:
-        """The key of this PC's own server: {"key", "kept", "note"}."""
+        """Return the key of this PC's own server: {"key", "kept", "note"}."""
         key = self._get(OWN_SERVER)
         return {"key": key, "kept": bool(key), "note": "" if key else self._keyring.note}
 
     def keep_own(self, key: str) -> dict[str, Any]:
-        """Keep another key for this PC's own server. As `own` says."""
+        """Replace the key of this PC's own server. Returns the same as `own`."""
         return {"key": key, **self._keep(OWN_SERVER, key)}
 
     def _get(self, name: str) -> str:
@@ -65,7 +65,7 @@ class ServerKeys:
 
 
 def checked_key(key: str) -> str:
-    """A key without what came along when it was copied. Raises: InvalidRequestError, which does not repeat it."""
+    """Return the key stripped of whitespace. Raises: InvalidRequestError, which does not repeat the key."""
     key = key.strip()
     if len(key) > MAX_CHARACTERS or any(not 33 <= ord(letter) < 127 for letter in key):
         raise InvalidRequestError("That is no key: it has other characters than letters, digits and signs.")

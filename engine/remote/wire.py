@@ -1,6 +1,6 @@
-"""What a server sends, read with bounds: server-sent events out of bytes, and an answer's text out of events.
+"""Parse a server's response with limits: server-sent events from bytes, an answer's text from events.
 
-Everything here comes from outside and may be anything. It opens no connection.
+All input is untrusted. Opens no connection.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 MAX_LINE_BYTES = 1 << 20
 MAX_TEXT_CHARACTERS = 2_000_000  # of one answer
 MAX_NAME_CHARACTERS = 200
-_ENDS = {"length": "length"}  # everything else counts as an answer that ended by itself
+_ENDS = {"length": "length"}  # everything else counts as a normal end
 
 
 class StrangeAnswerError(ValueError):
-    """What came is no answer of such a server; the message is a fact in a few words."""
+    """The response is not that of such a server; the message states a fact in a few words."""
 
 
 class EventReader:
-    """Bytes in, the data of whole events out. Only `data` lines count; comments keep a connection awake."""
+    """Converts bytes to the data of whole events. Only `data` lines count; comments keep a connection alive."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -29,7 +29,7 @@ class EventReader:
         self._n_bytes = 0
 
     def feed(self, block: bytes) -> Iterator[str]:
-        """Raises: StrangeAnswerError for a line or an event without an end, or one that is no UTF-8."""
+        """Yield complete events. Raises: StrangeAnswerError for a long line or event, or invalid UTF-8."""
         lines = (self._rest + block).replace(b"\r\n", b"\n").split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > MAX_LINE_BYTES:
@@ -45,7 +45,7 @@ class EventReader:
                     raise StrangeAnswerError("an event has no end")
 
     def end(self) -> Iterator[str]:
-        """What was left without an empty line behind it."""
+        """Yield an event that no empty line ended."""
         yield from self.feed(b"\n\n")
 
     def _take(self) -> str:
@@ -58,18 +58,18 @@ class EventReader:
 
 @dataclass
 class AnswerText:
-    """An answer as it grows. What a server tells apart as thoughts stands between <think> marks, as models write it."""
+    """A growing answer. Reasoning that a server sends separately is put between <think> marks."""
 
-    finish_reason: str = ""  # "" while it goes on
-    tokens: int | None = None  # as the server counts them, where it does
+    finish_reason: str = ""  # "" until the end
+    tokens: int | None = None  # as counted by the server, if it does
     prompt_tokens: int | None = None
     n_characters: int = 0
-    is_full: bool = False  # it is longer than any answer may be
+    is_full: bool = False  # the answer exceeded the limit
     pieces: int = 0
     _thinking: bool = field(default=False, repr=False)
 
     def take(self, event: Any) -> str:
-        """The new text in an event. Raises: StrangeAnswerError, also for a failure that the server tells in it."""
+        """Return the new text in an event. Raises: StrangeAnswerError, also for a failure that the event reports."""
         if not isinstance(event, dict):
             raise StrangeAnswerError("an event is no object")
         if event.get("error"):
@@ -94,7 +94,7 @@ class AnswerText:
         return new
 
     def close(self) -> str:
-        """The mark that ends a thought which nothing followed."""
+        """Return the end mark of a thought without a following answer."""
         was, self._thinking = self._thinking, False
         return "</think>" if was else ""
 
@@ -115,7 +115,7 @@ class AnswerText:
 
 
 def parsed(text: str | bytes) -> Any:
-    """A JSON value. Raises: StrangeAnswerError."""
+    """Return a JSON value. Raises: StrangeAnswerError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -123,7 +123,7 @@ def parsed(text: str | bytes) -> Any:
 
 
 def models_in(values: Any, most: int) -> list[str]:
-    """The ids in a list of models; what is none is left out. Raises: StrangeAnswerError where it is no such list."""
+    """Return the ids in a list of models, without invalid ones. Raises: StrangeAnswerError if it is no such list."""
     listed = values.get("data") if isinstance(values, dict) else None
     if not isinstance(listed, list):
         raise StrangeAnswerError("it is no list of models")
@@ -132,12 +132,12 @@ def models_in(values: Any, most: int) -> list[str]:
 
 
 def is_name(value: Any) -> bool:
-    """Whether that can be the name of a model."""
+    """Return whether it can be a model's name."""
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARACTERS and value.isprintable()
 
 
 def said_in(values: Any) -> str:
-    """What a failure says of itself, in one printable line; "" where it says nothing."""
+    """Return a failure's own message as one printable line; "" without one."""
     error = values.get("error") if isinstance(values, dict) else None
     said = error.get("message") if isinstance(error, dict) else error
     if not isinstance(said, str) and isinstance(values, dict):
@@ -146,7 +146,7 @@ def said_in(values: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that a file and a database can hold: no halves of characters, no control characters but tab and newline."""
+    """Return text that files and databases can store: no lone surrogates, no control characters but tab and newline."""
     if not text.isascii():
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if text.isprintable():

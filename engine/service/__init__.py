@@ -1,1 +1,1 @@
-"""The engine as a process of its own: the protocol, the host that answers it, long jobs and live figures."""
+"""The engine as its own process: the protocol, its host, long jobs and live figures."""

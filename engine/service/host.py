@@ -1,7 +1,7 @@
-"""The engine behind the protocol: takes requests, runs them one after another, emits events.
+"""The engine behind the protocol: runs requests one after another and emits events.
 
 The same EngineHost serves the window from a child process (engine/service/stdio.py) and from the window's worker thread
-(`--engine in-thread`). Cancel acts at once, everything else waits its turn. Nothing here computes.
+(`--engine in-thread`). Cancel takes effect at once; everything else is queued. Nothing here computes.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ log = logging.getLogger(__name__)
 
 TEXT_EVERY_S = 1 / 30
 STATS_EVERY_S = 0.25
-IDLE_AFTER_S = 2.0  # without a request: what was learned may be worked on then
+IDLE_AFTER_S = 2.0  # idle seconds before adaptation starts
 
 
 class _ApiWaits:
-    """In the queue of requests: somebody waits at the local API."""
+    """Queue entry: a request waits at the local API."""
 
 
 class EngineHost:
-    """Runs requests in whichever thread calls `run_pending`. `submit` and `close` may be called from any thread.
+    """Runs requests in the thread that calls `run_pending`. Call `submit` and `close` from any thread.
 
-    To the local API it is the window, whose wishes go first.
+    To the local API it is the window, whose requests go first.
     """
 
     def __init__(self, emit: Emit, serves: bool = True) -> None:
-        """serves: whether it may offer the local API: `run_pending` then has to go on between requests."""
+        """serves: whether it may offer the local API; `run_pending` must then keep running between requests."""
         self._emit = emit
         self._serves = serves
         self._queue: queue.Queue[protocol.Request | _ApiWaits | None] = queue.Queue()
-        self._held: deque[protocol.Request | None] = deque()  # taken from the queue, and not run yet
+        self._held: deque[protocol.Request | None] = deque()  # taken from the queue, not run yet
         self._lock = threading.Lock()
         self._cancelled: set[str] = set()
-        self._known: Counter[str] = Counter()  # waiting or running; how many, should an id come twice
+        self._known: Counter[str] = Counter()  # waiting or running; a count, because an id may occur twice
         self._closed = threading.Event()
         self._model: LoadedModel | None = None
         self._session: ChatSession | None = None
-        self._told: dict[str, Any] = {}  # of the model's placement, and of which
+        self._told: dict[str, Any] = {}  # the placement last reported, and its generation
         self._told_generation = 0
         self._live = LiveFeed(emit)
-        self._api: LocalApi | None = None  # made when first asked for
-        self._switches: ThreadPoolExecutor | None = None  # switch it, one after another
+        self._api: LocalApi | None = None  # created on first use
+        self._switches: ThreadPoolExecutor | None = None  # switches it, one request at a time
 
     def submit(self, request: protocol.Request) -> None:
-        """Take a request. Cancel, Watch and Serve take effect at once; the rest runs in order in `run_pending`."""
+        """Queue a request for `run_pending`. Cancel, Watch and Serve take effect at once."""
         if isinstance(request, protocol.Cancel):
             with self._lock:
                 if self._known[request.target]:
@@ -78,22 +78,22 @@ class EngineHost:
             self._switch_api(request)
             return
         if isinstance(request, protocol.Watch):
-            self._live.watch(request.on)  # also of the answer under way
+            self._live.watch(request.on)  # applies to the current answer too
         with self._lock:
             self._known[request.id] += 1
         self._queue.put(request)
 
     def close(self) -> None:
-        """Stop what runs, forget what waits, and let `run_pending` return."""
+        """Cancel the current request, drop queued ones, and let `run_pending` return."""
         self._closed.set()
         self._queue.put(None)
 
     def run_pending(self, block: bool = False) -> None:
-        """Run what waits; with `block`, go on until `close` or a shutdown request.
+        """Run queued requests; with `block`, continue until `close` or a shutdown request.
 
-        Between requests a loaded model adapts to what it was used for, in small pieces: a new request waits for one.
+        Between requests a loaded model adapts in small steps; a new request waits for at most one.
         """
-        wait: float | None = None  # until there is something to do for the model
+        wait: float | None = None  # until there is idle work for the model
         while not self._closed.is_set():
             try:
                 request = self._held.popleft() if self._held else self._queue.get(block=block, timeout=wait)
@@ -110,7 +110,7 @@ class EngineHost:
             else:
                 self._run(request)
             wait = None if self._session is None else IDLE_AFTER_S
-        self._unload()  # first: what was learned is kept, however long a client listens
+        self._unload()  # first: save what was learned, however long a client listens
         if self._switches is not None and self._api is not None:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
@@ -126,7 +126,7 @@ class EngineHost:
         return self._closed.is_set()
 
     def waits(self) -> bool:
-        """What needs no computing by the model is done here and now."""
+        """Run requests that need no computing now, and return whether others wait."""
         while not self._held and not self._closed.is_set():
             try:
                 request = self._queue.get_nowait()
@@ -161,24 +161,24 @@ class EngineHost:
             self._emit(failure_of(request, ServerError("The engine is ending.", "Start Hearth again.")))
 
     def _idle(self) -> float | None:
-        """A piece of what there is to do while nobody asks; the seconds after which it goes on, None for nothing."""
+        """Do one step of idle work; return the seconds before the next one, None for nothing to do."""
         waits = [wait for wait in (self._adapt(), self._balance()) if wait is not None]
         return min(waits, default=None)
 
     def _balance(self) -> float | None:
-        """The model's part on a GPU, beside what other programs want of it."""
+        """Adjust the model's part on the GPU to other programs' use of it."""
         if self._model is None or self._session is None or self._model.on_gpu is None:
             return None
         try:
             wait = self._model.on_gpu.balance(lambda: not self._queue.empty() or self._closed.is_set())
-        except Exception:  # nobody asked for this, and it is no reason to stop answering
+        except Exception:  # idle work must not prevent answers
             log.exception("The GPU's memory is not looked after any more")
             return None
         self._tell_place()
         return wait
 
     def _tell_place(self) -> None:
-        """News of where the model lies, if that has changed."""
+        """Emit news if the model's placement changed."""
         from engine.service.placement_words import placement_of
 
         model = self._model
@@ -187,7 +187,7 @@ class EngineHost:
         self._told_generation = model.generation
         try:
             self._told = placement_of(model)
-        except Exception:  # the answer counts, not the words about it
+        except Exception:  # a failure here must not affect answers
             log.exception("Where the model lies now cannot be told")
             return
         values = {
@@ -203,12 +203,12 @@ class EngineHost:
         self._emit(protocol.News("model", values))
 
     def _adapt(self) -> float | None:
-        """One piece of it; the seconds after which it goes on, None where nothing is left to do."""
+        """Do one step of adaptation; return the seconds before the next one, None if nothing is left."""
         if self._session is None:
             return None
         try:
             return self._session.adapt()
-        except Exception:  # nobody asked for this, and it is no reason to stop answering
+        except Exception:  # idle work must not prevent answers
             log.exception("The model does not adapt any more")
             self._session.adaptation = None
             return None
@@ -223,7 +223,7 @@ class EngineHost:
         if isinstance(request, protocol.Generate):
             self._tell_place()
         with self._lock:
-            self._known -= Counter((request.id,))  # what is at 0 is dropped
+            self._known -= Counter((request.id,))  # drops ids with count 0
             self._cancelled.discard(request.id)
         self._emit(event)
 
@@ -266,7 +266,7 @@ class EngineHost:
     # -------------------------------------------------------------- load
 
     def _tell_api(self) -> None:
-        """Another model is loaded, or none."""
+        """Tell the local API that the model changed or was unloaded."""
         if self._api is not None:
             self._api.changed()
 
@@ -287,7 +287,7 @@ class EngineHost:
         from engine.loaded_model import LoadedModel
         from engine.service.placement_words import placement_of
 
-        self._unload()  # first, so that two models never need room at once
+        self._unload()  # first, so that two models are never in memory at once
         report = self._progress(request.id, "loading")
         engine = EngineConfig.from_dict(request.engine)
         try:
@@ -455,7 +455,7 @@ class EngineHost:
 
 
 def _checked_messages(messages: list[Any]) -> list[dict[str, str]]:
-    """Roles and contents alone, as the template shall see them."""
+    """Return only role and content of each message, for the template."""
     if not messages:
         raise InvalidRequestError("The conversation has no message.", "Send at least one message.")
     for message in messages:

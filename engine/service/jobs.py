@@ -1,7 +1,7 @@
-"""The long work that the window asks for beside chatting, as a table: name, arguments, what runs.
+"""The window's long jobs besides chatting, as a table: name, arguments, function.
 
-A job gets its checked arguments, a maker of progress callbacks (one for each stage), and what says that it was
-cancelled; it answers with the same values as its command's JSON. engine/service/host.py runs it; the work is elsewhere.
+A job receives checked arguments and a StagedJob, and returns the values of its command's JSON. engine/service/host.py
+runs it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORDS: dict[type, str] = {
 
 @dataclass(frozen=True)
 class JobKind:
-    """needs, takes: the arguments that must and may be there, each with its type. run: does the work."""
+    """needs, takes: required and optional arguments with their types. run: does the work."""
 
     needs: Mapping[str, type]
     takes: Mapping[str, type]
@@ -31,10 +31,11 @@ class JobKind:
 
 
 def run_job(name: str, arguments: Mapping[str, Any], job: StagedJob) -> Values:
-    """Runs the job of that name. Arguments that are null count as left out.
+    """Run the job of that name. Null arguments count as missing.
 
-    Raises: InvalidRequestError for an unknown job or argument, one that is missing or of another type; what the work
-    raises, Cancelled among it.
+    Raises: InvalidRequestError for an unknown job, or an unknown, missing or mistyped argument; the job's errors,
+    Cancelled
+    included.
     """
     kind = JOBS.get(name)
     if kind is None:
@@ -49,9 +50,9 @@ def unknown_job(name: str, known: Mapping[str, object]) -> InvalidRequestError:
 def checked_arguments(
     name: str, needs: Mapping[str, type], takes: Mapping[str, type], arguments: Mapping[str, Any]
 ) -> Values:
-    """The arguments of a job without those that are null; a whole number does for a number.
+    """Return a job's arguments without null ones; integers are accepted as numbers.
 
-    Raises: InvalidRequestError for one that is unknown, missing or of another type.
+    Raises: InvalidRequestError for an unknown, missing or mistyped argument.
     """
     given = {key: value for key, value in arguments.items() if value is not None}
     known = {**needs, **takes}

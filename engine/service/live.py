@@ -1,7 +1,7 @@
-"""What the model does at this moment, told a few times a second while somebody watches, and not at all otherwise.
+"""Live figures of the model, emitted a few times a second while the window watches, and not at all otherwise.
 
-Figures come from the executors' counters and from the stages that a token's program measures by itself. Of the neurons
-only a sample is looked at: which of them fired for one token. It decides nothing and computes no answer.
+They come from the executors' counters and from the stage times of a token's program. Only a sample of neurons is
+checked for activity during one token.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from native_kernels.backend import I64
 
 EVERY_S = 0.5
-FIRST_S = 0.1  # into an answer: a small model has written a short one before EVERY_S is over
+FIRST_S = 0.1  # after the start of an answer: a small model finishes a short one within EVERY_S
 
-# Stages of programs by what they are called here; the rest is "other".
+# Program stages -> stages reported; others are "other".
 _STAGES = {"attention": "attention", "predictor": "predictor", "ffn": "ffn", "exchange": "wait", "head": "head"}
 
 
@@ -44,29 +44,29 @@ class _Totals:
 
 
 class LiveFeed:
-    """`watch` may be called from any thread, all else where answers are computed."""
+    """Call `watch` from any thread, everything else from the thread that answers."""
 
     def __init__(self, emit: Emit, clock: Callable[[], float] = time.perf_counter) -> None:
         self._emit = emit
         self._clock = clock
         self._watched = False
         self._id = ""
-        self._stats: GenerationStats | None = None  # of the answer under way; it goes on changing
-        self._graph: Transformer | None = None  # whose stages are measured
-        self._own_counters: FfnCounters | None = None  # which count neurons one by one for nobody else
+        self._stats: GenerationStats | None = None  # of the current answer; keeps changing
+        self._graph: Transformer | None = None  # transformer whose stages are measured
+        self._own_counters: FfnCounters | None = None  # counters that count neurons only for this
         self._sample: NeuronSample | None = None
-        self._is_counted = False  # which neurons fire
-        self._sampled: tuple[object, ...] = ()  # what the sample was taken of
+        self._is_counted = False  # whether active neurons are known
+        self._sampled: tuple[object, ...] = ()  # key of the sample's origin
         self._before: _Totals | None = None
-        self._is_first = True  # nothing was told of this answer yet
-        self._fired: I64 | None = None  # by the sampled neurons, before the token that is looked at
+        self._is_first = True  # nothing reported for this answer yet
+        self._fired: I64 | None = None  # of the sampled neurons before the observed token
 
     def watch(self, on: bool) -> None:
-        """Whether somebody watches from now on."""
+        """Start or stop watching."""
         self._watched = on
 
     def rest(self, session: ChatSession | None) -> None:
-        """Between answers: where the neurons lie, or that no model is there. Does nothing where nobody watches."""
+        """Report the idle state: where neurons are, or that no model is loaded. Does nothing unless watched."""
         if not self._watched or session is None:
             self._let_go()
         if self._watched:
@@ -75,11 +75,11 @@ class LiveFeed:
             self._emit(self._live(session))
 
     def begin(self, request_id: str) -> None:
-        """An answer begins."""
+        """Start an answer."""
         self._id, self._stats, self._before, self._fired, self._is_first = request_id, None, None, None, True
 
     def token(self, session: ChatSession, stats: GenerationStats) -> None:
-        """A token was written. Costs nothing where nobody watches."""
+        """Record a generated token. Costs nothing unless watched."""
         if not self._watched:
             if self._graph is not None:
                 self._let_go()
@@ -88,7 +88,7 @@ class LiveFeed:
         if self._before is None or self._graph is not session.transformer:
             self._look_at(session)
             self._before, self._fired = self._totals(session, stats), None
-        elif self._fired is not None:  # this was the token that is looked at
+        elif self._fired is not None:  # this was the observed token
             self._tell(session, stats)
         elif self._clock() - self._before.at >= (min(FIRST_S, EVERY_S) if self._is_first else EVERY_S):
             if self._sample is None or not self._is_counted:
@@ -97,8 +97,8 @@ class LiveFeed:
                 self._fired = self._sample.look(session.transformer)
 
     def end(self, session: ChatSession | None) -> None:
-        """The answer has ended, however it did."""
-        self._fired = None  # the counters were taken meanwhile
+        """End the answer."""
+        self._fired = None  # the counters were taken in between
         stats, self._stats = self._stats, None
         is_ours = session is not None and self._graph is session.transformer
         if self._watched and session is not None and is_ours and stats is not None and self._before is not None:
@@ -109,7 +109,7 @@ class LiveFeed:
     # -------------------------------------------------------------- within
 
     def _look_at(self, session: ChatSession) -> None:
-        """Measure what computes this session's answers."""
+        """Measure this session's transformer."""
         from engine.service.neuron_sample import is_counted, sample_of
 
         graph, model = session.transformer, session.model
@@ -198,8 +198,11 @@ def _between(before: _Totals, now: _Totals) -> _Totals:
 
 
 def _split(since: _Totals) -> dict[str, float]:
-    """Seconds of a token on the CPU by stage; where the stages of its program are measured, they are all of it:
-    "other" is what lies between two programs, beside the choice of the token."""
+    """Return seconds per token on the CPU by stage.
+
+    If the program's stages are measured, the sum is the whole token: "other" is the time between two programs without
+    sampling.
+    """
     found = {"sampling": since.sampling_s}
     for name, seconds in since.stages.items():
         stage = _STAGES.get(name, "other")

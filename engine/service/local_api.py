@@ -1,6 +1,7 @@
-"""The local API as a whole: switched on and off, served from a thread of its own, and its state told as news.
+"""The local API: switched on and off, served from its own thread, its state emitted as news.
 
-The engine's thread answers (answering.py), the network's takes requests (routes.py); between them is the line.
+The engine's thread answers (answering.py), the network thread takes requests (routes.py); a line of requests connects
+them.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 NEWS_EVERY_S = 0.25
-LAST_WORDS_S = 1.0  # for connections that still send, once it is switched off
+LAST_WORDS_S = 1.0  # for connections still sending when it is switched off
 KEEP_ALIVE_S = 30.0
 
 
 class LocalApi:
-    """`switch`, `changed` and `close` may be called from any thread, `answer_waiting` and `forget` from the engine's.
+    """Call `switch`, `changed` and `close` from any thread, `answer_waiting` and `forget` from the engine's.
 
-    wake: called when somebody waits to be answered.
+    wake: called when a request waits.
     """
 
     def __init__(self, emit: Emit, window: Window, wake: Callable[[], None]) -> None:
@@ -52,7 +53,7 @@ class LocalApi:
         self._last_error = ""
 
     def switch(self, request: protocol.Serve) -> None:
-        """Does what the request says and emits its end. Takes about a second at worst: not in the engine's thread."""
+        """Run the request and emit its end. Takes about a second at worst: do not call in the engine's thread."""
         try:
             with self._lock:
                 self._switch(request)
@@ -63,20 +64,20 @@ class LocalApi:
         self._tell()
 
     def close(self) -> None:
-        """Switches it off for good."""
+        """Switch it off for good."""
         with self._lock:
             self._stop("Hearth is closing.")
 
     def answer_waiting(self) -> None:
-        """As ApiAnswers."""
+        """Answer waiting requests, as ApiAnswers."""
         self._answers.answer_waiting()
 
     def forget(self) -> None:
-        """As ApiAnswers."""
+        """Drop the model, as ApiAnswers."""
         self._answers.forget()
 
     def changed(self) -> None:
-        """The state may be another one: it is told soon, where it is on."""
+        """Report the state soon, if it is on."""
         if (running := self._running) is not None:
             running.tell_soon()
 
@@ -112,7 +113,7 @@ class LocalApi:
         if running is not None and request.port in (0, running.port):
             running.access.key = key
             return
-        listening = listen_on(request.port)  # first, so that what is on stays on where that fails
+        listening = listen_on(request.port)  # first, so that the running server stays on if this fails
         self._stop("The server moved to another port.")
         from engine.server.routes import Routes
 
@@ -138,10 +139,10 @@ class LocalApi:
 
 
 def listen_on(port: int) -> socket.socket:
-    """A socket of the loopback that takes connections. Raises: ServerError."""
+    """Return a listening loopback socket. Raises: ServerError."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        if sys.platform == "win32":  # or two programs could have the same port there
+        if sys.platform == "win32":  # otherwise two programs could share the port there
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
         else:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,7 +160,7 @@ def listen_on(port: int) -> socket.socket:
 
 
 class RunningServer:
-    """Serves from a thread of its own until `stop`. tell: called there, at most every NEWS_EVERY_S."""
+    """Serves from its own thread until `stop`. tell: called in it, at most every NEWS_EVERY_S."""
 
     def __init__(self, listening: socket.socket, access: Access, tell: Callable[[], None]) -> None:
         import uvicorn
@@ -182,14 +183,14 @@ class RunningServer:
         self._thread.start()
 
     def tell_soon(self) -> None:
-        """From any thread."""
+        """Request a report from any thread."""
         try:
             self._loop.call_soon_threadsafe(self._news.set)
         except RuntimeError:
             log.debug("The server has ended meanwhile")
 
     def stop(self) -> None:
-        """Comes back when the port is free. Not from the server's own thread."""
+        """Stop, and return when the port is free. Not from the server's own thread."""
         self._server.should_exit = True
         self._thread.join()
 

@@ -1,6 +1,6 @@
-"""Some neurons of every layer, to be looked at while a model answers: where they lie, and which fire for a token.
+"""A sample of neurons per layer for the Live page: where they are, and which are active for a token.
 
-A layer's neurons stand in groups of as many each: the GPU's before the CPU's, and the busiest before others.
+A layer's neurons are divided into equal groups: the GPU's before the CPU's, the most active first.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GROUPS = 22  # of a layer
-SAMPLED = 16  # neurons of a group that are looked at
+SAMPLED = 16  # sampled neurons per group
 
 
 class NeuronSample:
-    """on_gpu: [L], the share of a layer's neurons that the GPU computes."""
+    """on_gpu [L]: share of a layer's neurons that the GPU computes."""
 
     def __init__(self, orders: list[I64], n_neurons: int, on_gpu: list[float]) -> None:
-        """orders: [L] of i64 [F], the neurons of a layer as they stand."""
+        """orders: [L] of i64 [F], each layer's neurons in display order."""
         self.on_gpu = on_gpu
         places = ((np.arange(GROUPS * SAMPLED) + 0.5) * n_neurons / (GROUPS * SAMPLED)).astype(np.int64)
         rows = [order[places] + layer * n_neurons for layer, order in enumerate(orders)]
         self._ids: I64 = np.concatenate(rows)
 
     def look(self, graph: Transformer) -> I64:
-        """How often the sampled neurons have fired up to now. The graph counts neurons one by one."""
+        """Return how often the sampled neurons were active so far. Requires per-neuron counting."""
         return graph.executor.counters.look(self._ids)
 
     @staticmethod
     def percent(fired: I64) -> list[list[int]]:
-        """[L][GROUPS]: how many of a group's neurons fired for the token, in a hundred."""
+        """Return [L][GROUPS]: percent of a group's sampled neurons active for the token."""
         shares = (fired > 0).reshape(-1, GROUPS, SAMPLED).mean(axis=2)
         found: list[list[int]] = np.rint(100 * shares).astype(np.int64).tolist()
         return found
 
 
 def is_counted(model: LoadedModel) -> bool:
-    """Whether what computes the model can tell which of its neurons fire. A GPU does where they have slots."""
+    """Return whether active neurons are known. A GPU counts them only if its neurons have slots."""
     return model.opened.config.has_zeros and (model.gpu is None or model.hot_blocks is not None)
 
 
 def sample_of(session: ChatSession) -> NeuronSample:
-    """The neurons of the session's model as they lie.
+    """Return a sample of the session's model in its current placement.
 
-    Cost: all neurons of all layers are sorted once, half a second for the largest models.
+    Cost: sorts all neurons of all layers once, half a second for the largest models.
     """
     model, config = session.model, session.model.opened.config
     counted = None if session.adaptation is not None else _counted(model)
@@ -74,7 +74,7 @@ def sample_of(session: ChatSession) -> NeuronSample:
 
 
 def _counted(model: LoadedModel) -> I64 | None:
-    """How often neurons fired when that was counted [L, F]; None where it was not."""
+    """Return the neuron counts of the statistics [L, F]; None without statistics."""
     try:
         stats = read_stats(model.opened)
     except EngineError as error:
@@ -87,7 +87,7 @@ def _counted(model: LoadedModel) -> I64 | None:
 
 
 def _on_gpu(model: LoadedModel, layer: int, n_neurons: int) -> NDArray[np.bool_]:
-    """Which neurons of the layer the GPU computes, [F]."""
+    """Return which neurons of the layer the GPU computes, [F]."""
     found: NDArray[np.bool_] = np.zeros(n_neurons, bool)
     if model.gpu is not None:
         blocks = model.hot_blocks

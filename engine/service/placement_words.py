@@ -1,6 +1,6 @@
-"""Where a loaded model lies and how fast it should be, in one line for people, with the reasons behind it.
+"""Describe for the user where a loaded model is and how fast it should be, in one line with reasons.
 
-It reads what was decided elsewhere (engine/gpu, engine/placement) and decides nothing.
+Reads the decisions of engine/gpu and engine/placement.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NARROW = "\u202f"  # narrow no-break space, between a number and its unit
-_HARDLY = 0.005  # a share below it is none, in words
+_NARROW = "\u202f"  # narrow no-break space between number and unit
+_HARDLY = 0.005  # smaller shares are reported as none
 
 
 def placement_of(model: LoadedModel) -> dict[str, Any]:
-    """What LoadedModelInfo.placement holds: the line, the same without the rate (where), the reasons, and the figures.
+    """Return LoadedModelInfo.placement: the line, the line without the rate (where), reasons and figures.
 
-    Units: bytes, tokens/s, shares between 0 and 1; predicted_tok_s None where nothing can be foretold.
-    Cost: with a GPU nothing; without one the time of a token is reckoned, half a second for the largest models, and
-    the first time on a machine a second more, because the RAM's speed is measured.
-    Raises: nothing; what cannot be told is None.
+    Units: bytes, tokens/s, shares from 0 to 1; predicted_tok_s is None without a prediction.
+    Cost: none with a GPU; without one half a second for the largest models to predict a token's time, plus a second on
+    the
+    first run on a machine to measure RAM bandwidth.
+    Never raises; unknown values are None.
     """
     return _on_gpu(model, model.gpu) if model.gpu is not None else _on_cpu(model)
 
@@ -78,7 +79,7 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
         predicted = 1 / problem.cpu_alone.seconds(problem)
         ram_bytes = problem.cpu_alone.ram(problem)
         notes = [note for note in setting.notes if "placed on the CPU" not in note]
-    except EngineError as error:  # the model is loaded all the same
+    except EngineError as error:  # the model works without a prediction
         log.info("Nothing is foretold of %s: %s", model.name, error)
     except MemoryError:
         log.info("Nothing is foretold of %s: no memory is left to reckon with", model.name)
@@ -103,7 +104,7 @@ def _on_cpu(model: LoadedModel) -> dict[str, Any]:
 
 
 def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
-    """The model on the CPU alone, as it is loaded."""
+    """Return the problem of the model as loaded on the CPU alone."""
     from engine.placement.solving import problem_of, read_setting
 
     engine = replace(
@@ -118,24 +119,24 @@ def _alone(model: LoadedModel) -> tuple[Problem, Setting]:
 
 
 def about(tok_s: float | None) -> str:
-    """A rate that was foretold: no more digits than can be known."""
+    """Return a predicted rate with no more digits than are known."""
     if tok_s is None or not tok_s > 0:
         return "speed unknown"
     return f"about {tok_s:.0f}{_NARROW}tok/s" if tok_s >= 9.95 else f"about {tok_s:.1f}{_NARROW}tok/s"
 
 
 def memory_of(used: int, total: int) -> str:
-    """Memory counted as it is sold: 1 GB of it is 2^30 bytes."""
+    """Return memory as sold: 1 GB is 2^30 bytes."""
     size = total / 2**30
     whole = f"{size:.0f}" if size >= 10 else f"{size:.1f}"
     return f"{used / 2**30:.1f} of {whole}{_NARROW}GB"
 
 
 def gib(n_bytes: int) -> str:
-    """The same of one number."""
+    """Return one size as sold."""
     return f"{n_bytes / 2**30:.1f}{_NARROW}GB" if n_bytes >= 100 << 20 else f"{n_bytes / 2**20:.0f}{_NARROW}MB"
 
 
 def _sentences(found: list[str]) -> list[str]:
-    """Each of them once, in their order."""
+    """Return distinct sentences in order."""
     return list(dict.fromkeys(one for one in found if one.strip(". ")))

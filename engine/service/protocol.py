@@ -1,8 +1,7 @@
-"""What the window and the engine's process say to each other: frozen dataclasses, one JSON object a line.
+"""The protocol between the window and the engine's process: frozen dataclasses, one JSON object per line.
 
-The first line each way is a `hello` with the protocol's version. Every request has an id and every event that
-answers it names that id. The same values travel by function call where the engine runs in the window's own
-process, so this file is the only vocabulary between the two. It does no I/O.
+The first line each way is a `hello` with the protocol version. Every request has an id, and every event that answers it
+repeats the id. If the engine runs in the window's process, the same objects are passed by function calls. No I/O here.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from engine.errors import EngineError, error_class
 
 PROTOCOL_VERSION = 1
 DEFAULT_PORT = 8434  # of the local API
-MAX_LINE_BYTES = 64 << 20  # a longer line is a broken partner, not a message
+MAX_LINE_BYTES = 64 << 20  # a longer line means that the other side is broken
 
 
 class ProtocolError(EngineError):
-    """The partner sent a line that is no message of this protocol."""
+    """The other side sent a line that is no message of this protocol."""
 
     hint = "Both sides must come from the same version of Hearth: install it again."
 
@@ -39,7 +38,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Load:
-    """Open a model; answered by progress events, then `finished` with a LoadedModelInfo as result."""
+    """Load a model; answered by progress events, then `finished` with a LoadedModelInfo."""
 
     type: ClassVar[str] = "load"
     id: str
@@ -49,7 +48,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Unload:
-    """Give the model's memory back; answered by `finished`."""
+    """Free the model's memory; answered by `finished`."""
 
     type: ClassVar[str] = "unload"
     id: str
@@ -57,28 +56,29 @@ class Unload:
 
 @dataclass(frozen=True)
 class Generate:
-    """One answer to a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
+    """Answer a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
 
-    messages: [{"role": "system" | "user" | "assistant", "content": text}], the last one the user's, or with
-    `continues` the assistant's.
+    messages: [{"role": "system" | "user" | "assistant", "content": text}]; the last one is the user's, or with
+    `continues`
+    the assistant's.
     """
 
     type: ClassVar[str] = "generate"
     id: str
     messages: list[dict[str, str]]
-    sampling: dict[str, Any] = field(default_factory=dict)  # what differs from the model's own defaults
+    sampling: dict[str, Any] = field(default_factory=dict)  # changes to the model's defaults
     mode: str | None = None  # None: as loaded
-    continues: bool = False  # the last message is the model's: it is written on, and the result is what is added
-    overflow: str = (
-        "roll"  # where it is too long for the context: "roll", "middle" or "stop" of engine/text/chat_room.py
-    )
-    fresh: bool = False  # nothing of the KV cache is used: what one mode computed, another is not to read
+    continues: bool = False  # continue the last message, the model's; the result is the addition
+    overflow: str = "roll"  # if too long for the context: "roll", "middle" or "stop" of engine/text/chat_room.py
+    fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
 
 
 @dataclass(frozen=True)
 class Count:
-    """What a prompt would take if Generate were asked for it now; answered by `finished` (CountResult). Nothing is
-    computed. texts: could be put into the last message; how much of each there is room for is counted too."""
+    """Count the tokens of a prompt as Generate would send it; answered by `finished` (CountResult).
+
+    Nothing is computed. texts: candidates for the last message; how much of each fits is counted too.
+    """
 
     type: ClassVar[str] = "count"
     id: str
@@ -90,7 +90,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Stop the request named by `target` between two tokens; that request then ends as cancelled."""
+    """Cancel the request `target` between two tokens; that request then ends as cancelled."""
 
     type: ClassVar[str] = "cancel"
     id: str
@@ -99,9 +99,9 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Job:
-    """Long work beside chatting: convert, profile, train or solve; answered by progress events, then `finished`.
+    """Run a long job: convert, profile, train or solve; answered by progress events, then `finished`.
 
-    arguments: as jobs.py's table has them. The result is what the command's JSON says, or {"cancelled": true}.
+    arguments: see the table in jobs.py. The result is the command's JSON, or {"cancelled": true}.
     """
 
     type: ClassVar[str] = "job"
@@ -112,21 +112,25 @@ class Job:
 
 @dataclass(frozen=True)
 class Serve:
-    """Switch the local API on or off, or give it another port or key; answered by `finished` (ServerState), also in
-    the middle of an answer. What changes later comes as news. The engine's process forgets port and key when it ends.
+    """Switch the local API on or off, or change its port or key; answered by `finished` (ServerState).
+
+    Takes effect even during an answer. Later changes come as news. The engine's process forgets port and key when it
+    ends.
     """
 
     type: ClassVar[str] = "serve"
     id: str
     on: bool = True
-    port: int = DEFAULT_PORT  # of this machine's loopback; 0: any that is free
-    key: str = field(default="", repr=False)  # what programs must send
+    port: int = DEFAULT_PORT  # on the loopback; 0: any free one
+    key: str = field(default="", repr=False)  # key that clients must send
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Somebody watches the model at work from now on, or no longer; answered at once by `finished`. While somebody
-    does, `live` events come a few times a second, and one whenever an answer begins or ends."""
+    """Start or stop watching the model; answered at once by `finished`.
+
+    While on, `live` events come a few times a second and whenever an answer begins or ends.
+    """
 
     type: ClassVar[str] = "watch"
     id: str
@@ -135,7 +139,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Shutdown:
-    """End the process in good order."""
+    """End the process cleanly."""
 
     type: ClassVar[str] = "shutdown"
     id: str
@@ -146,8 +150,12 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Progress:
-    """stage: "loading", "preparing" (the CPU kernels) or "reading" (prefill); done and total in bytes, kernels
-    or tokens. Of jobs: "converting" (bytes), "profiling" (positions), ... eta_s: seconds left at this pace."""
+    """Progress of a request. eta_s: estimated seconds left.
+
+    stage: "loading", "preparing" (the CPU kernels) or "reading" (prefill), with done and total in bytes, kernels or
+    tokens.
+    Of jobs: "converting" (bytes), "profiling" (positions), ...
+    """
 
     type: ClassVar[str] = "progress"
     id: str
@@ -159,7 +167,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Token:
-    """Text since the last such event, coalesced to at most 30 events a second; never half a character."""
+    """Text since the last such event, at most 30 events a second, in whole characters."""
 
     type: ClassVar[str] = "token"
     id: str
@@ -178,43 +186,44 @@ class Stats:
     ttft_s: float | None
     context_used: int
     context_total: int
-    gpu_neuron_load: float | None = None  # share of the computed neurons that a GPU computed; None without one
+    gpu_neuron_load: float | None = None  # share of computed neurons on the GPU; None without one
 
 
 @dataclass(frozen=True)
 class Live:
-    """What the model does now; figures since the event before it, unless said otherwise, None where nobody knows.
+    """What the model is doing, since the previous event unless stated otherwise; None if unknown.
 
-    mode: "" where no model is loaded. token_s, cpu_s, gpu_s: seconds of a token, in all and by stage: attention,
-    predictor, ffn (neurons), wait (for the other side), head, sampling, other; empty where nobody measures them. Both
-    sides work at the same time. on_gpu: [layers], the share of each layer's neurons that the GPU computes. fired:
-    [layers][groups], of one token: in each group of a layer's neurons, the GPU's before the CPU's and the
-    busiest first, how many in a hundred fired; of a sample. Empty where neurons are not told apart.
+    mode: "" without a model. token_s, cpu_s, gpu_s: seconds per token, in total and by stage: attention, predictor, ffn
+    (neurons), wait (for the other side), head, sampling, other; empty if not measured. Both sides work at the same
+    time.
+    on_gpu [layers]: share of each layer's neurons that the GPU computes. fired [layers][groups], of one token: percent
+    of a
+    sample of each group that was active; the GPU's groups precede the CPU's, the most active first. Empty if unknown.
     """
 
     type: ClassVar[str] = "live"
-    id: str  # of the answer under way; "" between answers
+    id: str  # of the current answer; "" between answers
     mode: str = ""
     tokens: int = 0
     tok_s: float | None = None
-    mean_tok_s: float | None = None  # over the answer up to now
+    mean_tok_s: float | None = None  # mean over the answer so far
     ttft_s: float | None = None
     prefill_tok_s: float | None = None
-    active_share: float | None = None  # of the neurons, those computed for a token
+    active_share: float | None = None  # share of neurons computed for a token
     fired_share: float | None = None
     gpu_neuron_load: float | None = None
     token_s: float | None = None
     cpu_s: dict[str, float] = field(default_factory=dict)
     gpu_s: dict[str, float] = field(default_factory=dict)
-    has_zeros: bool = True  # whether there are neurons that add nothing to a token; else all of them fire
-    is_counted: bool = True  # whether it is known which of them fire
+    has_zeros: bool = True  # whether inactive neurons exist; otherwise all are active
+    is_counted: bool = True  # whether active neurons are known
     on_gpu: list[float] = field(default_factory=list)
     fired: list[list[int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A request ended well; `result` is the dict form of what the request's docstring names (or empty)."""
+    """A request succeeded. `result`: the dict named in the request's docstring, or empty."""
 
     type: ClassVar[str] = "finished"
     id: str
@@ -223,29 +232,29 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """A request failed. On the wire the class is called `class`. `crash` marks a bug of ours, with its traceback."""
+    """A request failed. In JSON the class is called `class`. `crash`: a bug, with traceback."""
 
     type: ClassVar[str] = "failed"
     id: str
-    error: str  # name of an EngineError class, or of the exception for a bug of ours
+    error: str  # name of an EngineError class, or of the exception if `crash`
     message: str
     hint: str
     crash: bool = False
     details: str = ""
 
     def as_error(self) -> EngineError:
-        """The same failure as an exception of the class it had on the other side."""
+        """Return the failure as an exception of its class."""
         return error_class(self.error)(self.message, self.hint)
 
 
 @dataclass(frozen=True)
 class News:
-    """Something changed that nobody asked about just now; `values` is the whole new state of the topic.
+    """A change that was not requested. `values`: the whole new state of the topic.
 
-    topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}; records of
-    engine/library/records.py. "model": of the model that is loaded, whose place is another now: placement (as
-    LoadedModelInfo has it), notes [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes.
-    "server": a ServerState, at most 4 a second.
+    topic: "downloads" {"downloads": [Download]}, "library" {"models": [InstalledModel]}, records of
+    engine/library/records.py. "model": the loaded model's new placement: placement (as in LoadedModelInfo), notes
+    [sentences], name, device, device_reason, GPU, vram_bytes, vram_parts_bytes. "server": a ServerState, at most 4 a
+    second.
     """
 
     type: ClassVar[str] = "news"
@@ -255,7 +264,7 @@ class News:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Once a second, whatever the engine is doing."""
+    """Sent once a second, whatever the engine does."""
 
     type: ClassVar[str] = "heartbeat"
     ram_bytes: int = 0
@@ -267,7 +276,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class LoadedModelInfo:
-    """What the window needs to know of the model that is loaded."""
+    """The loaded model, for the window."""
 
     name: str
     path: str
@@ -276,26 +285,26 @@ class LoadedModelInfo:
     parameters: int
     weights_bytes: int  # in memory
     context: int  # tokens
-    device: str  # "cpu" or "cuda": the latter computes on both sides, or on the GPU alone
+    device: str  # "cpu" or "cuda"; the latter uses both sides, or the GPU alone
     device_reason: str  # why this device, in one line
     threads: int
-    mode: str  # sparse, exact or dense: what auto became
+    mode: str  # sparse, exact or dense, with auto resolved
     mode_reason: str
     load_s: float
-    sampling: dict[str, Any]  # the model's own defaults, fields of SamplingConfig
+    sampling: dict[str, Any]  # the model's defaults, fields of SamplingConfig
     description: str = ""
     has_chat_template: bool = True
-    template: str = "own"  # which chat template is used: the model's own, or a built-in one's name
+    template: str = "own"  # chat template: the model's "own", or a built-in one's name
     template_reason: str = ""
-    kind: str = "chat"  # "base" where it continues text rather than answering
-    has_predictors: bool = False  # without them nothing can be answered in sparse mode
-    backend: str = ""  # what computes on the CPU
-    backend_reason: str = ""  # why that, and why with so many threads
-    gpu: str = ""  # the GPU's name, where one computes
-    vram_bytes: int = 0  # what this process holds on the GPU
-    vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # of that, by part; empty without a GPU
-    gpu_notes: tuple[str, ...] = ()  # what happened on the way there, one sentence each
-    # Where it lies and why, as engine/service/placement_words.py has it: line, why [sentences], gpu, gpu_neuron_load,
+    kind: str = "chat"  # "base" if it continues text instead of answering
+    has_predictors: bool = False  # required for sparse mode
+    backend: str = ""  # the CPU backend
+    backend_reason: str = ""  # reason for the backend and the number of threads
+    gpu: str = ""  # name of the GPU in use
+    vram_bytes: int = 0  # VRAM used by this process
+    vram_parts_bytes: dict[str, int] = field(default_factory=dict)  # by part; empty without a GPU
+    gpu_notes: tuple[str, ...] = ()  # what happened during the load, one sentence each
+    # Where it is and why, from engine/service/placement_words.py: line, why [sentences], gpu, gpu_neuron_load,
     # hot_share, vram_bytes, vram_total_bytes, vram_budget_bytes, ram_bytes, predicted_tok_s, context, is_automatic.
     placement: dict[str, Any] = field(default_factory=dict)
 
@@ -306,15 +315,15 @@ class LoadedModelInfo:
 
 @dataclass(frozen=True)
 class GenerationResult:
-    """How an answer ended. Times in seconds, rates in tokens/s, None where it does not apply."""
+    """How an answer ended. Times in seconds, rates in tokens/s, None if not applicable."""
 
     text: str
     finish_reason: str  # stop, length, cancelled
     context_full: bool  # whether "length" means that the context is full
     prompt_tokens: int
-    reused_tokens: int  # of the prompt, already in the KV cache
+    reused_tokens: int  # prompt tokens already in the KV cache
     tokens: int
-    dropped_messages: int  # messages left out because the context is full
+    dropped_messages: int  # messages dropped because the context is full
     context_used: int
     context_total: int
     total_s: float
@@ -328,9 +337,9 @@ class GenerationResult:
     ram_bytes: int
     mode: str
     model: str
-    device: str = "cpu"  # where the next answer is computed, which may be another than before
+    device: str = "cpu"  # device of the next answer, which may differ from before
     device_reason: str = ""
-    dropped_at: int = 0  # messages before those left out, instructions not counted; 0: the oldest were left out
+    dropped_at: int = 0  # messages before the dropped ones, without instructions; 0: the oldest were dropped
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> GenerationResult:
@@ -339,17 +348,17 @@ class GenerationResult:
 
 @dataclass(frozen=True)
 class CountResult:
-    """What a prompt would take, in tokens."""
+    """Size of a prompt in tokens."""
 
-    tokens: int  # of the prompt, without what is left out of it
+    tokens: int  # of the prompt, without dropped messages
     context_total: int
-    most_tokens: int  # of a prompt, where messages have to be left out: the rest is the answer's
-    fits: bool = True  # whether it would be answered
+    most_tokens: int  # longest prompt if messages must be dropped; the rest is for the answer
+    fits: bool = True  # whether the engine would answer it
     dropped_messages: int = 0
     dropped_at: int = 0  # as in GenerationResult
     text_tokens: list[int] = field(default_factory=list)  # of each text, whole
-    text_kept_tokens: list[int] = field(default_factory=list)  # of each text, what there is room for
-    text_kept_chars: list[int] = field(default_factory=list)  # the same in characters from its beginning
+    text_kept_tokens: list[int] = field(default_factory=list)  # of each text, tokens that fit
+    text_kept_chars: list[int] = field(default_factory=list)  # of each text, leading characters that fit
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> CountResult:
@@ -358,17 +367,17 @@ class CountResult:
 
 @dataclass(frozen=True)
 class ServerState:
-    """The local API as it is now."""
+    """The current state of the local API."""
 
     on: bool = False
-    address: str = ""  # "http://127.0.0.1:8434/v1", what clients take as base URL
-    model: str = ""  # what answers; "" while none is loaded
+    address: str = ""  # "http://127.0.0.1:8434/v1", the clients' base URL
+    model: str = ""  # the loaded model; "" for none
     active: int = 0  # requests being answered
     waiting: int = 0
-    answered: int = 0  # since it was switched on
-    refused: int = 0  # for a wrong key or host, a bad request, a full line
+    answered: int = 0  # since switched on
+    refused: int = 0  # wrong key or host, bad request, full line
     last_error: str = ""  # one sentence
-    # Who talks to it: client (what it calls itself), what (chat, completion), state (waiting, answering), tokens.
+    # Current clients: client (its own name), what (chat, completion), state (waiting, answering), tokens.
     talking: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -388,7 +397,8 @@ _TYPES: dict[str, type[Any]] = {
 
 
 def encode(message: Message) -> bytes:
-    """One line of JSON, newline included; ASCII, because paths and pasted texts may hold what UTF-8 cannot."""
+    """Return one line of JSON with newline; ASCII, because paths and pasted texts may contain what UTF-8 cannot
+    encode."""
     values = asdict(message)
     if isinstance(message, Failed):
         values["class"] = values.pop("error")
@@ -396,10 +406,11 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message that a line holds.
+    """Return the message of a line.
 
-    Unknown fields are passed over, so that a newer partner may say more. Raises ProtocolError for anything that is
-    no message: no JSON, no object, an unknown type, a field missing or of the wrong type.
+    Unknown fields are ignored, so that a newer version may send more. Raises: ProtocolError for invalid JSON, an
+    unknown
+    type, or a missing or mistyped field.
     """
     try:
         values = json.loads(line)

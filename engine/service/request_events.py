@@ -1,7 +1,4 @@
-"""What is said of a request while it runs and at its end, the same for everything that takes requests.
-
-Progress at a pace that a window can follow, and failures as events. It runs nothing and sends nothing by itself.
-"""
+"""Events of a request: throttled progress, and failures. Used by every service."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Emit = Callable[[protocol.Event], None]
 
 
 def progress_of(emit: Emit, request_id: str, stage: str) -> Progress:
-    """A progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
+    """Return a progress callback that emits at most every PROGRESS_EVERY_S, and always the last step."""
     started = time.perf_counter()
     last = 0.0
 
@@ -39,7 +36,7 @@ def progress_of(emit: Emit, request_id: str, stage: str) -> Progress:
 
 
 def failure_of(request: protocol.Request, error: Exception) -> protocol.Failed:
-    """The event for what a request ended with. A bug of ours must reach the window, not end the process."""
+    """Return the event for a request's exception. Bugs must reach the window, not end the process."""
     if isinstance(error, EngineError):
         log.info("%s failed: %s", request.type, error)
         return protocol.Failed(request.id, type(error).__name__, error.message, error.hint)

@@ -1,7 +1,7 @@
-"""A service as a process of the window's: requests on stdin, events on stdout, the log on stderr.
+"""Run a service as a child process of the window: requests on stdin, events on stdout, the log on stderr.
 
-The engine's (host.py), or the library's. What is asked and answered is theirs; here is only how it travels, and
-that no process outlives its window.
+Services are the engine (host.py) and the library. This module transports messages and ensures that no process outlives
+its window.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from engine.service.host import EngineHost
 from engine.service.request_events import Emit
 
 HEARTBEAT_EVERY_S = 1.0
-LAST_BREATH_S = 1.5  # for the running request, once the window is gone
+LAST_BREATH_S = 1.5  # for the running request after the window closed
 
 
 class Service(Protocol):
-    """What can be served as a process: EngineHost, or the library's."""
+    """A service that can run as a process: EngineHost, or the library's."""
 
     def submit(self, request: protocol.Request) -> None: ...
 
@@ -34,10 +34,7 @@ class Service(Protocol):
 
 
 def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
-    """A service as a process: requests on stdin, events on stdout, the log on stderr. Returns the exit code.
-
-    Ends when stdin closes, so that no engine outlives its window, or after a shutdown request.
-    """
+    """Run a service on stdin and stdout until stdin closes or a shutdown request; return the exit code."""
     out = _private_stdout()
     write_lock = threading.Lock()
     host: Service
@@ -48,12 +45,12 @@ def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
             try:
                 out.write(line)
                 out.flush()
-            except (OSError, ValueError):  # the window is gone: nobody is left to tell
+            except (OSError, ValueError):  # the window is gone
                 host.close()
 
     host = make_service(emit)
     emit(protocol.Hello(app_version=__version__, pid=os.getpid()))
-    # A reader of our own: the interpreter waits at its end for sys.stdin's lock, which a blocked reader never gives.
+    # Own reader: at exit the interpreter waits for sys.stdin's lock, which a blocked reader never releases.
     requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     first = requests.readline(protocol.MAX_LINE_BYTES)
     if not first:
@@ -74,7 +71,7 @@ def serve_stdio(make_service: Callable[[Emit], Service] = EngineHost) -> int:
 
 
 def _private_stdout() -> BinaryIO:
-    """The real stdout for the protocol alone; whatever a library prints from now on goes to stderr."""
+    """Return the real stdout for the protocol; anything that libraries print goes to stderr."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return out
@@ -91,13 +88,13 @@ def _read_requests(requests: BinaryIO, host: Service, emit: Emit) -> None:
         else:
             host.submit(message)
     host.close()
-    # A request that does not look up (a long native call) must not keep the process alive without its window.
+    # A long native call must not keep the process alive without its window.
     time.sleep(LAST_BREATH_S)
     os._exit(0)
 
 
 def _lines(stream: BinaryIO, most_bytes: int) -> Iterator[bytes]:
-    """The stream's lines; of one that is too long the first `most_bytes`, and its end does not pass for a line."""
+    """Yield the stream's lines; of a line that is too long only the first `most_bytes`."""
     while line := stream.readline(most_bytes):
         yield line
         while len(line) == most_bytes and not line.endswith(b"\n"):
