@@ -109,10 +109,13 @@ class ExpertHidden:
 class ExpertBatch(Protocol):
     """Computes a model's experts for many tokens at once, layer by layer."""
 
-    def takes(self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]] | None) -> bool:
-        """Keep a layer's matrices: gate (if any), up, and down or down_t, one matrix per expert of each.
+    def takes(
+        self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]], biases: Mapping[str, Sequence[F32]]
+    ) -> bool:
+        """Keep a layer's matrices: gate (if any), up, and down or down_t, one matrix per expert of each; and the biases
+        gate_bias, up_bias and down_bias, if any.
 
-        Return False if they are None or cannot be computed with.
+        Return False if they cannot be computed with.
         """
 
     def most_tokens(self, layer: int, n_used: int) -> int:

@@ -15,6 +15,7 @@ from engine.model.weights import FfnWeights, ModelWeights
 from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls
+from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
 from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
@@ -31,6 +32,8 @@ def why_not(config: ModelConfig, weights: ModelWeights, mode: Mode) -> list[str]
         return ["Predictors of the neurons of experts are not known."]
     if mode == "exact" and config.shared_d_ff:
         return ["Neurons of a shared expert are not skipped."]
+    if mode == "exact" and {"gate", "up", "down"} & set(config.biases):
+        return ["Neurons of experts with biases are not skipped."]
     reasons = []
     for layer in weights.layers:
         blocks = layer.experts[: config.n_experts]
@@ -76,7 +79,8 @@ class ExpertCalls:
         """The router's choice, from x [D]."""
         w, config = self._layers[layer], self._config
         assert w.router is not None, "a layer with experts has a router"
-        calls = self._products.calls(w.router, x, self._scores, "ffn", barrier=w.shared_gate is None)
+        alone = w.shared_gate is None
+        calls = self._products.calls(w.router, x, self._scores, "ffn", bias=w.router_bias, barrier=alone)
         score = None
         if w.shared_gate is not None:
             score = self._shared_score
@@ -99,6 +103,7 @@ class ExpertCalls:
             down = _all_of(own, "down")
             rows, more = self._hidden.as_read_by(down.first.codec)
             calls += more + experts.product_calls(down, chosen, rows, said)
+        calls += self._biases(own, "down_bias", chosen, said)
         if others:
             calls += self._of_shared(layer, others[0], x, counts)
         return calls + experts.combine_calls(said, chosen, self._shared if others else None, out)
@@ -107,8 +112,11 @@ class ExpertCalls:
         """Every hidden value of the chosen experts."""
         calls, up = [], None
         if blocks[0].gate is not None:
-            calls, up = self._product(blocks, "gate", chosen, x, self._gate, barrier=False), self._up
+            has_bias = blocks[0].gate_bias is not None
+            calls, up = self._product(blocks, "gate", chosen, x, self._gate, barrier=has_bias), self._up
+            calls += self._biases(blocks, "gate_bias", chosen, self._gate)
         calls += self._product(blocks, "up", chosen, x, self._gate if up is None else up)
+        calls += self._biases(blocks, "up_bias", chosen, self._gate if up is None else up)
         return calls + self._activated(self._gate, up, self._hidden.values, counts)
 
     def _fired(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
@@ -130,6 +138,12 @@ class ExpertCalls:
         matrices = _all_of(blocks, part)
         values, calls = x.as_read_by(matrices.first.codec, "ffn")
         return calls + experts.product_calls(matrices, chosen, values, out, barrier=barrier)
+
+    def _biases(self, blocks: _Blocks, part: str, chosen: Chosen, values: F32) -> list[Call]:
+        if getattr(blocks[0], part) is None:
+            return []
+        biases = ExpertBiases.of([getattr(block, part) for block in blocks])
+        return chosen_bias_calls(biases, chosen, values)
 
     def _segments(self, weights: ModelWeights) -> int:
         """How many partial sums sum_calls leaves for each chosen expert; 1 where down is multiplied."""

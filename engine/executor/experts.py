@@ -54,7 +54,7 @@ class ExpertExecutor:
             config.kernel_activation, config.activation_threshold, config.activation == "drelu-glu"
         )
         blocks = [layer.experts[: config.n_experts] for layer in weights.layers]
-        if batch is None or not all(batch.takes(layer, _matrices(of)) for layer, of in enumerate(blocks)):
+        if batch is None or not all(batch.takes(layer, *_parts(of)) for layer, of in enumerate(blocks)):
             return None
         return cls(config, weights, batch, counters)
 
@@ -85,13 +85,14 @@ class ExpertExecutor:
         return out
 
 
-def _matrices(blocks: Sequence[FfnWeights]) -> dict[str, list[PackedMatrix]] | None:
-    """Return the matrices of a layer's experts by name; None if they have anything else, such as biases."""
-    found: dict[str, list[PackedMatrix]] = {}
+def _parts(blocks: Sequence[FfnWeights]) -> tuple[dict[str, list[PackedMatrix]], dict[str, list[F32]]]:
+    """Return the matrices and the biases of a layer's experts, by name."""
+    matrices: dict[str, list[PackedMatrix]] = {}
+    biases: dict[str, list[F32]] = {}
     for block in blocks:
         for name, value in vars(block).items():
             if isinstance(value, PackedMatrix):
-                found.setdefault(name, []).append(value)
+                matrices.setdefault(name, []).append(value)
             elif value is not None:
-                return None
-    return found
+                biases.setdefault(name, []).append(value)
+    return matrices, biases

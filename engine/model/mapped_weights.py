@@ -58,6 +58,10 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
         found = source.rows(tensor.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
         codec = source.tensors[tensor.foreign_name].codec  # with the suffix that tells SIMD lanes from blocks
         return tensor.name, PackedMatrix.view(found, tiled.n_rows, tiled.n_cols, codec)
+    if tensor.treatment == "transposed" and tensor.part is not None:  # not down: neurons lie in columns, fused
+        stored = stored_bytes(source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, -1)
+        own = np.ascontiguousarray(stored[:, tiled.order].T)
+        return tensor.name, PackedMatrix.view(own.view(np.uint8), tiled.n_rows, tiled.n_cols, tiled.codec)
     if tensor.treatment == "transposed":
         n_rows, n_cols = tensor.matrix_shape
         view = PackedMatrix.view(stored_bytes(source, tensor), n_rows, n_cols, tiled.codec)
@@ -75,6 +79,8 @@ def copied_bytes(opened: OpenedModel, tensor: PlannedTensor) -> int:
     """Return the RAM for the tensor beside the mapped file: vectors are decoded, most matrices cost nothing."""
     if tensor.is_vector:
         return 4 * tensor.n_elements
+    if tensor.treatment == "transposed" and tensor.part is not None:
+        return tensor.n_elements * (4 if opened.source.tensors[tensor.foreign_name].codec == "f32" else 2)
     if isinstance(opened.source, BundleSource) or tensor.treatment == "transposed" or _is_one_slice(tensor):
         return 0
     n_cols, codec = tensor.shape[1], opened.source.tensors[tensor.foreign_name].codec

@@ -19,13 +19,20 @@ class Routing:
 
 
 def route(
-    config: ModelConfig, router: PackedMatrix, x: F32, operators: Operators, shared_gate: F32 | None = None
+    config: ModelConfig,
+    router: PackedMatrix,
+    x: F32,
+    operators: Operators,
+    bias: F32 | None = None,
+    shared_gate: F32 | None = None,
 ) -> Routing:
     """Route x [T, D] with the router [E, D]: the K highest scores, lower index first on ties.
 
-    shared_gate [D]: weight of the shared expert, number E, which every position uses.
+    bias [E]: added to the scores. shared_gate [D]: weight of the shared expert, number E, which every position uses.
     """
     scores = operators.matmul(x, router)  # [T, E]
+    if bias is not None:
+        scores = scores + bias
     experts = np.argsort(-scores, axis=1, kind="stable")[:, : config.n_experts_used]
     if config.router == "softmax":
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +51,13 @@ class TiledTensor:
         if planned.is_vector:
             rows, cols = 1, length
         elif planned.treatment == "transposed":
-            cols, rows = shape
+            cols, rows = shape[0], shape[1] if order is None else len(order)
         else:
             rows, cols = length, shape[1]
-        return cls(opened, planned, rows, cols, codec, order, part.start if part and order is None else 0)
+        first = part.start if part and order is None else 0
+        if planned.is_vector and planned.expert is not None and isinstance(opened.source, BundleSource):
+            first = planned.expert  # which there is a row
+        return cls(opened, planned, rows, cols, codec, order, first)
 
     @property
     def name(self) -> str:
@@ -114,14 +118,19 @@ class TiledTensor:
             entry = source.manifest.tensors[self.planned.foreign_name]
             return decode_rows(entry.codec, self._source_rows(start, stop), self.n_cols)
         if self.planned.is_vector:
-            vector = decode_blocks(self.codec, source.view(self.planned.foreign_name))
+            vector = decode_blocks(self.codec, stored_bytes(source, self.planned)).reshape(-1)
             return (vector[self.first : self.first + self.n_cols] if self.order is None else vector[self.order])[None]
         if not self._transposed:
             return decode_blocks(self.codec, self._source_rows(start, stop)).reshape(stop - start, self.n_cols)
         table = stored_bytes(source, self.planned).reshape(self.n_cols, -1)
         step, n_bytes = CODECS[self.codec].block_size, CODECS[self.codec].type_size
+        rows: Any = slice(None)
+        if self.order is not None:
+            wanted = self.order[start:stop]
+            start, stop = int(wanted[0]) // step * step, -(-(int(wanted[-1]) + 1) // step) * step
+            rows = wanted - start
         raw = table[:, start // step * n_bytes : stop // step * n_bytes]
-        return np.ascontiguousarray(decode_blocks(self.codec, raw).reshape(self.n_cols, stop - start).T)
+        return np.ascontiguousarray(decode_blocks(self.codec, raw).reshape(self.n_cols, stop - start).T[rows])
 
     def _source_rows(self, start: int, stop: int) -> U8:
         source = self.opened.source
@@ -141,5 +150,6 @@ def _order(planned: PlannedTensor) -> NDArray[np.int64] | None:
     """Return the source's rows in our order; None if they are contiguous."""
     if planned.part is None or planned.part.groups == 1:
         return None
-    rows = np.arange(planned.shape[0]).reshape(planned.part.groups, -1)
+    n_rows = planned.matrix_shape[-1 if planned.treatment == "transposed" else 0]
+    rows = np.arange(n_rows).reshape(planned.part.groups, -1)
     return rows[:, planned.part.start : planned.part.stop].reshape(-1)

@@ -254,7 +254,8 @@ class EagerLayer:
     def select(self, layer: int, step: Select) -> None:
         model, w = self._model, self._model.weights.layers[layer]
         if w.router is not None:
-            self._routing = route(model.config, w.router, self._values[step.reads], model.operators, w.shared_gate)
+            x = self._values[step.reads]
+            self._routing = route(model.config, w.router, x, model.operators, w.router_bias, w.shared_gate)
 
     def attend(self, layer: int, step: Attend) -> None:
         model, ops, spec = self._model, self._model.operators, step.spec

@@ -246,7 +246,8 @@ def _free_ram() -> int:
 def _read(opened: OpenedModel, tensor: PlannedTensor) -> F32:
     if tensor.of_expert:  # reads one expert instead of all of them
         tiled = TiledTensor.of(opened, tensor)
-        return tiled.read_f32(0, tiled.n_rows)
+        values = tiled.read_f32(0, tiled.n_rows)
+        return values[0] if tensor.is_vector else values
     values = opened.source.read_f32(tensor.foreign_name)
     if tensor.expert is not None:
         values = values[tensor.expert]
@@ -286,11 +287,11 @@ def _refuse_zero_bytes(matrix: PackedMatrix, tensor: PlannedTensor) -> None:
 def _must_not_be_zero(tensor: PlannedTensor) -> bool:
     """Return whether all zeros mean an incomplete file.
 
-    True for norms and the embedding; biases, and norms stored minus one, may be zero.
+    True for norms and the embedding; biases, sinks, and norms stored minus one, may be zero.
     """
     if tensor.name == "embedding":
         return True
-    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith("_bias")
+    return tensor.is_vector and tensor.treatment != "plus one" and not tensor.name.endswith(("_bias", ".sinks"))
 
 
 def _pack(values: F32, tensor: PlannedTensor, codec: str) -> PackedMatrix:

@@ -19,6 +19,7 @@ from engine.model.families.family import THRESHOLD_KEY as THRESHOLD_KEY
 from engine.model.families.family import Family, fields_from_gguf, fields_from_hf
 from engine.model.families.gemma2 import GEMMA2
 from engine.model.families.gemma3 import GEMMA3
+from engine.model.families.gpt_oss import GPT_OSS
 from engine.model.families.llama import LLAMA
 from engine.model.families.mistral import MISTRAL
 from engine.model.families.mixtral import MIXTRAL
@@ -39,7 +40,7 @@ from engine.model.families.smallthinker import SMALLTHINKER
 
 FAMILIES: tuple[Family, ...] = (
     LLAMA, MISTRAL, BAMBOO, OPT, FALCON, QWEN2, QWEN3, GEMMA2, GEMMA3, PHI3,
-    MIXTRAL, QWEN2_MOE, QWEN3_MOE, SMALLTHINKER,
+    MIXTRAL, QWEN2_MOE, QWEN3_MOE, SMALLTHINKER, GPT_OSS,
 )  # fmt: skip
 SUPPORTED_FAMILIES = tuple(family.name for family in FAMILIES)
 
@@ -51,7 +52,7 @@ _SURPLUS = re.compile(
 
 # Other models with experts. Naming them gives a better error than "unknown".
 _WITH_EXPERTS = ("qwen3_next", "qwen3next", "deepseek_v2", "deepseek2", "deepseek_v3",
-                 "phimoe", "granitemoe", "olmoe", "dbrx", "gpt_oss", "gpt-oss")  # fmt: skip
+                 "phimoe", "granitemoe", "olmoe", "dbrx")  # fmt: skip
 
 
 # These names mean multimodal models in Hugging Face's format.

@@ -18,7 +18,7 @@ Kind = Literal["safetensors", "gguf", "bundle"]
 
 @dataclass(frozen=True)
 class RowPart:
-    """Rows of a fused matrix: rows start to stop of each of `groups` equal groups."""
+    """Rows of a fused matrix: rows start to stop of each of `groups` equal groups. Of a transposed one: columns."""
 
     groups: int
     start: int
@@ -44,7 +44,8 @@ class PlannedTensor:
         """Number of its elements that we use."""
         if self.part is None:
             return math.prod(self.matrix_shape)
-        return self.part.groups * (self.part.stop - self.part.start) * math.prod(self.shape[1:])
+        others = self.matrix_shape[:-1] if self.treatment == "transposed" else self.matrix_shape[1:]
+        return self.part.groups * (self.part.stop - self.part.start) * math.prod(others)
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
@@ -71,13 +72,12 @@ class Layout:
     """How a file format stores a family's tensors.
 
     names: our name -> foreign name, with "{}" for the layer. "qkv" and "gate_up" name fused matrices; "shared_norm" is
-    the
-    only norm of parallel blocks with one norm. A bias has the name of its weight with "bias" for "weight". Experts:
-    "experts.gate" names one tensor for all experts of a layer, "expert.gate" one per expert ("{}" for layer and
-    expert); if
-    a format has both, the names in the file decide. "shared.gate" etc. belong to the shared expert, and "shared_gate"
-    is
-    the vector of its weight ("shared_gate row": a matrix with one row).
+    the only norm of parallel blocks with one norm. A bias has the name of its weight with "bias" for "weight".
+
+    Experts: "experts.gate" names one tensor for all experts of a layer, "expert.gate" one per expert ("{}" for layer
+    and expert); if a format has both, the names in the file decide. "experts.gate_up columns" names a tensor whose
+    columns are the neurons of gate and up in turn; "experts.down_t" is neuron-major then. "shared.gate" etc. belong to
+    the shared expert, and "shared_gate" is the vector of its weight ("shared_gate row": a matrix with one row).
     """
 
     names: Mapping[str, str]
@@ -87,7 +87,7 @@ class Layout:
 
 
 _OWN_NAMES = ("embedding", "positions", "project_in", "rope_factors", "rope_factors_long", "rope_factors_short",
-              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "o", "post_attention_norm",
+              "attention_norm", "shared_norm", "q", "k", "v", "q_norm", "k_norm", "sinks", "o", "post_attention_norm",
               "ffn_norm", "router", "shared_gate", "gate", "up", "down_t", "post_ffn_norm", "final_norm",
               "project_out", "head")  # fmt: skip
 _OWN_EXPERTS = {f"{kind}.{part}": f"{{}}.{part}" for kind in ("expert", "shared") for part in ("gate", "up", "down_t")}
@@ -100,6 +100,8 @@ def in_own_terms(tensor: PlannedTensor, config: ModelConfig) -> PlannedTensor:
     if not tensor.of_expert:
         return PlannedTensor(tensor.name, tensor.name, shape)
     layer, expert, part = split_expert_name(tensor.name)
+    if tensor.is_vector:
+        return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_experts, *shape), expert=expert)
     first = expert * config.d_ff
     rows = RowPart(1, first, first + shape[0])
     return PlannedTensor(tensor.name, f"{layer}.{part}", (config.n_neurons, shape[1]), part=rows)
@@ -137,6 +139,12 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
     return plan.tensors
 
 
+def _bias_of(foreign: str) -> str:
+    """The name of the bias of a weight of this name."""
+    name = foreign.removesuffix(".weight")
+    return f"{name}.bias" if name != foreign else f"{foreign}_bias"
+
+
 class _Plan:
     """The plan under construction."""
 
@@ -159,7 +167,7 @@ class _Plan:
             raise UnsupportedModelError(f"{self.config.family} models with {name} are not known in this file format.")
         foreign = self.layout.names[key].removeprefix(self._cut)
         if name.endswith("_bias"):
-            foreign = foreign.removesuffix("weight") + "bias"
+            foreign = _bias_of(foreign)
         if layer is not None:
             name, foreign = f"{layer}.{name}", foreign.format(layer)
         self.tensors.append(PlannedTensor(name, foreign, shape, treatment, part))
@@ -178,6 +186,8 @@ class _Plan:
         if config.qk_norm:
             self.add_norm("q_norm", config.head_dim, layer=layer)
             self.add_norm("k_norm", config.head_dim, layer=layer)
+        if config.attention_sinks:
+            self.add("sinks", (config.n_heads,), layer=layer)
         self._add_matrix("o", (d, q_rows), layer)
         if both:
             self.add_norm("post_attention_norm", layer=layer)
@@ -193,7 +203,10 @@ class _Plan:
     def _add_experts(self, layer: int) -> None:
         config, names = self.config, self.layout.names
         e, f, d = config.n_experts, config.d_ff, config.d_model
-        self.add("router", (e, d), layer=layer)
+        self._add_matrix("router", (e, d), layer)
+        if "experts.gate_up columns" in names:
+            self._add_column_experts(layer)
+            return
         for part in ("gate", "up", "down_t") if config.gated else ("up", "down_t"):
             treatment: Treatment = "transposed" if part == "down_t" else "as is"
             shape = (d, f) if part == "down_t" else (f, d)
@@ -201,18 +214,42 @@ class _Plan:
             if together is None and alone is None:
                 raise UnsupportedModelError(f"{config.family} models with experts are not known in this file format.")
             if together is not None and (alone is None or alone.format(0, 0) not in self._present):
-                foreign = together.format(layer)
-                for n in range(e):
-                    name = f"{layer}.experts.{n}.{part}"
-                    self.tensors.append(PlannedTensor(name, foreign, (e, *shape), treatment, expert=n))
+                self._add_stack(layer, part, together.format(layer), shape, treatment)
                 continue
             assert alone is not None
             for n in range(e):
                 name = f"{layer}.experts.{n}.{part}"
                 self.tensors.append(PlannedTensor(name, alone.format(layer, n), shape, treatment))
+                bias = part.removesuffix("_t")
+                if bias in config.biases:
+                    foreign = _bias_of(alone.format(layer, n))
+                    self.tensors.append(PlannedTensor(f"{layer}.experts.{n}.{bias}_bias", foreign, shape[:1]))
 
         if config.shared_d_ff:
             self._add_shared_expert(layer)
+
+    def _add_stack(
+        self, layer: int, part: str, foreign: str, shape: tuple[int, int], treatment: Treatment = "as is",
+        rows: RowPart | None = None,
+    ) -> None:  # fmt: skip
+        """A tensor of all experts' matrices, and that of their biases. rows: of a fused one."""
+        e = self.config.n_experts
+        for n in range(e):
+            name = f"{layer}.experts.{n}.{part}"
+            self.tensors.append(PlannedTensor(name, foreign, (e, *shape), treatment, rows, n))
+        bias = part.removesuffix("_t")
+        if bias in self.config.biases:
+            size = shape[1] if (part == "down_t" and treatment == "as is") or rows is not None else shape[0]
+            for n in range(e):
+                name = f"{layer}.experts.{n}.{bias}_bias"
+                self.tensors.append(PlannedTensor(name, _bias_of(foreign), (e, size), part=rows, expert=n))
+
+    def _add_column_experts(self, layer: int) -> None:
+        names, d, f = self.layout.names, self.config.d_model, self.config.d_ff
+        both = names["experts.gate_up columns"].format(layer)
+        for number, part in enumerate(("gate", "up")):
+            self._add_stack(layer, part, both, (d, 2 * f), "transposed", RowPart(f, number, number + 1))
+        self._add_stack(layer, "down_t", names["experts.down_t"].format(layer), (f, d))
 
     def _add_shared_expert(self, layer: int) -> None:
         config, d, f = self.config, self.config.d_model, self.config.shared_d_ff

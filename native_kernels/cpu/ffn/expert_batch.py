@@ -18,6 +18,7 @@ import numpy as np
 from native_kernels.backend import F32, I32, I64, Activation, ExpertHidden, PackedMatrix
 from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS, activation_calls
+from native_kernels.cpu.ffn.expert_biases import ExpertBiases, token_bias_calls
 from native_kernels.cpu.ffn.experts import ExpertMatrices, why_not
 from native_kernels.cpu.gemm.gemm import (
     Firing,
@@ -69,22 +70,27 @@ def batch_kernels() -> list[Kernel]:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The matrices of a layer's experts. gate is None if the activation applies to up. Has either down or down_t."""
+    """The weights of a layer's experts. gate is None if the activation applies to up. Has either down or down_t."""
 
     up: ExpertMatrices
     gate: ExpertMatrices | None = None
     down: ExpertMatrices | None = None
     down_t: ExpertMatrices | None = None
+    gate_bias: ExpertBiases | None = None
+    up_bias: ExpertBiases | None = None
+    down_bias: ExpertBiases | None = None
 
     @cached_property
     def shape(self) -> tuple[Any, ...]:
         """Everything a program depends on except the arrays."""
         parts = [one and one.first for one in (self.gate, self.up, self.down, self.down_t)]
-        return tuple(w and (w.codec, w.n_rows, w.n_cols, stride_of(w)) for w in parts)
+        kinds = tuple(w and (w.codec, w.n_rows, w.n_cols, stride_of(w)) for w in parts)
+        return (*kinds, *(one is None for one in (self.gate_bias, self.up_bias, self.down_bias)))
 
     @cached_property
     def codecs(self) -> tuple[str, ...]:
-        return tuple(shape[0] for shape in self.shape if shape is not None)
+        parts = (self.gate, self.up, self.down, self.down_t)
+        return tuple(one.first.codec for one in parts if one is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,8 +144,10 @@ class CpuExpertBatch:
         self._programs: dict[Any, _Program] = {}
         self._arrays = _Arrays(0)
 
-    def takes(self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]] | None) -> bool:
-        if matrices is None or matrices.keys() - {"gate"} not in ({"up", "down"}, {"up", "down_t"}):
+    def takes(
+        self, layer: int, matrices: Mapping[str, Sequence[PackedMatrix]], biases: Mapping[str, Sequence[F32]]
+    ) -> bool:
+        if matrices.keys() - {"gate"} not in ({"up", "down"}, {"up", "down_t"}):
             return False
         if len({len(of) for of in matrices.values()}) != 1 or any(
             of[0].codec not in UNPACKERS for of in matrices.values()
@@ -147,7 +155,9 @@ class CpuExpertBatch:
             return False
         if any(why_not(of, summed=False) for of in matrices.values()):
             return False
-        self._blocks[layer] = _Block(**{name: ExpertMatrices.of(of) for name, of in matrices.items()})
+        parts: dict[str, Any] = {name: ExpertMatrices.of(of) for name, of in matrices.items()}
+        parts |= {name: ExpertBiases.of(of) for name, of in biases.items()}
+        self._blocks[layer] = _Block(**parts)
         return True
 
     def most_tokens(self, layer: int, n_used: int) -> int:
@@ -215,7 +225,9 @@ class _Program:
         if block.gate is not None:
             up = self.arrays.floats("up", self._width)
             calls += self._product("gate", block.gate.first, self._x, self._hidden)
+            calls += self._bias("gate_bias", block.gate_bias, self._hidden)
         calls += self._product("up", block.up.first, self._x, self._hidden if up is None else up)
+        calls += self._bias("up_bias", block.up_bias, self._hidden if up is None else up)
         [activation] = activation_calls(
             owner.activation, self._hidden, self._hidden, up=up, relu_on_up=owner.relu_on_up and up is not None,
             threshold=owner.threshold, counts=self._totals,
@@ -226,6 +238,7 @@ class _Program:
         else:
             assert block.down_t is not None, "a block has down or down_t"
             calls += self._sum(block.down_t.first)
+        calls += self._bias("down_bias", block.down_bias, self._said)
         return [*calls, Call(_add_up, self._end, self._n_chunks, 1, "ffn")]
 
     def _product(self, part: str, w: PackedMatrix, x: F32, out: F32) -> list[Call]:
@@ -272,6 +285,17 @@ class _Program:
             }  # fmt: skip
 
         return self._for_groups(calls, places)
+
+    def _bias(self, part: str, biases: ExpertBiases | None, values: F32) -> list[Call]:
+        """values [R, N] += each expert's own bias, where there is one."""
+        if biases is None:
+            return []
+        first = address(biases.first)
+
+        def places(block: _Block, groups: _Groups) -> dict[int, I64]:
+            return {**within(values, groups.first), first: getattr(block, part).addresses[groups.experts]}
+
+        return self._for_groups(token_bias_calls(biases.first, values, self._counts), places)
 
     def _for_groups(self, calls: list[Call], places: Places) -> list[Call]:
         groups = [Groups(call, self._most) for call in calls]

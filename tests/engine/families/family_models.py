@@ -207,6 +207,10 @@ CASES: dict[str, Case] = {
     "qwen2-moe-normed": Case("Qwen2Moe", {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
                                           "shared_expert_intermediate_size": 24, "norm_topk_prob": True,
                                           "qkv_bias": False}, "silu-glu"),
+    "gpt-oss": Case("GptOss", {"num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 9,
+                               "swiglu_limit": 0.8, "num_hidden_layers": 4, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
+        "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False}}, "clamped-silu-glu"),
     "smallthinker-4b": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(), renamed=_SMALL_NAMES,
                             published=_small_config(3), gguf="smallthinker"),
     "smallthinker-21b": Case("Mixtral", {**_SMALLTHINKER, "num_hidden_layers": 5}, "relu-glu",

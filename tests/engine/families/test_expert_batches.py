@@ -24,7 +24,7 @@ CLOSE = 1e-4
 Kind = type[DenseExecutor] | type[ExactExecutor]
 
 
-FAMILIES = ("mixtral", "turbosparse-mixtral", "qwen2-moe", "qwen3-moe", "smallthinker")
+FAMILIES = ("mixtral", "turbosparse-mixtral", "qwen2-moe", "qwen3-moe", "smallthinker", "gpt-oss")
 
 
 @pytest.fixture(scope="module", params=[name for name in CASES if name.startswith(FAMILIES)])

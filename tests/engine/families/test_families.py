@@ -229,6 +229,9 @@ def test_the_plan_in_our_own_terms_is_what_is_loaded(model: Transformer) -> None
             shared = model.config.shared_d_ff
             assert shapes[model.config.n_experts :] == [(shared, width)] * (shared > 0)
             tensors[f"{i}.{name}"] = (rows, width)
+        for name in {"gate", "up", "down"} & set(model.config.biases if layer.experts else ()):
+            biases = [getattr(ffn, f"{name}_bias") for ffn in layer.experts]
+            tensors[f"{i}.{name}_bias"] = np.stack(biases).shape
     if model.config.tied_embeddings:
         del tensors["head"]
     plan = planned_tensors(model.config, "bundle")

@@ -21,7 +21,7 @@ POOLS = {n: Pool(n) for n in (1, 3)}
 class Experts:
     """The matrices of one layer, as kernels read them and as numbers [E, N, D]."""
 
-    def __init__(self, codec: str, gated: bool, transposed: bool) -> None:
+    def __init__(self, codec: str, gated: bool, transposed: bool, biased: bool = False) -> None:
         size = block_size(codec)
         self.width, self.d = max(size, 48 // size * size), max(size, 96 // size * size)
         shapes = {"gate": (self.width, self.d), "up": (self.width, self.d)} if gated else {"up": (self.width, self.d)}
@@ -32,12 +32,17 @@ class Experts:
             made = [matrix(codec, *shape, seed=N_EXPERTS * at + expert) for expert in range(N_EXPERTS)]
             self.packed[name] = [w for w, _ in made]
             self.numbers[name] = [values for _, values in made]
+        sizes = {"gate_bias": self.width, "up_bias": self.width, "down_bias": self.d} if biased else {}
+        self.biases = {name: list(random(N_EXPERTS, size, seed=size)) for name, size in sizes.items()}
+
+    def bias(self, name: str, expert: int) -> Any:
+        return self.biases[name][expert] if name in self.biases else 0
 
     def hidden(self, expert: int, x: Any, relu_on_up: bool) -> Any:
-        up = x @ self.numbers["up"][expert].T
+        up = x @ self.numbers["up"][expert].T + self.bias("up_bias", expert)
         if "gate" not in self.numbers:
             return np.maximum(up, 0)
-        gate = np.maximum(x @ self.numbers["gate"][expert].T, 0)
+        gate = np.maximum(x @ self.numbers["gate"][expert].T + self.bias("gate_bias", expert), 0)
         return gate * (np.maximum(up, 0) if relu_on_up else up)
 
     def out(self, x: Any, ids: Any, weights: Any, relu_on_up: bool) -> Any:
@@ -45,7 +50,8 @@ class Experts:
         for token, expert in np.ndindex(ids.shape):
             h = self.hidden(ids[token, expert], x[token], relu_on_up)
             down = self.numbers["down_t"] if "down_t" in self.numbers else [w.T for w in self.numbers["down"]]
-            total[token] += weights[token, expert] * (h @ down[ids[token, expert]])
+            said = h @ down[ids[token, expert]] + self.bias("down_bias", ids[token, expert])
+            total[token] += weights[token, expert] * said
         return total
 
 
@@ -54,7 +60,7 @@ def batch_of(
 ) -> ExpertBatch:
     batch = CpuOperators(pool).expert_batch(activation, threshold, relu_on_up)
     assert batch is not None
-    assert all(batch.takes(layer, one.packed) for layer, one in enumerate(layers))
+    assert all(batch.takes(layer, one.packed, one.biases) for layer, one in enumerate(layers))
     return batch
 
 
@@ -131,7 +137,17 @@ def test_layers_of_other_codecs_share_one_batch() -> None:
         check(out, layers[layer].out(x, ids, weights, False))
 
 
-@pytest.mark.parametrize("what", ["biases", "mixed codecs", "no down", "other names"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_each_expert_has_its_own_biases(transposed: bool) -> None:
+    experts = Experts("f32", gated=True, transposed=transposed, biased=True)
+    batch = batch_of([experts], POOLS[3], "relu", 0.0, False)
+    for n_tokens in (1, 30):
+        _, ids, weights = choices(n_tokens)
+        x = random(n_tokens, experts.d)
+        check(batch.run(0, x, ids, weights)[0], experts.out(x, ids, weights, False))
+
+
+@pytest.mark.parametrize("what", ["mixed codecs", "no down", "other names"])
 def test_what_it_cannot_compute_is_refused(what: str) -> None:
     experts = Experts("f32", gated=True, transposed=False).packed
     batch = CpuOperators(POOLS[1]).expert_batch("relu", 0.0, False)
@@ -142,4 +158,4 @@ def test_what_it_cannot_compute_is_refused(what: str) -> None:
         del experts["down"]
     elif what == "other names":
         experts["router"] = experts["up"]
-    assert not batch.takes(0, None if what == "biases" else experts)
+    assert not batch.takes(0, experts, {})
