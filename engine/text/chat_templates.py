@@ -12,7 +12,7 @@ from typing import Literal
 
 from engine.errors import InvalidRequestError
 from engine.text.chat_template import ChatTemplate
-from engine.text.vocabulary import TURN_ENDS, Vocabulary
+from engine.text.vocabulary import Vocabulary, turn_ends
 
 OWN = "own"  # the model's own template, as an override
 ModelKind = Literal["base", "chat"]
@@ -189,7 +189,8 @@ def _built_in(name: str, vocabulary: Vocabulary) -> ChatTemplate:
 
 def _own(vocabulary: Vocabulary, source: str) -> ChatTemplate:
     """A model's own template: the ends of turns that it writes end an answer, too."""
-    stops = tuple(end for end in TURN_ENDS if end in source and end in _special_texts(vocabulary))
+    special = _special_texts(vocabulary)
+    stops = tuple(end for end in turn_ends(special) if end in source and end in special)
     return ChatTemplate(source, _text(vocabulary, vocabulary.bos_token_id), _eos(vocabulary), name=OWN, stops=stops)
 
 

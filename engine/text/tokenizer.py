@@ -6,7 +6,6 @@ becomes a special token are here. Files are read in engine/text/vocabulary.py an
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import re
 import threading
@@ -16,10 +15,13 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.errors import ChatTemplateError, InvalidRequestError, ModelFormatError, TokenizerMismatchError
+from engine.text import harmony
 from engine.text.chat_template import ChatTemplate
 from engine.text.chat_templates import ModelKind, choose_template, kind_of
 from engine.text.gguf_vocabulary import read_gguf
+from engine.text.harmony import HarmonyStream, speaks_harmony
 from engine.text.older_vocabularies import read_pair, read_sentencepiece
+from engine.text.text_stream import TextStream as TextStream
 from engine.text.vocabulary import Vocabulary, guarded, read_files
 
 _MAX_ID = 1 << 21
@@ -38,33 +40,6 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 _BYTES = _byte_alphabet()
-
-
-class TextStream:
-    """Turns token ids, one at a time, into text that never ends within a character.
-
-    What `push` returned, joined, plus `flush`, equals `Tokenizer.decode` of the same ids.
-    Cost: O(bytes of the token) a push; nothing is decoded twice.
-    """
-
-    def __init__(self, bytes_of: Callable[[int], bytes], strip_first_space: bool) -> None:
-        self._bytes_of = bytes_of
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._strip_first_space = strip_first_space
-
-    def push(self, token_id: int) -> str:
-        """The characters that this token completes, perhaps none."""
-        return self._decode(self._bytes_of(token_id), False)
-
-    def flush(self) -> str:
-        """What is left of an incomplete character, as U+FFFD. The stream starts afresh."""
-        return self._decode(b"", True)
-
-    def _decode(self, data: bytes, final: bool) -> str:
-        if self._strip_first_space and data:
-            self._strip_first_space = False
-            data = data.removeprefix(b" ")
-        return self._decoder.decode(data, final)
 
 
 class Tokenizer:
@@ -99,6 +74,7 @@ class Tokenizer:
         texts = sorted((token.content for token in self._special.values()), key=len, reverse=True)
         self._special_text = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._special_by_text = {token.content: (i, token) for i, token in self._special.items()}
+        self._speaks_harmony = speaks_harmony(self._special_by_text)
         self._vocabulary = vocabulary
         self.template: ChatTemplate | None = None
         self.template_reason = ""
@@ -237,6 +213,10 @@ class Tokenizer:
             return self.encode_chat(messages)
         prompt = self.encode_chat(messages[:-1])
         said = messages[-1]["content"]
+        if self._speaks_harmony:
+            pieces = harmony.continued(said)
+            tokens = [[self._special_by_text[text][0]] if mark else self.encode(text) for text, mark in pieces]
+            return prompt + list(itertools.chain.from_iterable(tokens))
         return prompt + self.encode(said.removeprefix(self.opened_thought(prompt)))
 
     def opened_thought(self, prompt: Sequence[int]) -> str:
@@ -320,7 +300,8 @@ class Tokenizer:
         return "".join([*map(stream.push, ids), stream.flush()])
 
     def stream(self, continues: bool = False) -> TextStream:
-        """A new decoder for tokens that arrive one at a time; special tokens are skipped.
+        """A new decoder for tokens that arrive one at a time; special tokens are skipped, and thoughts of models that
+        speak Harmony are put between <think> marks.
 
         continues: they follow other text, so that a space at their beginning is one.
         """
@@ -339,7 +320,13 @@ class Tokenizer:
             return b"" if self._is_special(token_id) else self._bytes_of(token_id)
 
         strips = self._strips_first_space and begins
+        if skip_special and self._speaks_harmony:
+            return HarmonyStream(visible, self._mark_of, strips)
         return TextStream(visible if skip_special else self._bytes_of, strip_first_space=strips)
+
+    def _mark_of(self, token_id: int) -> str:
+        token = self._special.get(self._repeated.get(token_id, token_id))
+        return "" if token is None else str(token.content)
 
     def _is_special(self, token_id: int) -> bool:
         return self._repeated.get(token_id, token_id) in self._special

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from engine.errors import ModelFormatError, TokenizerMismatchError, UnsupportedModelError
 from engine.formats.json_text import parse_object
+from engine.text import harmony
 from engine.text.pattern_cost import check_patterns
 
 # What a file may have: about one and a half times the most that files in use have (Gemma 3's tokenizer.json has 33 MB,
@@ -119,7 +120,14 @@ def is_marker(text: str) -> bool:
 def ends_of(stated: Sequence[int], special: Mapping[int, str]) -> tuple[int, ...]:
     """Every token that ends an answer, whatever kind of file the model comes from: the ones that its files state, in
     their order, then the special tokens that end a turn. special: id -> text."""
-    return tuple(dict.fromkeys([*stated, *(i for i in sorted(special) if special[i] in TURN_ENDS)]))
+    ends = turn_ends(special.values())
+    stated = [i for i in stated if special.get(i) in (None, *ends) or special[i] not in TURN_ENDS]
+    return tuple(dict.fromkeys([*stated, *(i for i in sorted(special) if special[i] in ends)]))
+
+
+def turn_ends(special: Collection[str]) -> tuple[str, ...]:
+    """The texts of special tokens that end a turn in a vocabulary with these."""
+    return harmony.TURN_ENDS if harmony.speaks_harmony(special) else TURN_ENDS
 
 
 def _special_texts(backend: Any) -> dict[int, str]:

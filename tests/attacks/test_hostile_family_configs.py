@@ -39,7 +39,7 @@ HF_KEYS = (
     "moe_intermediate_size", "norm_topk_prob", "mlp_only_layers", "decoder_sparse_step", "moe_num_primary_experts",
     "moe_num_active_primary_experts", "moe_ffn_hidden_size", "moe_primary_router_apply_softmax", "rope_layout",
     "sliding_window_layout", "sliding_window_size", "moe_layer_layout", "moe_enable_early_router",
-    "shared_expert_intermediate_size", "qkv_bias",
+    "shared_expert_intermediate_size", "qkv_bias", "swiglu_limit", "swiglu_alpha",
     "original_max_position_embeddings",
 )  # fmt: skip
 GGUF: dict[str, Any] = {
@@ -53,6 +53,7 @@ HF_EXPERTS = {
     "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16,
                   "shared_expert_intermediate_size": 24},
     "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "smallthinker": {"moe_num_primary_experts": 4, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": 16,
                      "hidden_act": "relu"},
 }  # fmt: skip

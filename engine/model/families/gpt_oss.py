@@ -45,8 +45,8 @@ def _from_hf(read: Reader, fields: dict[str, Any]) -> dict[str, Any]:
 def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     size = read.required("gpt-oss.attention.sliding_window", int)
     own = experts_from_gguf(read, "gpt-oss", "softmax")
-    own["rope_theta"] = fields["rope_theta"]
-    scaling: RopeScaling | None = fields["rope_scaling"]
+    own["rope_theta"] = fields.get("rope_theta", _ROPE_THETA)
+    scaling: RopeScaling | None = fields.get("rope_scaling")
     return {
         **own,
         **_activation(_LIMIT),

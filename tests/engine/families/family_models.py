@@ -208,9 +208,13 @@ CASES: dict[str, Case] = {
                                           "shared_expert_intermediate_size": 24, "norm_topk_prob": True,
                                           "qkv_bias": False}, "silu-glu"),
     "gpt-oss": Case("GptOss", {"num_local_experts": 6, "num_experts_per_tok": 3, "head_dim": 16, "sliding_window": 9,
-                               "swiglu_limit": 0.8, "num_hidden_layers": 4, "rope_parameters": {
+                               "num_hidden_layers": 4, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "original_max_position_embeddings": 32,
-        "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False}}, "clamped-silu-glu"),
+        "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False}}, "clamped-silu-glu", gguf="gpt-oss"),
+    "gpt-oss-clamped": Case("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8,
+                                       "sliding_window": 11, "swiglu_limit": 0.8, "attention_bias": False,
+                                       "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+                            "clamped-silu-glu"),
     "smallthinker-4b": Case("Mixtral", _SMALLTHINKER, "relu-glu", patch=_smallthinker(), renamed=_SMALL_NAMES,
                             published=_small_config(3), gguf="smallthinker"),
     "smallthinker-21b": Case("Mixtral", {**_SMALLTHINKER, "num_hidden_layers": 5}, "relu-glu",

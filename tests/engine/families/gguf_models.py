@@ -51,6 +51,7 @@ def write_gguf(
             continue
         foreign = _opt_name(name) if table is None else table.get_name(name, try_suffixes=(".weight", ".bias"))
         assert foreign is not None, name
+        foreign += ".weight" if name.endswith(".sinks") else ""
         values = _convert(name, values.astype(np.float32), config, case.gguf)
         if powerinfer and ".ffn_down." in foreign:
             foreign = foreign.replace("ffn_down", "ffn_down_t")
@@ -81,6 +82,8 @@ def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, 
         if match := re.search(r"layers\.(\d+)\..*experts\.(\d+)\.(\w+)\.weight", name):
             layer, expert, part = match.groups()
             found.setdefault((layer, parts.get(part, part)), {})[int(expert)] = values
+    if any(name.endswith("experts.gate_up_proj_bias") for name in tensors):
+        return _column_experts(tensors)
     if apart:
         return {f"blk.{layer}.ffn_{part}.{expert}.weight": values
                 for (layer, part), experts in found.items() for expert, values in experts.items()}  # fmt: skip
@@ -89,6 +92,20 @@ def _experts(tensors: dict[str, Array], apart: bool, turned: bool) -> dict[str, 
         together = {key: np.ascontiguousarray(values.swapaxes(1, 2)) if key[1] == "down" else values
                     for key, values in together.items()}  # fmt: skip
     return {f"blk.{layer}.ffn_{part}_exps.weight": values for (layer, part), values in together.items()}
+
+
+def _column_experts(tensors: dict[str, Array]) -> dict[str, Array]:
+    """gpt-oss's, whose neurons are columns, gate and up in turn."""
+    found: dict[str, Array] = {}
+    for name, values in tensors.items():
+        if match := re.search(r"layers\.(\d+)\..*experts\.(gate_up|down)_proj(_bias)?$", name):
+            layer, part, bias = match.groups()
+            values = values.astype(np.float32)
+            both = {"gate": values[..., 0::2], "up": values[..., 1::2]}
+            for own, of in (both if part == "gate_up" else {"down": values}).items():
+                stored = of if bias else np.ascontiguousarray(of.swapaxes(1, 2))
+                found[f"blk.{layer}.ffn_{own}_exps.{'bias' if bias else 'weight'}"] = np.ascontiguousarray(stored)
+    return found
 
 
 def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer: bool) -> None:
@@ -120,7 +137,7 @@ def _write_metadata(writer: Any, config: dict[str, Any], case: Case, powerinfer:
     if theta:
         writer.add_rope_freq_base(theta)
     _write_rope_scaling(writer, rope, config)
-    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3"):
+    if "sliding_window" in config and case.gguf in ("llama", "phi3", "gemma2", "gemma3", "gpt-oss"):
         writer.add_sliding_window(config["sliding_window"] or 0)
     if case.gguf == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
@@ -156,7 +173,7 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
     writer.add_expert_count(experts)
     writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_num_active_primary_experts"])
     if case.gguf != "llama":
-        writer.add_expert_feed_forward_length(config.get("moe_intermediate_size") or config["moe_ffn_hidden_size"])
+        writer.add_expert_feed_forward_length(_width_of_experts(config))
     if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     if case.gguf == "smallthinker":
@@ -166,6 +183,12 @@ def _write_experts(writer: Any, config: dict[str, Any], case: Case) -> None:
         )
         if any(config["sliding_window_layout"]):
             writer.add_sliding_window(config["sliding_window_size"])
+
+
+def _width_of_experts(config: dict[str, Any]) -> int:
+    keys = ("moe_intermediate_size", "moe_ffn_hidden_size", "intermediate_size")
+    found: int = next(config[key] for key in keys if config.get(key))
+    return found
 
 
 def _convert(name: str, values: Array, config: dict[str, Any], architecture: str) -> Array:

@@ -196,8 +196,8 @@ def test_the_cpu_kernels_answer_alike(reference: Reference, kernels: Backend, fo
 
 def test_other_ways_in_which_gguf_files_hold_experts(reference: Reference, model: Transformer, tmp_path: Path) -> None:
     """One tensor for each, as in 2023; down neuron-major under its usual name, as PowerInfer's SmallThinker."""
-    if not reference.case.gguf or not model.config.n_experts:
-        return
+    if not reference.case.gguf or not model.config.n_experts or reference.case.gguf == "gpt-oss":
+        return  # gpt-oss is younger than those ways
     for name in ("apart", "turned"):
         opened = open_model(write_gguf(reference.folder, tmp_path / f"{name}.gguf", reference.case, **{name: True}))
         weights = load_weights(opened, hold="mapped")
