@@ -20,7 +20,7 @@ from engine.model.weights import ModelWeights
 from native_kernels.backend import F32, I64, Scoring
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, rotate_and_store_calls
-from native_kernels.cpu.attention.norms import norm_calls
+from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import angle_calls
 from native_kernels.cpu.ffn.elementwise import softcap_calls
 from native_kernels.cpu.products.embedding import embedding_calls
@@ -182,9 +182,9 @@ class DecodeCalls:
             self._calls += self._products.calls(matrix, x, to, "attention", bias=bias, barrier=matrix is w.v)
         q, k = self._qkv[: spec.n_heads], self._qkv[spec.n_heads : spec.n_heads + spec.n_kv_heads]
         if spec.qk_norm:
-            rms = (config.norm, config.norm_eps)
-            self._calls += norm_calls(q, q, w.q_norm, None, *rms, stage="attention", barrier=False)
-            self._calls += norm_calls(k, k, w.k_norm, None, *rms, stage="attention")
+            norms = [RowNorm(config.norm, config.norm_eps, weight) for weight in (w.q_norm, w.k_norm)]
+            self._calls += norm_calls(q, q, norms[0], stage="attention", barrier=False)
+            self._calls += norm_calls(k, k, norms[1], stage="attention")
         angles = self._angles[spec.angles][:, : spec.rotated // 2]
         row = self._rows[layer]
         assert row is not None, "the layer's keys and values are in the cache"
@@ -212,7 +212,7 @@ class DecodeCalls:
         self._pending.append(result)
         if after is not None:
             weight = getattr(self._weights.layers[layer], after)
-            self._calls += norm_calls(result, result, weight, None, self._config.norm, self._config.norm_eps)
+            self._calls += norm_calls(result, result, RowNorm(self._config.norm, self._config.norm_eps, weight))
 
     # -------------------------------------------------------------- pieces
 
@@ -262,9 +262,8 @@ class DecodeCalls:
         added, self._pending = tuple(self._pending), []
         out.renew()
         self._stream.renew()
-        return calls + norm_calls(
-            self._x, out.values, weight, bias, self._config.norm, self._config.norm_eps, added=added
-        )  # fmt: skip
+        norm = RowNorm(self._config.norm, self._config.norm_eps, weight, bias)
+        return calls + norm_calls(self._x, out.values, norm, added=added)
 
     def _flush(self, keep: int = 0) -> list[Call]:
         """Return the calls that add all pending values except the last `keep` to the stream."""
@@ -273,7 +272,7 @@ class DecodeCalls:
             taken = tuple(self._pending[:2])
             self._pending = self._pending[len(taken) :]
             self._stream.renew()
-            calls += norm_calls(self._x, self._x, None, None, "none", 0.0, added=taken)
+            calls += norm_calls(self._x, self._x, None, added=taken)
         return calls
 
 

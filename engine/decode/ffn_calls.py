@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from engine.config import Mode, ModelConfig
 from engine.decode.predictor_calls import PredictorCalls
 from engine.decode.predictor_calls import why_not as cannot_predict
-from engine.executor.feed_forward import first_matrix
+from engine.executor.feed_forward import ffn_matrices, first_matrix
 from engine.model.weights import FfnWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, bias_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, axpy_calls, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
-from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.runtime.tallies import Tally, TallyBlock, tally_calls
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty
+from native_kernels.cpu.runtime.tallies import Counting, Tally, TallyBlock, tally_calls
 
 # A worker's counts in a layer: by elementwise kernels, listed neurons, rows read of a copy; the last two only for the
 # first worker. sparse_ffn uses the first three words of a layer.
@@ -59,10 +59,8 @@ class FfnCalls:
         self._up: F32 = aligned_empty(config.d_ff)
         self._found: F32 = aligned_empty(config.d_ff)  # for listed neurons, in list order
         self._hidden = Vector(aligned_empty(config.d_ff))
-        self._predicted: I32 = aligned_empty(config.d_ff, np.int32)
-        self._firing: I32 = aligned_empty(config.d_ff, np.int32)
-        self._n_predicted: I64 = aligned_empty(1, np.int64)
-        self._n_firing: I64 = aligned_empty(1, np.int64)
+        self._predicted = Listed.empty(config.d_ff)
+        self._firing = Listed.empty(config.d_ff)
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         self._whole = replace(self._buffers, h=self._hidden.values, ids=np.arange(config.d_ff, dtype=np.int32))
         self._whole.n[0] = config.d_ff
@@ -122,10 +120,8 @@ class FfnCalls:
             forms[vector_format(matrix.codec)], more = x.as_read_by(matrix.codec, "ffn")
             calls += more
         return calls + ffn_calls(
-            w.gate, w.up, w.down_t, forms, out,
-            self._config.kernel_activation, self._buffers,
-            threshold=self._config.activation_threshold, predicted=predicted, gate_bias=w.gate_bias,
-            up_bias=w.up_bias, down_bias=w.down_bias, counts=counts, tally=self._tally(i),
+            ffn_matrices(self._config, w), forms, out, self._buffers, neurons=predicted, down_bias=w.down_bias,
+            counting=Counting(counts, self._tally(i)),
         )  # fmt: skip
 
     def _tally(self, layer: int) -> Tally:
@@ -166,11 +162,11 @@ class FfnCalls:
             return self._some(w, x, counts)
         calls += clear_calls(self._first, barrier=False)
         calls += list_calls(
-            predicted.logits, self._predicted, self._n_predicted, also=counts[0, _LISTED:],
-            threshold=predicted.threshold, of=predicted.ids, n_of=predicted.n_ids, stage="predictor",
+            predicted.logits, self._predicted, also=counts[0, _LISTED:], threshold=predicted.threshold,
+            among=predicted.among, stage="predictor",
         )  # fmt: skip
         first, bias = first_matrix(w)
-        calls += self._listed(first, x, self._predicted, self._n_predicted, self._first, bias=bias)
+        calls += self._listed(first, x, self._predicted, self._first, bias=bias)
         return calls + self._opened(w, x, None, counts)
 
     def _opened(self, w: FfnWeights, x: Vector, bias: F32 | None, counts: I64) -> list[Call]:
@@ -183,9 +179,9 @@ class FfnCalls:
         if w.gate is None:
             return calls
         drelu = self._config.activation == "drelu-glu"
-        calls += list_calls(hidden, self._firing, self._n_firing, also=counts[0, _OPENED:] if drelu else None)
+        calls += list_calls(hidden, self._firing, also=counts[0, _OPENED:] if drelu else None)
         return calls + self._listed(
-            w.up, x, self._firing, self._n_firing, hidden, bias=w.up_bias, multiplied=True, relu=drelu,
+            w.up, x, self._firing, hidden, bias=w.up_bias, multiplied=True, relu=drelu,
             counts=counts[:, _FIRED:] if drelu else None,
         )  # fmt: skip
 
@@ -193,8 +189,7 @@ class FfnCalls:
         self,
         w: PackedMatrix,
         x: Vector,
-        ids: I32,
-        count: I64,
+        listed: Listed,
         out: F32,
         *,
         bias: F32 | None = None,
@@ -202,10 +197,8 @@ class FfnCalls:
         relu: bool = False,
         counts: I64 | None = None,
     ) -> list[Call]:
-        calls = self._products.calls(w, x, self._found, "ffn", bias=bias, ids=ids, n_ids=count)
-        return calls + scatter_calls(
-            self._found, ids, count, out, multiplied=multiplied, relu=relu, counts=counts
-        )  # fmt: skip
+        calls = self._products.calls(w, x, self._found, "ffn", bias=bias, listed=listed)
+        return calls + scatter_calls(self._found, listed, out, multiplied=multiplied, relu=relu, counts=counts)
 
     # -------------------------------------------------------------- down
 

@@ -70,7 +70,7 @@ class PredictorCalls:
         passed = self._passed
         calls = calls + more + quantised
         calls += second_score_calls(copy.matrix, values, first, passed, self._buffers, bias=copy.bias, also=copied)
-        return calls, Predicted(passed.scores, copy.threshold, passed.ids, passed.n)
+        return calls, Predicted(passed.scores, copy.threshold, passed.listed)
 
     def _input(self, copy: GateCopy, x: Vector) -> tuple[Vector, list[Call]]:
         if not copy.signed_input:

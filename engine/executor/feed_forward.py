@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.model.weights import FfnWeights
 from native_kernels.backend import F32, I32, Operators, PackedMatrix
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 
 
 def first_matrix(w: FfnWeights) -> tuple[PackedMatrix, F32 | None]:
     """Return the matrix whose activation decides which neurons are active, and its bias: gate, or else up."""
     return (w.up, w.up_bias) if w.gate is None else (w.gate, w.gate_bias)
+
+
+def ffn_matrices(config: ModelConfig, w: FfnWeights) -> FfnMatrices:
+    """The block's matrices with the model's activation, as the CPU kernels take them."""
+    return FfnMatrices(
+        w.gate, w.up, w.down_t, config.kernel_activation, config.activation_threshold, w.gate_bias, w.up_bias
+    )
 
 
 def first_values(w: FfnWeights, x: F32, operators: Operators) -> F32:

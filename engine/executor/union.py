@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
+from engine.executor.feed_forward import ffn_matrices
 from engine.model.counters import FfnCounters
 from engine.model.router import Routing
 from engine.model.weights import FfnWeights, ModelWeights
@@ -85,11 +86,9 @@ class UnionExecutor:
     def _program(self, layer: int, w: FfnWeights, listed: bool) -> Program:
         key = (layer, listed)
         if key not in self._programs:
-            config = self._config
             calls = union_calls(
-                w.gate, w.up, w.down_t, self._x, self._tokens, self._out, config.kernel_activation, self.work,
-                threshold=config.activation_threshold, words=self._words if listed else None, gate_bias=w.gate_bias,
-                up_bias=w.up_bias, counts=self._counts,
+                ffn_matrices(self._config, w), self._x, self._tokens, self._out, self.work,
+                needed=self._words if listed else None, counts=self._counts,
             )  # fmt: skip
             self._programs[key] = Program(calls)
         return self._programs[key]

@@ -27,7 +27,7 @@ from native_kernels.backend import (
 from native_kernels.codecs import COPY_CODECS, ROW_CODECS
 from native_kernels.cpu.attention.attention import attention_buffers, attention_calls
 from native_kernels.cpu.attention.kv_store import CachePlace, store_calls
-from native_kernels.cpu.attention.norms import Norm, norm_calls
+from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.attention.rope import rope_calls
 from native_kernels.cpu.ffn.elementwise import activation_calls, softcap_calls
 from native_kernels.cpu.ffn.expert_batch import CpuExpertBatch, batch_kernels
@@ -36,7 +36,7 @@ from native_kernels.cpu.products.activations import QUANTISE, QUANTISE_ROWS
 from native_kernels.cpu.products.copy_batch import batch_calls, batch_kernel
 from native_kernels.cpu.products.gemv import GEMV
 from native_kernels.cpu.products.linear import Products, Vector, has_kernel, why_not
-from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.call import Call, Listed
 from native_kernels.cpu.runtime.isa import why_unavailable
 from native_kernels.cpu.runtime.jit import Kernel
 from native_kernels.cpu.runtime.pool import Pool, Program
@@ -101,7 +101,7 @@ class CpuOperators:
     def vector_kernels(self, activation: Activation, rotates: bool) -> list[Kernel]:
         """Return the kernels that prefill needs beside products and attention."""
         x = np.zeros((1, 1, 2), np.float32)
-        calls = norm_calls(x, x, x[0, 0], None, "rms", 1e-5) + activation_calls(activation, x, x)
+        calls = norm_calls(x, x, RowNorm("rms", 1e-5, x[0, 0])) + activation_calls(activation, x, x)
         if rotates:
             calls += rope_calls(x, x[0, :, :1], x[0, :, :1])
         return [call.kernel for call in calls]
@@ -153,8 +153,8 @@ class CpuOperators:
             return self._reference.sparse_gemv(w, x, ids)
         out = np.empty(len(ids), np.float32)
         if len(ids):
-            ids = np.ascontiguousarray(ids, np.int32)
-            self._run(self._products.calls(w, Vector(np.ascontiguousarray(x, np.float32)), out, "", ids=ids))
+            listed = Listed.of(np.ascontiguousarray(ids, np.int32))
+            self._run(self._products.calls(w, Vector(np.ascontiguousarray(x, np.float32)), out, "", listed=listed))
         return out
 
     def sparse_axpy(self, w: PackedMatrix, values: F32, ids: I32) -> F32:
@@ -164,10 +164,10 @@ class CpuOperators:
         return found
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
-        return self._norm(x, weight, None, "rms", eps)
+        return self._norm(x, RowNorm("rms", eps, np.ascontiguousarray(weight)))
 
     def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
-        return self._norm(x, weight, bias, "layer", eps)
+        return self._norm(x, RowNorm("layer", eps, np.ascontiguousarray(weight), bias))
 
     def rope_angles(self, positions: I64, rotary_dim: int, theta: float, factors: F32 | None = None) -> tuple[F32, F32]:
         return self._reference.rope_angles(positions, rotary_dim, theta, factors)
@@ -243,11 +243,11 @@ class CpuOperators:
             self._run(activation_calls(activation, x, out, threshold=threshold))
         return out
 
-    def _norm(self, x: F32, weight: F32, bias: F32 | None, norm: Norm, eps: float) -> F32:
+    def _norm(self, x: F32, norm: RowNorm) -> F32:
         x = np.ascontiguousarray(x, np.float32)
         out = np.empty_like(x)
         if x.size:
-            self._run(norm_calls(x, out, np.ascontiguousarray(weight), bias, norm, eps))
+            self._run(norm_calls(x, out, norm))
         return out
 
     def _run(self, calls: list[Call]) -> None:

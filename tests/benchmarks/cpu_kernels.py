@@ -45,9 +45,10 @@ import numba  # noqa: E402
 from native_kernels.backend import PackedMatrix  # noqa: E402
 from native_kernels.codecs import ROW_CODECS  # noqa: E402
 from native_kernels.cpu.ffn import sparse_ffn  # noqa: E402
+from native_kernels.cpu.ffn.matrices import FfnMatrices  # noqa: E402
 from native_kernels.cpu.products import activations, gemv  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
-from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments, run  # noqa: E402
+from native_kernels.cpu.runtime.call import Call, Listed, address, aligned_empty, arguments, run  # noqa: E402
 from native_kernels.cpu.runtime.jit import kernel  # noqa: E402
 from native_kernels.cpu.runtime.simd import (  # noqa: E402
     add,
@@ -309,7 +310,8 @@ class Bench:
         x = self.inputs[self.form]
         n_bytes = len(self._draw(share)) * self.weights.row_bytes
         return self._variant(
-            n_bytes, lambda one: self.quantise + gemv.gemv_calls(one.up, x, self.out, ids=self._draw(share))
+            n_bytes,
+            lambda one: self.quantise + gemv.gemv_calls(one.up, x, self.out, listed=Listed.of(self._draw(share))),
         )
 
     def axpy(self, share: float) -> Variant:
@@ -328,9 +330,8 @@ class Bench:
 
         def make(one: Layer) -> list[Call]:
             ids = self._draw(share)
-            calls = sparse_ffn.ffn_calls(
-                one.gate, one.up, one.down_t, self.inputs, self.out[: self.d], "relu", buffers, threshold=-1e30, ids=ids
-            )
+            ffn = FfnMatrices(one.gate, one.up, one.down_t, "relu", -1e30)
+            calls = sparse_ffn.ffn_calls(ffn, self.inputs, self.out[: self.d], buffers, neurons=Listed.of(ids))
             return self.quantise + calls
 
         return self._variant(3 * len(self._draw(share)) * self.weights.row_bytes, make)
@@ -346,11 +347,8 @@ class Bench:
                 run(self.quantise + gemv.gemv_calls(one.gate, self.inputs[self.form], self.out[: self.f]))
                 gates = np.sort(self.out[: self.f])
                 thresholds[id(one)] = -1e30 if fired == self.f else float(gates[self.f - fired - 1])
-            threshold = thresholds[id(one)]
-            calls = sparse_ffn.ffn_calls(
-                one.gate, one.up, one.down_t, self.inputs, self.out[: self.d], "relu", buffers, threshold=threshold
-            )
-            return self.quantise + calls
+            ffn = FfnMatrices(one.gate, one.up, one.down_t, "relu", thresholds[id(one)])
+            return self.quantise + sparse_ffn.ffn_calls(ffn, self.inputs, self.out[: self.d], buffers)
 
         return self._variant((self.f + 2 * fired) * self.weights.row_bytes, make)
 

@@ -33,6 +33,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from cpu_kernels import Team, Weights, arena_of, ceiling, huge_bytes, rates, table_of, waited_ns  # noqa: E402
 
+from native_kernels.cpu.ffn.matrices import FfnMatrices  # noqa: E402
 from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls  # noqa: E402
 from native_kernels.cpu.gemm.gemm import Scratch  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
@@ -71,10 +72,8 @@ class Union:
         for layer in weights.layers:
             needed = rng.random((n_tokens, f)) < often
             words = (needed.astype(np.uint64) << np.arange(n_tokens, dtype=np.uint64)[:, None]).sum(0).astype(np.uint32)
-            calls = union_calls(
-                layer.gate, layer.up, layer.down_t, x, tokens, out, "relu", work, threshold=-1e30, words=words,
-                counts=counts,
-            )  # fmt: skip
+            ffn = FfnMatrices(layer.gate, layer.up, layer.down_t, "relu", -1e30)
+            calls = union_calls(ffn, x, tokens, out, work, needed=words, counts=counts)
             n_union = int((words != 0).sum())
             self.runs.append(
                 Run(calls, [table_of([call]) for call in calls], table_of(calls), 3 * n_union * weights.row_bytes)

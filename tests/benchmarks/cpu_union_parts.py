@@ -35,9 +35,10 @@ from cpu_kernels import Layer, Weights, arena_of, huge_bytes, stream  # noqa: E4
 from cpu_union import Union  # noqa: E402
 
 from native_kernels.cpu.ffn import sparse_ffn  # noqa: E402
+from native_kernels.cpu.ffn.matrices import FfnMatrices  # noqa: E402
 from native_kernels.cpu.products import activations, gemv  # noqa: E402
 from native_kernels.cpu.runtime import isa  # noqa: E402
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments  # noqa: E402
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments  # noqa: E402
 from native_kernels.cpu.runtime.pool import Pool, Program  # noqa: E402
 
 STREAM_BYTES = 64 << 20
@@ -103,9 +104,8 @@ def alone_variant(weights: Weights, codec: str, d: int, f: int, n_threads: int, 
         ids = np.flatnonzero(rng.random(f) < share).astype(np.int32)
         nonlocal n
         n += len(ids)
-        return quantise + sparse_ffn.ffn_calls(
-            layer.gate, layer.up, layer.down_t, inputs, out, "relu", buffers, threshold=-1e30, ids=ids
-        )  # fmt: skip
+        ffn = FfnMatrices(layer.gate, layer.up, layer.down_t, "relu", -1e30)
+        return quantise + sparse_ffn.ffn_calls(ffn, inputs, out, buffers, neurons=Listed.of(ids))
 
     layers = [calls_of(layer) for layer in weights.layers]
     return variant_of(layers, n * weights.row_bytes)

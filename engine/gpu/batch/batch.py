@@ -18,6 +18,7 @@ from engine.batch import angles_of, check_batch, count, renew
 from engine.config import ModelConfig
 from engine.errors import ContextOverflowError, DeviceFailedError, DeviceMemoryError, InvalidRequestError
 from engine.executor.dense import DenseExecutor
+from engine.executor.feed_forward import ffn_matrices
 from engine.executor.slots import SlotTable
 from engine.executor.union import UnionExecutor
 from engine.gpu.batch.batch_memory import BatchMemory, Exchanged, counts_words
@@ -32,8 +33,9 @@ from engine.model.transformer import Angles, FfnExecutor, Transformer
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import F32, I64
-from native_kernels.cpu.ffn.union_ffn import union_calls
+from native_kernels.cpu.ffn.union_ffn import Words, union_calls
 from native_kernels.cpu.operators import CpuOperators
+from native_kernels.cpu.runtime.call import Listed
 from native_kernels.cuda.batch_ops import GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import Gpu
@@ -228,13 +230,13 @@ class GpuBatch:
         if i in self._steps.by_cpu:
             return [OnCpu(()), partial(self._whole, i)]
         table = self._tables[i]
-        words = memory.host_cold_words.array if self._steps.predicts(i) else None
+        needed: Words | Listed = Listed(table.cold_room, table.n_cold)
+        if self._steps.predicts(i):
+            needed = memory.host_cold_words.array
         self._union.work.buffers.tally[0] = 0
         calls = union_calls(
-            w.gate, w.up, w.down_t, memory.host_x.array, self._tokens, memory.host_cold.array,
-            config.kernel_activation, self._union.work, threshold=config.activation_threshold, words=words,
-            listed=None if words is not None else (table.cold_room, table.n_cold), gate_bias=w.gate_bias,
-            up_bias=w.up_bias, counts=self._steps.host_counts[i],
+            ffn_matrices(config, w), memory.host_x.array, self._tokens, memory.host_cold.array, self._union.work,
+            needed=needed, counts=self._steps.host_counts[i],
         )  # fmt: skip
         if layer.blocks or w.down_bias is None:  # else the GPU adds the bias with its own neurons
             return [OnCpu(calls)]

@@ -14,20 +14,21 @@ from numpy.typing import NDArray
 from engine.config import Mode, ModelConfig
 from engine.decode.decode_calls import DecodeCalls
 from engine.decode.ffn_calls import FfnCalls
+from engine.executor.feed_forward import ffn_matrices
 from engine.executor.slots import SlotTable
 from engine.gpu.token.token_memory import COUNTS, SharedMemory
 from engine.gpu.weights.layers import GpuModel
 from engine.model.graph import graph_of
 from engine.model.weights import ModelWeights
 from engine.sparsity.predictor import Predictor
-from native_kernels.backend import I32, I64
+from native_kernels.backend import I64
 from native_kernels.cpu.ffn.bit_lists import list_bits_calls
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, ffn_calls
 from native_kernels.cpu.products.gemv import vector_format
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.row_sums import SUMS
-from native_kernels.cpu.runtime.call import Call, aligned_empty
-from native_kernels.cpu.runtime.tallies import Tally
+from native_kernels.cpu.runtime.call import Call, Listed
+from native_kernels.cpu.runtime.tallies import Counting, Tally
 
 # Stages of what the CPU does for a layer beside the GPU, apart from those of layers that are at home there.
 COLD, LISTING = "cold", "listing"
@@ -74,7 +75,7 @@ class CpuCalls:
         self._shared = shared
         self._x = Vector(shared.x.array)
         self._residual = Vector(shared.residual.array)
-        self._listed: tuple[I32, I64] = (aligned_empty(config.d_ff, np.int32), aligned_empty(1, np.int64))
+        self._listed = Listed.empty(config.d_ff)
         self._buffers = Buffers.make(config.d_ff, config.d_model, products.n_workers)
         layers = range(config.n_layers)
         # Whose feed-forward block is not parted, and whose first matrix is computed whole and says what else is.
@@ -98,17 +99,15 @@ class CpuCalls:
         for matrix in (w.up, *([] if w.gate is None else [w.gate])):
             forms[vector_format(matrix.codec)], more = self._x.as_read_by(matrix.codec, "ffn")
             rounding += more
-        ids, n_ids = self._tables[i].cold, self._tables[i].n_cold
+        neurons = Listed(self._tables[i].cold, self._tables[i].n_cold)
         if self.predicts(i):
-            ids, n_ids = self._listed
-            listing = list_bits_calls(shared.bits.array, self._config.d_ff, ids, n_ids, LISTING)
+            neurons = self._listed
+            listing = list_bits_calls(shared.bits.array, self._config.d_ff, neurons, LISTING)
             if rounding:  # neither needs the other: the workers meet behind both
                 listing = [replace(call, barrier=False) for call in listing]
         computing = rounding + ffn_calls(
-            w.gate, w.up, w.down_t, forms, shared.cold.array,
-            self._config.kernel_activation, self._buffers,
-            threshold=self._config.activation_threshold, ids=ids, n_ids=n_ids, gate_bias=w.gate_bias,
-            up_bias=w.up_bias, counts=counts.reshape(-1), tally=Tally(self.ffn.tallies, i * self._config.d_ff),
+            ffn_matrices(self._config, w), forms, shared.cold.array, self._buffers, neurons=neurons,
+            counting=Counting(counts.reshape(-1), Tally(self.ffn.tallies, i * self._config.d_ff)),
         )  # fmt: skip
         return listing + [replace(call, stage=COLD) for call in computing]
 

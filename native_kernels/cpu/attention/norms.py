@@ -5,7 +5,7 @@ Specification: rms_norm and layer_norm of native_kernels.reference. Sums run in 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 from native_kernels.backend import F32
 from native_kernels.cpu.products.vector_math import first_lanes, put_some_floats, some_floats
@@ -26,9 +26,17 @@ from native_kernels.cpu.runtime.simd import (
     zero,
 )
 
-Norm = Literal["none", "rms", "layer"]
-_KINDS: tuple[Norm, ...] = ("none", "rms", "layer")
-_NONE, _RMS, _LAYER = range(3)
+_NONE, _LAYER = 0, 2
+_KINDS = {"rms": 1, "layer": _LAYER}
+
+
+class RowNorm(NamedTuple):
+    """A norm over the last axis, with its weights [D]. weight None: the rows are not normed."""
+
+    kind: Literal["rms", "layer"]
+    epsilon: float
+    weight: F32 | None
+    bias: F32 | None = None
 
 
 @kernel
@@ -80,10 +88,7 @@ def _add_and_norm(args: int, lo: int, hi: int, worker: int) -> None:
 def norm_calls(
     x: F32,
     out: F32,
-    weight: F32 | None,
-    bias: F32 | None,
-    norm: Norm,
-    epsilon: float,
+    norm: RowNorm | None,
     *,
     added: tuple[F32, ...] = (),
     stage: str = "norms",
@@ -91,14 +96,15 @@ def norm_calls(
 ) -> list[Call]:
     """Add up to two arrays to x [T, D], then write its norm over the last axis to out, which may be x.
 
-    norm "none": only the additions. Items: rows.
+    norm None: only the additions. Items: rows.
     """
     assert len(added) <= 2, "a norm adds up three arrays at most"
     assert all(one.shape == x.shape for one in added), "residual additions have the rows of x"
     first, second = (added[i] if i < len(added) else 0 for i in range(2))
     n = x.shape[-1]
-    args = arguments(
-        x, first, second, out, 0 if weight is None else weight, 0 if bias is None else bias,
-        n, _KINDS.index(norm if weight is not None else "none"), float(epsilon),
-    )  # fmt: skip
-    return [Call(_add_and_norm, args, x.size // n, 1, stage, (x, out, weight, bias, *added), barrier)]
+    if norm is None or norm.weight is None:
+        words: tuple[Any, ...] = (0, 0, n, _NONE, 0.0)
+    else:
+        words = (norm.weight, 0 if norm.bias is None else norm.bias, n, _KINDS[norm.kind], float(norm.epsilon))
+    args = arguments(x, first, second, out, *words)
+    return [Call(_add_and_norm, args, x.size // n, 1, stage, (x, out, norm, *added), barrier)]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from native_kernels.backend import F32, I32, I64
+from native_kernels.backend import F32, I64
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS
 from native_kernels.cpu.products.vector_math import some_floats
-from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -124,24 +124,22 @@ def _scatter(args: int, lo: int, hi: int, worker: int) -> None:
 
 def list_calls(
     values: F32,
-    ids: I32,
-    count: I64,
+    listed: Listed,
     *,
     also: I64 | None = None,
     bias: F32 | None = None,
     threshold: float | None = None,
-    of: I32 | None = None,
-    n_of: I64 | None = None,
+    among: Listed | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """List in ids [count[0]] the places where values + bias reach the threshold, or are nonzero without one.
+    """Write to `listed` the places where values + bias reach the threshold, or are nonzero without one.
 
-    also: another int64 for the count. of: numbers listed instead of the places, n_of[0] of them. One item.
+    also: another int64 for their number. among: values[i] belongs to among.ids[i], which is listed instead. One item.
     """
-    keeps = (values, ids, count, also, bias, of, n_of)
+    keeps = (values, listed, also, bias, among)
     args = arguments(
-        values, 0 if bias is None else bias, values.size, ids, count, 0 if also is None else also,
-        int(threshold is not None), float(threshold or 0.0), 0 if of is None else of, 0 if n_of is None else n_of,
+        values, 0 if bias is None else bias, values.size, *listed, 0 if also is None else also,
+        int(threshold is not None), float(threshold or 0.0), *((0, 0) if among is None else among),
     )  # fmt: skip
     return [Call(_list, args, 1, 1, stage, keeps)]
 
@@ -153,8 +151,7 @@ def clear_calls(values: F32, stage: str = "ffn", barrier: bool = True) -> list[C
 
 def scatter_calls(
     found: F32,
-    ids: I32,
-    count: I64,
+    listed: Listed,
     out: F32,
     *,
     multiplied: bool = False,
@@ -162,10 +159,10 @@ def scatter_calls(
     counts: I64 | None = None,
     stage: str = "ffn",
 ) -> list[Call]:
-    """out[ids[i]] = found[i], for the count[0] ids; other places stay unchanged.
+    """Set out[ids[i]] = found[i] for the listed ids; other places stay unchanged.
 
     relu: apply ReLU to found. multiplied: multiply by the previous value. counts: [workers, words]; each worker adds to
     its first word how many values were nonzero before the multiplication. Items: the ids.
     """
-    args = arguments(found, ids, out, int(multiplied), int(relu), 0 if counts is None else counts)
-    return [Call(_scatter, args, count, 64, stage, (found, ids, count, out, counts))]
+    args = arguments(found, listed.ids, out, int(multiplied), int(relu), 0 if counts is None else counts)
+    return [Call(_scatter, args, listed.n, 64, stage, (found, listed, out, counts))]

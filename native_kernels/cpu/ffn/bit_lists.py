@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import I32, I64
-from native_kernels.cpu.runtime.call import Call, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import inline, kernel
 from native_kernels.cpu.runtime.simd import count_bits, get_int, lowest_bit, put_int, put_int32
 
@@ -49,11 +48,11 @@ def mask_words(n: int) -> int:
     return 2 * -(-n // _WORD)
 
 
-def list_bits_calls(mask: NDArray[np.uint32], n: int, ids: I32, count: I64, stage: str = "predictor") -> list[Call]:
-    """List in ids [count[0]] the places of the set bits among the first n, ascending; lowest bit of a word first.
+def list_bits_calls(mask: NDArray[np.uint32], n: int, listed: Listed, stage: str = "predictor") -> list[Call]:
+    """List the places of the set bits among the first n, ascending; lowest bit of a word first.
 
-    Shapes: mask u32 [mask_words(n)], aligned to 8 bytes; ids [n]; count [1]. Items: words of 64 bits.
+    Shapes: mask u32 [mask_words(n)], aligned to 8 bytes; listed.ids [n]. Items: words of 64 bits.
     """
-    if len(mask) != mask_words(n) or len(ids) < n:
-        raise ValueError(f"a mask of {len(mask)} words and {len(ids)} places do not serve {n} neurons")
-    return [Call(_list, arguments(mask, n, ids, count), len(mask) // 2, _GRAIN, stage, (mask, ids, count))]
+    if len(mask) != mask_words(n) or len(listed.ids) < n:
+        raise ValueError(f"a mask of {len(mask)} words and {len(listed.ids)} places do not serve {n} neurons")
+    return [Call(_list, arguments(mask, n, *listed), len(mask) // 2, _GRAIN, stage, (mask, listed))]

@@ -9,16 +9,15 @@ that the result does not depend on the number of workers. sparse_ffn decides whe
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
-from native_kernels.cpu.products.gemv import stride_of
+from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, Codec, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.products.vector_math import put_some_floats, some_floats
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import aligned_empty
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -35,7 +34,7 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
+from native_kernels.cpu.runtime.tallies import counts_at, tally_listed
 
 ITEMS = 64  # items of down when all segments have neurons
 LEAST_BYTES = 8 << 20  # minimum size of a matrix; smaller ones stay in the caches
@@ -198,33 +197,18 @@ def add_parts(args: int, lo: int, hi: int, worker: int) -> None:
         put_some_floats(out + at, left, total)
 
 
-def parts_room(d: int) -> F32:
-    """Allocate the segments' sums: f32 [ITEMS, D]; untouched pages cost nothing."""
-    return aligned_empty((ITEMS, d))
+class Parts(NamedTuple):
+    """The segments' sums, f32 [ITEMS, D], and their number, i64 [1]. Untouched pages cost nothing."""
+
+    sums: F32
+    n: I64
+
+    @classmethod
+    def make(cls, d: int) -> Parts:
+        """Allocate for width d."""
+        return cls(aligned_empty((ITEMS, d)), aligned_empty(1, np.int64))
 
 
 def serves(w: PackedMatrix) -> bool:
     """Return whether down of this matrix is split both ways."""
     return w.n_rows * w.row_bytes >= LEAST_BYTES
-
-
-def parts_calls(
-    w: PackedMatrix, h: F32, ids: I32, n: I64, least: int, out: F32, bias: F32 | None, parts: F32, n_parts: I64,
-    scratch: U8, counts: I64 | None, tally: Tally | None, stage: str, keeps: tuple[Any, ...],
-) -> list[Call]:  # fmt: skip
-    """Set out [D] to the bias plus the rows ids [i] of w times h [i], for i < n [0] with nonzero h [i].
-
-    Does nothing if n [0] is at least `least`.
-    parts: parts_room. n_parts: i64 [1]. scratch: u8 [workers, ...], as in Buffers. counts, tally: as in ffn_calls.
-    """
-    pieces, most, units = pieces_of(w), most_segments(w), SUMS[w.codec].units(w.n_cols)
-    words = arguments(
-        w.data, stride_of(w), w.row_bytes, w.n_cols, h, ids, n, parts, most, pieces, most * pieces, len(h),
-        0 if counts is None else counts, scratch, scratch.shape[1], *tally_words(tally), units, n_parts, least,
-    )  # fmt: skip
-    adding = arguments(parts, n_parts, out, 0 if bias is None else bias, w.n_cols)
-    keeps = (*keeps, w, h, ids, n, out, bias, parts, n_parts, scratch, counts, tally)
-    return [
-        Call(parts_kernel(w.codec), words, most * pieces, 1, stage, keeps, shared=True),
-        Call(add_parts, adding, -(-w.n_cols // LANES), MERGE_GRAIN, stage, keeps),
-    ]

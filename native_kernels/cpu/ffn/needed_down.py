@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from native_kernels.backend import F32, I32, I64, U8, PackedMatrix
+from native_kernels.backend import F32, I64, U8, PackedMatrix
 from native_kernels.cpu.ffn.down_parts import (
     ITEMS,
     MERGE_GRAIN,
@@ -28,7 +28,7 @@ from native_kernels.cpu.products.gemv import stride_of
 from native_kernels.cpu.products.row_dots import CODECS, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, LaneSums, PlainSums, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.products.vector_math import put_some_floats
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -270,22 +270,21 @@ class DownBuffers:
 
 
 def down_calls(
-    w: PackedMatrix, tokens: I64, out: F32, ids: I32, n_ids: I64, hidden: NeededBuffers, buffers: DownBuffers,
-    stage: str,
+    w: PackedMatrix, tokens: I64, out: F32, needed: Listed, hidden: NeededBuffers, buffers: DownBuffers, stage: str
 ) -> list[Call]:  # fmt: skip
-    """Compute out [T, D] = the listed rows of w that hidden.fired marks, weighted by each token's values."""
+    """Compute out [T, D] = the needed rows of w that hidden.fired marks, weighted by each token's values."""
     max_tokens, d = hidden.values.shape[1], w.n_cols
     pieces, segments = cut_of(w, max_tokens)
     items = pieces * segments
     shortest = max(_SHORTEST, _SHORTEST_OF_TOKEN * max_tokens)
     args = arguments(
         w.data, stride_of(w), d, SUMS[w.codec].units(d), pieces, segments, shortest, items, hidden.values, max_tokens,
-        hidden.fired, ids, n_ids, buffers.parts, buffers.n_parts, tokens, _BLOCK, buffers.lists,
+        hidden.fired, *needed, buffers.parts, buffers.n_parts, tokens, _BLOCK, buffers.lists,
         buffers.lists.shape[1], _pairs(w.codec, max_tokens), buffers.sums, buffers.sums.strides[0],
         buffers.sums.strides[1],
     )  # fmt: skip
     adding = arguments(buffers.parts, buffers.n_parts, max_tokens, d, tokens, out, out.strides[0])
-    keeps = (w, tokens, out, ids, n_ids, hidden, buffers)
+    keeps = (w, tokens, out, needed, hidden, buffers)
     return [
         Call(parts_kernel(w.codec), args, items, 1, stage, keeps, shared=True),
         Call(add_parts, adding, max_tokens * -(-d // LANES), MERGE_GRAIN, stage, keeps),

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from native_kernels.backend import F32, I32, I64, PackedMatrix
-from native_kernels.cpu.ffn.activation_math import activate
+from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.ffn.needed_dots import list_products, products_over
 from native_kernels.cpu.products.activations import QUANTISE_ROWS, Format, quantised_empty
 from native_kernels.cpu.products.gemv import stride_of, vector_format
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -263,22 +264,23 @@ def vector_calls(
 
 
 def hidden_calls(
-    gate: PackedMatrix | None, up: PackedMatrix, forms: dict[Format, NDArray[Any]], words: NDArray[np.uint32], ids: I32,
-    n_ids: I64, kind: int, threshold: float, gate_bias: F32 | None, up_bias: F32 | None, counts: I64, tally: I64,
-    buffers: NeededBuffers, stage: str,
+    ffn: FfnMatrices, forms: dict[Format, NDArray[Any]], words: NDArray[np.uint32], needed: Listed, counts: I64,
+    tally: I64, buffers: NeededBuffers, stage: str,
 ) -> list[Call]:  # fmt: skip
-    """List the neurons that any token needs, and compute buffers.values and buffers.fired for them."""
-    n, n_all = up.n_rows, np.array([up.n_rows])
-    first, second = (up, None) if gate is None else (gate, up)
-    biases = (up_bias, None) if gate is None else (gate_bias, up_bias)
+    """List the neurons that any token needs, and compute buffers.values and buffers.fired for them.
+
+    counts: as in union_ffn.union_calls. tally i64 [1]: as in UnionBuffers.
+    """
+    first, second, n = ffn.first, ffn.second, ffn.up.n_rows
+    n_all = np.array([n])
     of_second: tuple[Any, ...] = (0, 0, 0, 0) if second is None else _matrix_words(second, forms)
     args = arguments(
-        *_matrix_words(first, forms), *of_second, up.n_cols, *(0 if one is None else one for one in biases), kind,
-        float(threshold), words, ids, n_ids, up.n_rows, buffers.values, buffers.values.shape[1], buffers.fired, counts,
-        tally, buffers.scratch, buffers.scratch.shape[1],
+        *_matrix_words(first, forms), *of_second, ffn.up.n_cols, *(0 if one is None else one for one in ffn.biases),
+        NUMBERS[ffn.activation], float(ffn.threshold), words, *needed, n, buffers.values, buffers.values.shape[1],
+        buffers.fired, counts, tally, buffers.scratch, buffers.scratch.shape[1],
     )  # fmt: skip
-    keeps = (gate, up, forms, words, ids, n_ids, n_all, gate_bias, up_bias, counts, tally, buffers)
-    listing = arguments(words, n_all, n, 0, 0, ids, n_ids)
+    keeps = (ffn, forms, words, needed, n_all, counts, tally, buffers)
+    listing = arguments(words, n_all, n, 0, 0, *needed)
     made = hidden_kernel(first.codec, None if second is None else second.codec)
     return [
         Call(list_words, listing, n, _WORDS_AT_ONCE, stage, keeps),
@@ -287,16 +289,18 @@ def hidden_calls(
 
 
 def spread_calls(
-    h: F32, tokens: I64, ids: I32, n_ids: I64, places: I32, neurons: I32, n_opened: I64, buffers: NeededBuffers,
-    stage: str,
+    h: F32, tokens: I64, needed: Listed, places: I32, active: Listed, buffers: NeededBuffers, stage: str
 ) -> list[Call]:  # fmt: skip
-    """List the neurons that any token fires, and scatter their values to h [T, F] for another product."""
+    """List the neurons that any token fires in `active`, and scatter their values to h [T, F] for another product.
+
+    places: their places in the list of needed neurons.
+    """
     f = h.shape[1]
-    listing = arguments(buffers.fired, n_ids, f, ids, places, neurons, n_opened)
+    listing = arguments(buffers.fired, needed.n, f, needed.ids, places, *active)
     args = arguments(
-        buffers.values, buffers.values.shape[1], buffers.fired, places, neurons, n_opened, f, h, h.strides[0], tokens
+        buffers.values, buffers.values.shape[1], buffers.fired, places, *active, f, h, h.strides[0], tokens
     )
-    keeps = (h, tokens, ids, n_ids, places, neurons, n_opened, buffers)
+    keeps = (h, tokens, needed, places, active, buffers)
     return [
         Call(list_words, listing, f, _WORDS_AT_ONCE, stage, keeps),
         Call(spread_values, args, f, _GRAIN, stage, keeps),

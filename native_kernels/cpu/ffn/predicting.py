@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.ffn.sparse_ffn import Buffers, Predicted, list_where
 from native_kernels.cpu.products.gemv import GRAIN, OVER, check_vector, rows_ahead, stride_of
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float, put_int, put_int32
 
@@ -43,13 +43,12 @@ class Passed:
     """The scores of the neurons that passed a first score, ascending; can be shared by all layers."""
 
     scores: F32  # [F]
-    ids: I32  # [F], ascending
-    n: I64  # [1], their number
+    listed: Listed
 
     @classmethod
     def make(cls, f: int) -> Passed:
         """Allocate for up to f neurons."""
-        return cls(aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64))
+        return cls(aligned_empty(f), Listed.empty(f))
 
 
 @cache
@@ -97,7 +96,7 @@ def second_score_calls(
     check_vector(copy, x)
     words = (
         copy.data, stride_of(copy), x, rows_ahead(copy), copy.n_cols, 0 if bias is None else bias, copy.n_rows,
-        first.logits, float(first.threshold), passed.scores, passed.ids, passed.n,
+        first.logits, float(first.threshold), passed.scores, *passed.listed,
         buffers.scratch, buffers.scratch.shape[1], 0 if also is None else also,
     )  # fmt: skip
     keeps = (copy, x, first, passed, buffers, bias, also)

@@ -8,15 +8,16 @@ saves a barrier. Of a neuron that does not fire, only the first row is read; of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, Activation, PackedMatrix
+from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn import down_parts, neuron_runs
 from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.products.gemv import (
     GRAIN,
@@ -29,7 +30,7 @@ from native_kernels.cpu.products.gemv import (
 )
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -47,7 +48,7 @@ from native_kernels.cpu.runtime.simd import (
     put_int,
     put_int32,
 )
-from native_kernels.cpu.runtime.tallies import Tally, counts_at, tally_listed, tally_words
+from native_kernels.cpu.runtime.tallies import NOT_COUNTED, Counting, counts_at, tally_listed, tally_words
 
 U8 = NDArray[np.uint8]
 
@@ -231,8 +232,7 @@ class Buffers:
     n: I64
     scratch: U8
     shared: U8 | None = None  # sums of neuron_runs
-    parts: F32 | None = None  # sums of down_parts
-    n_parts: I64 | None = None
+    parts: down_parts.Parts | None = None
 
     @classmethod
     def make(cls, f: int, d: int, n_workers: int) -> Buffers:
@@ -244,20 +244,20 @@ class Buffers:
         shared = aligned_empty(neuron_runs.shared_bytes(d, n_workers), np.uint8)
         return cls(
             aligned_empty(f), aligned_empty(f, np.int32), aligned_empty(1, np.int64), scratch, shared,
-            down_parts.parts_room(d), aligned_empty(1, np.int64),
+            down_parts.Parts.make(d),
         )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """The neurons whose logit f32 [F] reaches the threshold. With ids i32 [F]: the entries among the first n_ids [1]
-    whose logit at the same place does.
+    """The neurons whose logit f32 [F] reaches the threshold.
+
+    among: logits[i] belongs to neuron among.ids[i]; None: to neuron i.
     """
 
     logits: F32
     threshold: float = 0.0
-    ids: I32 | None = None
-    n_ids: I64 | None = None
+    among: Listed | None = None
 
 
 def predictor_calls(
@@ -282,81 +282,67 @@ def predictor_calls(
 
 
 def ffn_calls(
-    gate: PackedMatrix | None,
-    up: PackedMatrix,
-    down_t: PackedMatrix,
+    ffn: FfnMatrices,
     x: Mapping[str, NDArray[Any]],
     out: F32,
-    activation: Activation,
     buffers: Buffers,
     *,
-    threshold: float = 0.0,
-    predicted: Predicted | None = None,
-    ids: I32 | None = None,
-    n_ids: I64 | None = None,
-    gate_bias: F32 | None = None,
-    up_bias: F32 | None = None,
+    neurons: Predicted | Listed | None = None,
     down_bias: F32 | None = None,
-    counts: I64 | None = None,
-    tally: Tally | None = None,
+    counting: Counting = NOT_COUNTED,
     stage: str = "ffn",
 ) -> list[Call]:
-    """Compute out [D] = down_t (activation(gate x) * up x), or down_t activation(up x) without a gate.
+    """Compute out [D] = the FFN of one token, plus down_bias [D].
 
     x: the input in every format that gate and up read.
-    threshold: relu, drelu and fatrelu are 0 for values that do not exceed it.
-    predicted, or ids [F] of which n_ids [1] count: only these neurons, ascending; else all.
-    counts: int64 [3], incremented by the neurons computed, those whose first row fired, those that went into down.
-    tally: counts each neuron that went into down.
+    neurons: only these, else all.
+    counting: counts int64 [3], incremented by the neurons computed, those whose first row fired, those that went into
+    down; the tally counts the latter one by one.
     """
-    first, second = (up, None) if gate is None else (gate, up)
-    first_bias, second_bias = (up_bias, None) if gate is None else (gate_bias, up_bias)
-    if gate is None and activation == "drelu":
+    first, second, f = ffn.first, ffn.second, ffn.up.n_rows
+    assert ffn.down_t is not None, "down is added up neuron by neuron"
+    if second is None and ffn.activation == "drelu":
         raise ValueError("drelu needs a gate")
-    if ids is not None and n_ids is None:
-        n_ids = np.array([len(ids)], np.int64)
-    if predicted is not None:
-        ids, n_ids = predicted.ids, predicted.n_ids
+    predicted = neurons if isinstance(neurons, Predicted) else None
+    listed = neurons.among if isinstance(neurons, Predicted) else neurons
     words = (
         *_matrix_words(first, x),
         *((0, 0, 0, 0) if second is None else _matrix_words(second, x)),
-        up.n_cols,
-        _or_none(first_bias),
-        _or_none(second_bias),
-        NUMBERS[activation],
-        float(threshold),
-        up.n_rows,
+        ffn.up.n_cols,
+        *map(_or_none, ffn.biases),
+        NUMBERS[ffn.activation],
+        float(ffn.threshold),
+        f,
         0 if predicted is None else predicted.logits,
         0.0 if predicted is None else float(predicted.threshold),
-        _or_none(ids),
-        _or_none(n_ids),
+        *((0, 0) if listed is None else listed),
         buffers.h,
         buffers.ids,
         buffers.n,
         buffers.scratch,
         buffers.scratch.shape[1],
-        _or_none(counts),
+        _or_none(counting.counts),
     )
-    keeps = (gate, up, down_t, x, out, buffers, predicted, ids, n_ids, gate_bias, up_bias, down_bias, counts)
+    keeps = (ffn, x, out, buffers, neurons, down_bias, counting)
     in_runs = (
-        gate is not None
+        second is not None
         and buffers.shared is not None
-        and (predicted is not None or ids is not None)
-        and neuron_runs.side_by_side(gate, up, down_t)
+        and neurons is not None
+        and neuron_runs.side_by_side(first, second, ffn.down_t)
     )
     own: tuple[Any, ...] = ()
     if in_runs and buffers.shared is not None:
-        own = neuron_runs.words(first, down_t, buffers.shared)
+        own = neuron_runs.words(first, ffn.down_t, buffers.shared)
     kernel = hidden_kernel(first.codec, None if second is None else second.codec, in_runs)
     # With a list, a range costs only its own neurons; in runs, a worker's segments must stay together.
     shared = predicted is None and not in_runs
-    hidden = Call(kernel, arguments(*words, *own), up.n_rows, GRAIN, stage, keeps, shared=shared)
-    return [hidden, *_down_calls(down_t, buffers, out, down_bias, counts, tally, stage, keeps, own)]
+    hidden = Call(kernel, arguments(*words, *own), f, GRAIN, stage, keeps, shared=shared)
+    return [hidden, *_down_calls(ffn.down_t, buffers, out, down_bias, counting, stage, own)]
 
 
 def axpy_calls(w: PackedMatrix, buffers: Buffers, out: F32, *, stage: str = "axpy") -> list[Call]:
     """Compute out [D] = the sum of the rows buffers.ids[i] of w times buffers.h[i], for i < buffers.n[0]."""
-    return _down_calls(w, buffers, out, None, None, None, stage, (w, buffers, out))
+    return _down_calls(w, buffers, out, None, NOT_COUNTED, stage)
 
 
 def _down_calls(
@@ -364,23 +350,31 @@ def _down_calls(
     buffers: Buffers,
     out: F32,
     bias: F32 | None,
-    counts: I64 | None,
-    tally: Tally | None,
+    counting: Counting,
     stage: str,
-    keeps: tuple[Any, ...],
     own: tuple[Any, ...] = (),
 ) -> list[Call]:
+    """own: the words of neuron_runs, which then sums from own[0] neurons on; empty: not used."""
+    own_words = own or neuron_runs.NO_WORDS
+    keeps = (w, buffers, out, bias, counting)
     parts: list[Call] = []
-    if buffers.parts is not None and buffers.n_parts is not None and down_parts.serves(w):
-        least = (own or neuron_runs.NO_WORDS)[0]
-        parts = down_parts.parts_calls(
-            w, buffers.h, buffers.ids, buffers.n, least, out, bias, buffers.parts, buffers.n_parts, buffers.scratch,
-            counts, tally, stage, keeps,
+    units = SUMS[w.codec].units(w.n_cols)
+    if buffers.parts is not None and down_parts.serves(w):
+        chunks, most, (sums, n_sums) = down_parts.pieces_of(w), down_parts.most_segments(w), buffers.parts
+        summing = arguments(
+            w.data, stride_of(w), w.row_bytes, w.n_cols, buffers.h, buffers.ids, buffers.n, sums, most, chunks,
+            most * chunks, len(buffers.h), _or_none(counting.counts), buffers.scratch, buffers.scratch.shape[1],
+            *tally_words(counting.tally), units, n_sums, own_words[0],
         )  # fmt: skip
+        adding = arguments(sums, n_sums, out, _or_none(bias), w.n_cols)
+        n_items = -(-w.n_cols // LANES)
+        parts = [
+            Call(down_parts.parts_kernel(w.codec), summing, most * chunks, 1, stage, keeps, shared=True),
+            # With runs, the next call writes only if this one does not.
+            Call(down_parts.add_parts, adding, n_items, down_parts.MERGE_GRAIN, stage, keeps, barrier=not own),
+        ]
         if not own:
             return parts
-        parts[-1] = replace(parts[-1], barrier=False)  # the next call writes only if this one does not
-    units = SUMS[w.codec].units(w.n_cols)
     words = (
         w.data,
         stride_of(w),
@@ -392,15 +386,15 @@ def _down_calls(
         out,
         _or_none(bias),
         len(buffers.h),
-        _or_none(counts),
+        _or_none(counting.counts),
         buffers.scratch,
         buffers.scratch.shape[1],
         units,
-        *tally_words(tally),
+        *tally_words(counting.tally),
         int(bool(parts)),
-        *(own or neuron_runs.NO_WORDS),
+        *own_words,
     )
-    return [*parts, Call(DOWN[w.codec], arguments(*words), units, 1, stage, (*keeps, tally))]
+    return [*parts, Call(DOWN[w.codec], arguments(*words), units, 1, stage, keeps)]
 
 
 def _matrix_words(w: PackedMatrix, x: Mapping[str, NDArray[Any]]) -> tuple[Any, ...]:

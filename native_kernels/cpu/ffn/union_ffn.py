@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, Activation, PackedMatrix
+from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn import needed_down, needed_ffn
 from native_kernels.cpu.ffn.activation_math import NUMBERS, activate
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.ffn.needed_down import DownBuffers
 from native_kernels.cpu.ffn.needed_ffn import NeededBuffers, Vectors
 from native_kernels.cpu.gemm.gemm import (
@@ -29,7 +30,7 @@ from native_kernels.cpu.gemm.gemm import (
     pack_calls,
 )
 from native_kernels.cpu.products.listed_products import RowRoom, listed_calls
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import kernel
 from native_kernels.cpu.runtime.simd import (
     atomic_add,
@@ -143,20 +144,18 @@ def join_opened(args: int, lo: int, hi: int, worker: int) -> None:
 class UnionBuffers:
     """Intermediate arrays of an FFN's calls; can be shared by all layers.
 
-    first, up, h: f32 [T, F]. ids, neurons: the needed and the active neurons; n_ids, n_opened i64 [1]: their number.
-    tally i64 [1]: the address of the counts of fired neurons, 0: none.
+    first, up, h: f32 [T, F]. needed: neurons that any token needs; active: those that any token fires, with their
+    places in the list of the needed. tally i64 [1]: the address of the counts of fired neurons, 0: none.
     """
 
     max_tokens: int
     first: F32
     up: F32
     h: F32
-    ids: I32
-    n_ids: I64
+    needed: Listed
     flags: NDArray[np.uint8]
     places: I32
-    neurons: I32
-    n_opened: I64
+    active: Listed
     tally: I64
 
     @classmethod
@@ -170,7 +169,8 @@ class UnionBuffers:
         first, up, h = (aligned_empty((max_tokens, f)) for _ in range(3))
         ids, places, neurons = (aligned_empty(f + 1, np.int32)[:f] for _ in range(3))
         one = [aligned_empty(1, np.int64) for _ in range(3)]
-        return cls(max_tokens, first, up, h, ids, one[0], aligned_empty(f, np.uint8), places, neurons, one[1], one[2])
+        flags = aligned_empty(f, np.uint8)
+        return cls(max_tokens, first, up, h, Listed(ids, one[0]), flags, places, Listed(neurons, one[1]), one[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,88 +216,70 @@ class Workspace:
 
 
 def union_calls(
-    gate: PackedMatrix | None,
-    up: PackedMatrix,
-    down_t: PackedMatrix | None,
+    ffn: FfnMatrices,
     x: F32,
     tokens: I64,
     out: F32,
-    activation: Activation,
     work: Workspace,
     *,
-    threshold: float = 0.0,
-    words: Words | None = None,
-    listed: tuple[I32, I64] | None = None,
-    gate_bias: F32 | None = None,
-    up_bias: F32 | None = None,
+    needed: Words | Listed | None = None,
     counts: I64,
     stage: str = "ffn",
 ) -> list[Call]:
-    """Compute out [max_tokens, D] = down_t (activation(gate x) * up x), or down_t activation(up x), for tokens[0] rows
-    of x.
+    """Compute out [max_tokens, D] = the FFN of the first tokens[0] rows of x [max_tokens, D].
 
-    words u32 [F]: bit t is set if token t needs the neuron; None: every token needs every neuron. counts i64 [5],
-    incremented over all tokens by the neurons computed, those whose first row fired, those that went into down; then by
-    the neurons whose first row was read, and whose other rows were read.
+    needed: words u32 [F], bit t set if token t needs the neuron; a list [F] of the neurons that every token needs; or
+    None for all. counts i64 [5], incremented over all tokens by the neurons computed, those whose first row fired,
+    those that went into down; then by the neurons whose first row was read, and whose other rows were read.
     Without down_t the values of the active neurons stay in work.buffers.h, and `out` is not written.
     Raises: ValueError if shapes do not match.
     """
-    if words is not None:
-        return _needed_calls(
-            gate, up, down_t, x, tokens, out, NUMBERS[activation], work, threshold, words, gate_bias, up_bias, counts,
-            stage,
-        )  # fmt: skip
-    b = work.buffers
-    first, first_bias = (up, up_bias) if gate is None else (gate, gate_bias)
-    f, kind = up.n_rows, NUMBERS[activation]
-    step = b.first.strides[0]
+    if isinstance(needed, np.ndarray):
+        return _needed_calls(ffn, x, tokens, out, work, needed, counts, stage)
+    b, first, up, f = work.buffers, ffn.first, ffn.up, ffn.up.n_rows
+    first_bias, second_bias = ffn.biases
+    kind, step = NUMBERS[ffn.activation], b.first.strides[0]
     panels = {id(one): one for one in map(work.panels, (first, up))}
     calls = [call for one in panels.values() for call in pack_calls(x, tokens, one, stage)]
-    keeps = (gate, up, down_t, x, tokens, out, work, listed, gate_bias, up_bias, counts)
     first_panels = work.panels(first)
     ids: Any = 0
     n_ids = np.array([f], np.int64)
-    if listed is not None:
-        ids, n_ids = listed
-    if isinstance(ids, int):
+    if needed is None:
         calls += matmul_calls(first_panels, first, tokens, b.first, work.scratch, stage)
     else:
-        calls += listed_calls(first_panels, first, ids, n_ids, tokens, b.first, work.scratch, work.room, stage)
+        ids, n_ids = needed
+        calls += listed_calls(first_panels, first, needed, tokens, b.first, work.scratch, work.room, stage)
+    keeps = (ffn, x, tokens, out, work, needed, n_ids, counts)
     opening = arguments(
-        b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(threshold), tokens, b.flags, counts,
+        b.first, step, f, ids, n_ids, _or_none(first_bias), kind, float(ffn.threshold), tokens, b.flags, counts,
     )  # fmt: skip
-    listing = arguments(b.flags, n_ids, ids, b.places, b.neurons, b.n_opened, counts[3:])
+    listing = arguments(b.flags, n_ids, ids, b.places, *b.active, counts[3:])
     calls += [
-        Call(open_listed, opening, f, _GRAIN, stage, (*keeps, n_ids)),
-        Call(list_opened, listing, 1, 1, stage, (*keeps, n_ids)),
+        Call(open_listed, opening, f, _GRAIN, stage, keeps),
+        Call(list_opened, listing, 1, 1, stage, keeps),
     ]
     other: Any = 0
-    if gate is not None:
+    if ffn.gate is not None:
         other = b.up
-        calls += listed_calls(work.panels(up), up, b.neurons, b.n_opened, tokens, b.up, work.scratch, work.room, stage)
+        calls += listed_calls(work.panels(up), up, b.active, tokens, b.up, work.scratch, work.room, stage)
     joining = arguments(
-        b.first, other, step, f, b.places, b.neurons, b.n_opened, 0 if gate is None else _or_none(up_bias), kind,
-        float(threshold), tokens, b.h, b.h.strides[0], counts, b.tally,
+        b.first, other, step, f, b.places, *b.active, _or_none(second_bias), kind, float(ffn.threshold), tokens, b.h,
+        b.h.strides[0], counts, b.tally,
     )  # fmt: skip
     calls += [Call(join_opened, joining, f, _GRAIN, stage, keeps)]
-    return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
+    return calls if ffn.down_t is None else calls + _down_calls(ffn.down_t, tokens, out, work, stage)
 
 
 def _needed_calls(
-    gate: PackedMatrix | None, up: PackedMatrix, down_t: PackedMatrix | None, x: F32, tokens: I64, out: F32, kind: int,
-    work: Workspace, threshold: float, words: Words, gate_bias: F32 | None, up_bias: F32 | None, counts: I64,
-    stage: str,
-) -> list[Call]:  # fmt: skip
+    ffn: FfnMatrices, x: F32, tokens: I64, out: F32, work: Workspace, words: Words, counts: I64, stage: str
+) -> list[Call]:
     """As union_calls, with one product per neuron and token that needs it."""
-    b, own = work.buffers, work.needed(up.n_rows)
-    codecs = {up.codec} if gate is None else {gate.codec, up.codec}
-    forms, calls = needed_ffn.vector_calls(x, codecs, work.vectors, stage)
-    calls += needed_ffn.hidden_calls(
-        gate, up, forms, words, b.ids, b.n_ids, kind, threshold, gate_bias, up_bias, counts, b.tally, own, stage
-    )  # fmt: skip
+    b, down_t, own = work.buffers, ffn.down_t, work.needed(ffn.up.n_rows)
+    forms, calls = needed_ffn.vector_calls(x, {ffn.first.codec, ffn.up.codec}, work.vectors, stage)
+    calls += needed_ffn.hidden_calls(ffn, forms, words, b.needed, counts, b.tally, own, stage)
     if down_t is not None and needed_down.adds_up(down_t):
-        return calls + needed_down.down_calls(down_t, tokens, out, b.ids, b.n_ids, own, work.down(down_t), stage)
-    calls += needed_ffn.spread_calls(b.h, tokens, b.ids, b.n_ids, b.places, b.neurons, b.n_opened, own, stage)
+        return calls + needed_down.down_calls(down_t, tokens, out, b.needed, own, work.down(down_t), stage)
+    calls += needed_ffn.spread_calls(b.h, tokens, b.needed, b.places, b.active, own, stage)
     return calls if down_t is None else calls + _down_calls(down_t, tokens, out, work, stage)
 
 
@@ -306,7 +288,7 @@ def _down_calls(w: PackedMatrix, tokens: I64, out: F32, work: Workspace, stage: 
     b = work.buffers
     _, _, pack, product = matmul_t_calls(b.h, tokens, w, out, work.firing(w), work.scratch, stage)
     for call, ids_at, count_at in ((pack, 4, 5), (product, 3, 4)):
-        call.args[ids_at], call.args[count_at] = b.neurons.ctypes.data, b.n_opened.ctypes.data
+        call.args[ids_at], call.args[count_at] = b.active.ids.ctypes.data, b.active.n.ctypes.data
     if w.codec in _FINE:
         product = replace(product, grain=_DOWN_GRAIN)
     return [pack, product]

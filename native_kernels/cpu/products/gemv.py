@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, PackedMatrix
 from native_kernels.cpu.products.activations import Format
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, Codec, emit_dots, rows_at_once
-from native_kernels.cpu.runtime.call import ALIGNMENT, Call, arguments
+from native_kernels.cpu.runtime.call import ALIGNMENT, Call, Listed, arguments
 from native_kernels.cpu.runtime.jit import Kernel, inline
 from native_kernels.cpu.runtime.simd import get_float, get_int, get_int32, put_float
 
@@ -90,23 +90,20 @@ def gemv_calls(
     x: NDArray[Any],
     out: F32,
     *,
-    ids: I32 | None = None,
-    n_ids: I64 | None = None,
+    listed: Listed | None = None,
     bias: F32 | None = None,
     relu: bool = False,
     stage: str = "gemv",
 ) -> list[Call]:
-    """Compute out[i] = row i of w times x, plus bias[i]; with ids [K]: row ids[i] times x, plus bias[ids[i]].
+    """Compute out[i] = row i of w times x, plus bias[i]; for listed ids row ids[i] times x, plus bias[ids[i]].
 
     relu: negative results become 0.
     x: float32 [D], or the buffer of activations.quantised_empty in vector_format(w.codec).
-    n_ids: int64 [1], the number of ids, read when the call runs.
     """
-    n_items: int | I64 = w.n_rows if ids is None else len(ids) if n_ids is None else n_ids
     words = (
         w.data,
         stride_of(w),
-        0 if ids is None else ids,
+        0 if listed is None else listed.ids,
         x,
         w.n_cols,
         out,
@@ -115,7 +112,8 @@ def gemv_calls(
         int(relu),
     )
     check_vector(w, x)
-    keeps = (w, x, out, ids, n_ids, bias)
+    keeps = (w, x, out, listed, bias)
+    n_items = w.n_rows if listed is None else listed.n
     return [Call(GEMV[w.codec], arguments(*words), n_items, GRAIN, stage, keeps)]
 
 

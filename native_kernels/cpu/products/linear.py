@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.codecs import COPY_CODECS
 from native_kernels.cpu.blocks.unpack import UNPACKERS
 from native_kernels.cpu.gemm.gemm import Firing, Scratch, matmul_t_calls
 from native_kernels.cpu.products.activations import quantise_calls, quantised_empty
 from native_kernels.cpu.products.gemv import GEMV, gemv_calls, vector_format
-from native_kernels.cpu.runtime.call import Call
+from native_kernels.cpu.runtime.call import Call, Listed
 
 
 class Vector:
@@ -68,13 +68,12 @@ class Products:
         stage: str,
         *,
         bias: F32 | None = None,
-        ids: I32 | None = None,
-        n_ids: I64 | None = None,
+        listed: Listed | None = None,
         barrier: bool = True,
     ) -> list[Call]:
-        """Compute out [N] = the rows of w [N, D] times x [D], plus bias [N]; with ids, only the listed rows."""
+        """Compute out [N] = the rows of w [N, D] times x [D], plus bias [N], or of the listed rows only."""
         values, calls = x.as_read_by(w.codec, stage)
-        products = gemv_calls(w, values, out, ids=ids, n_ids=n_ids, bias=bias, stage=stage)
+        products = gemv_calls(w, values, out, listed=listed, bias=bias, stage=stage)
         return calls + products[:-1] + [replace(products[-1], barrier=barrier)]
 
     def transposed_calls(self, w: PackedMatrix, h: F32, out: F32, stage: str) -> list[Call]:

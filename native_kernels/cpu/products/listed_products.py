@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels.backend import F32, I32, I64, PackedMatrix
+from native_kernels.backend import F32, I64, PackedMatrix
 from native_kernels.cpu.gemm import gemm_amx
 from native_kernels.cpu.gemm.gemm import Form, Panels, Scratch, form_of
 from native_kernels.cpu.gemm.gemm_bytes import byte_kernel
 from native_kernels.cpu.gemm.gemm_floats import float_kernel
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, Listed, aligned_empty, arguments
 from native_kernels.cpu.runtime.gather import copy_bytes
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import call_kernel, get_int, get_int32, prefetch, put_int
@@ -88,31 +88,29 @@ def _product(codec: str, form: Form) -> Kernel:
 def listed_calls(
     panels: Panels,
     w: PackedMatrix,
-    ids: I32,
-    n_ids: I64,
+    rows: Listed,
     tokens: I64,
     out: F32,
     scratch: Scratch,
     room: RowRoom,
     stage: str = "",
 ) -> list[Call]:
-    """Compute column i of out [max_tokens, N] = x times row ids[i] of w [N, D], for i < n_ids[0] and the panels'
-    tokens.
+    """Compute column i of out [max_tokens, N] = x times row rows.ids[i] of w [N, D], for the panels' tokens.
 
     Raises: ValueError if shapes do not match, or the panels' form is not that of `form_of`.
     """
     form = form_of(w.codec, panels.max_tokens)
     if panels.n_cols != w.n_cols or panels.form != form:
         raise ValueError(f"panels of {panels.n_cols} columns as {panels.form} do not fit {w.codec} {w.n_cols} ({form})")
-    if out.shape != (panels.max_tokens, w.n_rows) or len(ids) != w.n_rows:
-        raise ValueError(f"a result {out.shape} and {len(ids)} places do not fit {w.n_rows} rows")
+    if out.shape != (panels.max_tokens, w.n_rows) or len(rows.ids) != w.n_rows:
+        raise ValueError(f"a result {out.shape} and {len(rows.ids)} places do not fit {w.n_rows} rows")
     row_step = w.data.strides[0] if w.n_rows > 1 else w.row_bytes
     places: tuple[Any, ...] = (panels.values, panels.meta if form == "bytes" else panels.values.strides[0])
-    own = (ids, n_ids, w.n_rows, w.row_bytes, _step(w.row_bytes), room.memory, room.memory.strides[0])
+    own = (*rows, w.n_rows, w.row_bytes, _step(w.row_bytes), room.memory, room.memory.strides[0])
     product = _product(w.codec, form)
     if _WORDS_BYTES + ROWS * _step(w.row_bytes) > room.memory.shape[1]:
         raise ValueError(f"the room for rows was made for shorter ones than of {w.row_bytes} bytes")
     memory = (scratch.memory, scratch.memory.strides[0])
     args = arguments(w.data, row_step, w.n_cols, *places, tokens, out, out.strides[0], *memory, *own, product.address)
-    keeps = (panels, w, ids, n_ids, tokens, out, scratch, room, product)
+    keeps = (panels, w, rows, tokens, out, scratch, room, product)
     return [Call(listed, args, w.n_rows, 1, stage, keeps)]

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from native_kernels.cpu.runtime.jit import Kernel
 
+I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 ALIGNMENT = 64  # bytes: one cache line, one register of 16 lanes
@@ -50,6 +51,26 @@ def arguments(*words: int | float | NDArray[Any]) -> I64:
         else:
             block[i] = float_word(word)
     return block
+
+
+class Listed(NamedTuple):
+    """Rows or neurons by number, ascending: the first n[0] of ids. Both are read when calls run.
+
+    Shapes: ids i32 [at least n[0]], n i64 [1].
+    """
+
+    ids: I32
+    n: I64
+
+    @classmethod
+    def of(cls, ids: I32) -> Listed:
+        """List all of the ids."""
+        return cls(ids, np.array([len(ids)], np.int64))
+
+    @classmethod
+    def empty(cls, size: int) -> Listed:
+        """Allocate a list of up to `size` ids, to be filled by calls."""
+        return cls(aligned_empty(size, np.int32), aligned_empty(1, np.int64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ Paper: PowerInfer, section 6.1 (a neuron's firing frequency is its impact).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,16 @@ class Tally:
 
     block: TallyBlock
     first: int = 0
+
+
+class Counting(NamedTuple):
+    """Where a call of an FFN counts. counts: i64, one number per stage of the FFN. tally: each neuron that fires."""
+
+    counts: I64 | None = None
+    tally: Tally | None = None
+
+
+NOT_COUNTED = Counting()
 
 
 def tally_words(tally: Tally | None) -> tuple[I64 | int, int]:

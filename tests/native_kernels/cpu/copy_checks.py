@@ -15,9 +15,11 @@ from row_checks import check_gemv, input_of, matrix, random, spoil
 
 from native_kernels.copies import signs
 from native_kernels.cpu.ffn import predicting, sparse_ffn
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.products import gemv
 from native_kernels.cpu.products.copy_batch import batch_calls
 from native_kernels.cpu.runtime import call, isa
+from native_kernels.cpu.runtime.tallies import Counting
 
 CODECS = ("copy1", "copy2", "copy3", "copy4")
 WIDTHS = (1, 65, 320, 512, 700, 1100)
@@ -26,7 +28,8 @@ N_ROWS = 21
 
 def one_token(codec: str, w: Any, x: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> NDArray[np.float32]:
     out = np.zeros(w.n_rows if ids is None else len(ids), np.float32)
-    call.run(gemv.gemv_calls(w, input_of(x, codec).buffers["lanes"], out, ids=ids))
+    listed = None if ids is None else call.Listed.of(ids)
+    call.run(gemv.gemv_calls(w, input_of(x, codec).buffers["lanes"], out, listed=listed))
     return out
 
 
@@ -72,14 +75,15 @@ def check_second_score(codec: str, n_cols: int, n_rows: int = 75) -> None:
             first = sparse_ffn.Predicted(logits, limit)
             calls = predicting.second_score_calls(w, given, first, passed, buffers, bias=bias, also=also)
             call.run(calls, n_workers)
-            assert passed.n[0] == also[0] == k
-            assert (passed.ids[:k] == ids).all()
+            assert passed.listed.n[0] == also[0] == k
+            assert (passed.listed.ids[:k] == ids).all()
             assert (passed.scores[:k] == wanted).all()
 
 
 def check_ffn_of_a_second_score() -> None:
     """The feed-forward part computes those of the listed neurons whose second score reaches its threshold."""
     gate, up, down = (matrix("f32", 75, 33, seed=seed) for seed in (5, 6, 7))
+    ffn = FfnMatrices(gate, up, down, "relu")
     x, scores = {"f32": random(33, seed=8)}, random(75, seed=9)
     for n_listed in (0, 1, 50, 75):
         listed = np.sort(np.random.default_rng(0).permutation(75)[:n_listed]).astype(np.int32)
@@ -88,12 +92,12 @@ def check_ffn_of_a_second_score() -> None:
         for limit in (-10.0, 0.2, 10.0):
             wanted_ids = listed[scores[:n_listed] >= np.float32(limit)]
             results = []
-            predicted = sparse_ffn.Predicted(scores, limit, held, np.array([n_listed]))
-            for chosen in ({"predicted": predicted}, {"ids": wanted_ids}):
+            predicted = sparse_ffn.Predicted(scores, limit, call.Listed(held, np.array([n_listed])))
+            for neurons in (predicted, call.Listed.of(wanted_ids)):
                 for n_workers in (1, 4):
                     out, counts = np.zeros(33, np.float32), np.zeros(3, np.int64)
                     buffers = sparse_ffn.Buffers.make(75, 33, n_workers)
-                    calls = sparse_ffn.ffn_calls(gate, up, down, x, out, "relu", buffers, counts=counts, **chosen)
+                    calls = sparse_ffn.ffn_calls(ffn, x, out, buffers, neurons=neurons, counting=Counting(counts))
                     call.run(calls, n_workers)
                     assert counts[0] == len(wanted_ids)
                     results.append(out)

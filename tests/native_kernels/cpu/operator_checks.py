@@ -12,13 +12,13 @@ from itertools import product
 import numpy as np
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.cpu.attention.norms import norm_calls
+from native_kernels.cpu.attention.norms import RowNorm, norm_calls
 from native_kernels.cpu.ffn.active_rows import clear_calls, list_calls, scatter_calls
 from native_kernels.cpu.ffn.elementwise import COUNT_WORDS, activation_calls
 from native_kernels.cpu.gemm.gemm import form_of
 from native_kernels.cpu.operators import CpuOperators
 from native_kernels.cpu.products.embedding import embedding_calls
-from native_kernels.cpu.runtime.call import aligned_empty, run
+from native_kernels.cpu.runtime.call import Listed, aligned_empty, run
 from native_kernels.cpu.runtime.pool import Pool
 from native_kernels.cpu.runtime.token_state import token_state
 from native_kernels.reference import ReferenceOperators
@@ -42,16 +42,16 @@ def check_norms() -> None:
                 ("layer", OPS.layer_norm(total, weight, np.zeros_like(bias), 1e-5)),
             ):
                 stream, out = x.copy(), np.empty_like(x)
-                run(norm_calls(stream, out, weight, None, norm, 1e-5, added=added), n_workers)  # type: ignore[arg-type]
+                run(norm_calls(stream, out, RowNorm(norm, 1e-5, weight), added=added), n_workers)  # type: ignore[arg-type]
                 np.testing.assert_allclose(stream, total, rtol=3e-7)
                 np.testing.assert_allclose(out, wanted, atol=NORM * np.abs(wanted).max(), rtol=NORM)
             stream = x.copy()
-            run(norm_calls(stream, stream, None, None, "layer", 1e-5, added=added), n_workers)
+            run(norm_calls(stream, stream, RowNorm("layer", 1e-5, None), added=added), n_workers)
             np.testing.assert_allclose(stream, total, rtol=3e-7)
-        run(norm_calls(x, x, weight, bias, "layer", 1e-5), n_workers)  # where it lies
+        run(norm_calls(x, x, RowNorm("layer", 1e-5, weight, bias)), n_workers)  # where it lies
         assert np.isfinite(x).all()
     x = np.array([[1, np.nan, 2], [1, 2, 3]], np.float32)
-    run(norm_calls(x, x, np.ones(3, np.float32), None, "rms", 1e-5))
+    run(norm_calls(x, x, RowNorm("rms", 1e-5, np.ones(3, np.float32))))
     assert np.isnan(x[0]).all()
     assert np.isfinite(x[1]).all()
 
@@ -95,18 +95,19 @@ def check_lists() -> None:
         values = rng.standard_normal(n).astype(np.float32)
         values[rng.random(n) >= share] = 0
         bias = rng.standard_normal(n).astype(np.float32)
-        ids, count, also = np.zeros(n, np.int32), np.zeros(1, np.int64), np.zeros(1, np.int64)
-        run(list_calls(values, ids, count, also=also))
+        listed, also = Listed.empty(n), np.zeros(1, np.int64)
+        ids, count = listed
+        run(list_calls(values, listed, also=also))
         wanted = np.flatnonzero(values)
         assert count[0] == also[0] == len(wanted)
         np.testing.assert_array_equal(ids[: count[0]], wanted)
-        run(list_calls(values, ids, count, bias=bias, threshold=0.2))
+        run(list_calls(values, listed, bias=bias, threshold=0.2))
         np.testing.assert_array_equal(ids[: count[0]], np.flatnonzero(values + bias >= np.float32(0.2)))
         found = rng.standard_normal(n).astype(np.float32)
         out, before = np.full(n, 2, np.float32), np.full(n, 2, np.float32)
         counts = np.zeros((3, COUNT_WORDS), np.int64)
         chosen = ids[: count[0]]
-        run(scatter_calls(found, ids, count, out, multiplied=True, relu=True, counts=counts), 3)
+        run(scatter_calls(found, listed, out, multiplied=True, relu=True, counts=counts), 3)
         before[chosen] *= np.maximum(found[: count[0]], 0)
         np.testing.assert_array_equal(out, before)
         assert counts[:, 0].sum() == (found[: count[0]] > 0).sum()

@@ -199,7 +199,7 @@ def check_gemv(name: str, n_rows: int, n_cols: int, apart: int = 0) -> None:
         assert np.array_equal(again, out), (name, n_workers)
     ids = np.flatnonzero(np.random.default_rng(n_rows).random(n_rows) < 0.4).astype(np.int32)
     some = np.full(len(ids), np.nan, np.float32)
-    call.run(gemv.gemv_calls(w, buffer, some, ids=ids), 3)
+    call.run(gemv.gemv_calls(w, buffer, some, listed=call.Listed.of(ids)), 3)
     assert np.array_equal(some, out[ids]), name
 
 

@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from native_kernels.backend import PackedMatrix
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cpu.ffn import neuron_runs, sparse_ffn
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.products.row_dots import ROWS
 from native_kernels.cpu.products.row_sums import SUMS
 from native_kernels.cpu.runtime import call, isa
+from native_kernels.cpu.runtime.tallies import Counting
 
 ROUNDING = 2.0**-24
 CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q8_0.lanes", "q4_0.lanes")
@@ -96,12 +98,13 @@ def check_gemv(codec: str, n_cols: int, n_rows: int = 21, ids: NDArray[np.int32]
     w, x = matrix(codec, n_rows, n_cols), random(n_cols, seed=1)
     given, weights, bias = input_of(x, codec), values_of(w), random(n_rows, seed=2)
     rows = np.arange(n_rows) if ids is None else ids
+    listed = None if ids is None else call.Listed.of(ids)
     exact = weights[rows] @ given.held + bias[rows]
     most = np.abs(weights[rows]) @ np.abs(given.held) + np.abs(bias[rows])
     found = []
     for n_workers in (1, 2, 5, 8):
         out = np.full(len(rows) + 1, np.float32(7))
-        calls = gemv.gemv_calls(w, given.buffers[gemv.vector_format(codec)], out, ids=ids, bias=bias)
+        calls = gemv.gemv_calls(w, given.buffers[gemv.vector_format(codec)], out, listed=listed, bias=bias)
         call.run(calls, n_workers)
         assert out[-1] == 7
         found.append(out[:-1])
@@ -204,18 +207,9 @@ def check_ffn(codec: str, n_cols: int, n: int, *, gated: bool, active: int | Non
         out, counts = np.full(n_cols, np.float32(7)), np.zeros(3, np.int64)
         buffers = sparse_ffn.Buffers.make(n, n_cols, n_workers)
         buffers.scratch[:] = 255
+        ffn = FfnMatrices(gate if gated else None, up, down, "relu", threshold)
         calls = sparse_ffn.ffn_calls(
-            gate if gated else None,
-            up,
-            down,
-            given.buffers,
-            out,
-            "relu",
-            buffers,
-            threshold=threshold,
-            predicted=predicted,
-            down_bias=bias,
-            counts=counts,
+            ffn, given.buffers, out, buffers, neurons=predicted, down_bias=bias, counting=Counting(counts)
         )
         call.run(calls, n_workers)
         found = out if found is None else found
@@ -258,10 +252,10 @@ def check_runs(codec: str, n_cols: int, n: int, threshold: float) -> None:
         if n_workers == 0:
             buffers = replace(buffers, shared=None)
         out, counts = np.full(n_cols, np.float32(7)), np.zeros(3, np.int64)
+        ffn = FfnMatrices(gate, up, down, "relu", threshold, gate_bias, up_bias)
         calls = sparse_ffn.ffn_calls(
-            gate, up, down, given.buffers, out, "relu", buffers, threshold=threshold, ids=ids, gate_bias=gate_bias,
-            up_bias=up_bias, down_bias=bias, counts=counts,
-        )  # fmt: skip
+            ffn, given.buffers, out, buffers, neurons=call.Listed.of(ids), down_bias=bias, counting=Counting(counts)
+        )
         call.run(calls, max(1, n_workers))
         found.append((out, counts, buffers.h[: len(ids)].copy()))
     apart, together = found[0], found[1]

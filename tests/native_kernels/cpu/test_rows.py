@@ -12,6 +12,7 @@ from lower_sets import LOWER, LOWER_SETS, OTHER_KINDS, THOROUGH, dealt, run_limi
 
 from native_kernels.backend import Activation
 from native_kernels.cpu.ffn import down_parts, sparse_ffn
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.products import activations, gemv
 from native_kernels.cpu.runtime import call, tallies
 from native_kernels.cpu.runtime.pool import Pool, Program
@@ -70,10 +71,10 @@ def test_what_is_cut_both_ways_is_counted_once_and_shared_out(codec: str, monkey
         block.point_to(tallied)
         out, counts = np.zeros(d, np.float32), np.zeros(3, np.int64)
         buffers = sparse_ffn.Buffers.make(n, d, n_workers)
-        calls = sparse_ffn.ffn_calls(
-            gate, up, down, given.buffers, out, "relu", buffers, ids=np.concatenate([ids, ids]).astype(np.int32),
-            n_ids=np.array([len(ids)]), counts=counts, tally=tallies.Tally(block, n),
-        )  # fmt: skip
+        neurons = call.Listed(np.concatenate([ids, ids]).astype(np.int32), np.array([len(ids)]))
+        counting = tallies.Counting(counts, tallies.Tally(block, n))
+        ffn = FfnMatrices(gate, up, down, "relu")
+        calls = sparse_ffn.ffn_calls(ffn, given.buffers, out, buffers, neurons=neurons, counting=counting)
         pool = Pool(n_workers)
         try:
             pool.run(Program(calls))
@@ -120,7 +121,8 @@ def test_few_neurons_side_by_side_are_cut_both_ways(codec: str, monkeypatch: pyt
             buffers = replace(buffers, parts=None)
         out, counts = np.full(n_cols, np.float32(7)), np.zeros(3, np.int64)
         calls = sparse_ffn.ffn_calls(
-            gate, up, down, given.buffers, out, "relu", buffers, ids=ids, down_bias=bias, counts=counts
+            FfnMatrices(gate, up, down, "relu"), given.buffers, out, buffers, neurons=call.Listed.of(ids),
+            down_bias=bias, counting=tallies.Counting(counts),
         )  # fmt: skip
         assert len(calls) == (2 if n_workers == 0 else 4)
         call.run(calls, max(1, n_workers))
@@ -170,7 +172,7 @@ def test_a_gate_that_is_no_number_shows_in_the_result() -> None:
     out = np.zeros(40, np.float32)
     buffers = sparse_ffn.Buffers.make(12, 40, 1)
     x = {"f32": row_checks.random(40)}
-    call.run(sparse_ffn.ffn_calls(gate, up, down, x, out, "relu", buffers))
+    call.run(sparse_ffn.ffn_calls(FfnMatrices(gate, up, down, "relu"), x, out, buffers))
     assert np.isnan(out).all()
 
 
@@ -188,7 +190,8 @@ def test_activations_are_those_of_the_reference(activation: Activation) -> None:
         else getattr(reference, activation.replace("-", "_"))(g) * u
     )
     out = np.zeros(60, np.float32)
-    call.run(sparse_ffn.ffn_calls(gate, up, down, {"f32": x}, out, activation, sparse_ffn.Buffers.make(50, 60, 2)), 2)
+    ffn, buffers = FfnMatrices(gate, up, down, activation), sparse_ffn.Buffers.make(50, 60, 2)
+    call.run(sparse_ffn.ffn_calls(ffn, {"f32": x}, out, buffers), 2)
     np.testing.assert_allclose(out, h @ row_checks.values_of(down), rtol=2e-4, atol=2e-4)
 
 

@@ -109,8 +109,7 @@ class Exchange:
         for _ in range(LAYERS):
             calls.append(launch)
             calls.append(await_call(host.address + flags[0], self.gpu_seen, limit, stop, self.status))
-            none = np.ones(n, np.float32)
-            calls += norm_calls(self.left, self.left, none, None, "none", 1e-5, added=(self.published,))
+            calls += norm_calls(self.left, self.left, None, added=(self.published,))
         self.pool, self.program = Pool(n_threads), Program(calls)
 
     def run(self, stream: Any, left: Any) -> float:

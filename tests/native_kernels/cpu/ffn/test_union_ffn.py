@@ -10,10 +10,11 @@ from product_checks import matrix, random
 
 from native_kernels.backend import PackedMatrix
 from native_kernels.cpu.ffn import down_parts, needed_down, needed_ffn
+from native_kernels.cpu.ffn.matrices import FfnMatrices
 from native_kernels.cpu.ffn.union_ffn import UnionBuffers, Workspace, row_room, union_calls
 from native_kernels.cpu.gemm.gemm import Scratch
 from native_kernels.cpu.runtime import call
-from native_kernels.cpu.runtime.call import aligned_empty
+from native_kernels.cpu.runtime.call import Listed, aligned_empty
 from native_kernels.cpu.runtime.pool import Pool, Program
 
 F, D = 120, 384
@@ -38,10 +39,10 @@ def computed(name: str, batch: int, activation: Any, needed: np.ndarray | None, 
         words = (needed.astype(np.uint32) << np.arange(batch, dtype=np.uint32)[:, None]).sum(0, dtype=np.uint32)
     tally = np.zeros(F, np.int64)
     work.buffers.tally[0] = tally.ctypes.data
-    calls = union_calls(
-        gate if gated else None, up, down, x, tokens, out, activation, work, threshold=threshold, words=words,
-        listed=listed, gate_bias=bias if gated else None, up_bias=None if gated else bias, counts=counts,
-    )  # fmt: skip
+    ffn = FfnMatrices(
+        gate if gated else None, up, down, activation, threshold, bias if gated else None, None if gated else bias
+    )
+    calls = union_calls(ffn, x, tokens, out, work, needed=listed if words is None else words, counts=counts)
     out[:] = np.nan
     if how.get("pool"):
         pool = Pool(n_workers)
@@ -80,7 +81,7 @@ def test_every_token_has_its_own_neurons(name: str, batch: int) -> None:
 def test_all_neurons_or_those_listed_and_without_a_gate() -> None:
     ids = np.zeros(F, np.int32)
     ids[:40] = np.arange(0, F, 3)
-    for how in ({}, {"listed": (ids, np.array([40]))}, {"gated": False}, {"threshold": 0.3}):
+    for how in ({}, {"listed": Listed(ids, np.array([40]))}, {"gated": False}, {"threshold": 0.3}):
         out, wanted, counts, (n_needed, opened), _ = computed("f32", 5, "relu", None, 2, **how)
         assert np.abs(out - wanted).max() < 1e-5 * np.abs(wanted).max()
         assert counts[:3].tolist() == [n_needed, opened, opened]
