@@ -1,5 +1,4 @@
-// What goes into a down that lies row-wise: the activation of the products of gate, times those of up, with its 8-bit
-// form.
+// The input of a down that is stored row-wise: the activation of gate's products times up's, with its 8-bit form.
 #include "activations.cuh"
 #include "counts.cuh"
 #include "rounding.cuh"
@@ -12,7 +11,7 @@ struct Elements {
     float threshold;
 };
 
-// Four numbers of a thread.
+// A thread's four numbers.
 KERNEL __launch_bounds__(32 * MOST_WARPS) activate(const Elements job) {
     const int column = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
     float v[4];

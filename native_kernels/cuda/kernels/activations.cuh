@@ -1,11 +1,10 @@
-// The activations of feed-forward parts, one number at a time, as native_kernels/cpu/ffn/activation_math.py has them; what
-// is no number stays none.
+// The activations of the FFN, one number at a time, as in native_kernels/cpu/ffn/activation_math.py; NaN stays NaN.
 #pragma once
 #include "common.cuh"
 
 enum Activation { RELU, DRELU, SILU, GELU, GELU_TANH };
 
-// x, or 0 where it does not exceed the threshold.
+// x, or 0 if it does not exceed the threshold.
 static __device__ __forceinline__ float above(float x, float threshold) { return x <= threshold ? 0.f : x; }
 
 static __device__ __forceinline__ float silu(float x) { return x / (1.f + expf(-x)); }

@@ -1,12 +1,12 @@
-// Attention of one position over a layer's keys and values: each block takes some positions for the query heads of one
-// head of keys, so that keys are read once; a second kernel merges what the blocks found. Several sequences, each with
-// one position of its own, are computed side by side: their keys and values begin `slot` positions apart.
+// Attention of one position over a layer's keys and values. Each block takes some positions for the query heads that
+// share a head of keys, so that keys are read once; a second kernel merges the blocks' results. Several sequences, each
+// with one position of its own, run side by side: their keys and values begin `slot` positions apart.
 //
-// Compiled for one kind of cache: HEAD_DIM (at most 256; multiples of 8 are fast), HEADS (query heads of a block, at
-// most 8) and CODEC (bytes of a stored number: 4 f32, 2 f16, 1 bytes with a scale for every 32).
+// Compiled for one kind of cache: HEAD_DIM (at most 256; multiples of 8 are fast), HEADS (query heads per block, at
+// most 8) and CODEC (bytes per stored number: 4 f32, 2 f16, 1 bytes with a scale for every 32).
 //
 // Every party of a block, a warp or a team of its lanes, keeps its own highest score, sum and weighted values for each
-// head. They are put together at the end, party by party and split by split, always in the same order.
+// head. They are merged at the end, party by party and split by split, always in the same order.
 #include "vectors.cuh"
 
 #ifndef HEAD_DIM
@@ -20,13 +20,13 @@
 #endif
 
 #define THREADS 128
-#define ROW_DIM ((HEAD_DIM + 7) / 8 * 8)  // of what the blocks leave
-#define NOTHING (-1e30f)   // below every score, and a number: infinity minus itself is none
-#define BEHIND (1 << 30)   // every vector's end, a multiple of 4
+#define ROW_DIM ((HEAD_DIM + 7) / 8 * 8)  // of a block's results
+#define NOTHING (-1e30f)   // below every score, but finite: infinity minus itself is NaN
+#define BEHIND (1 << 30)   // beyond every vector's end, a multiple of 4
 #define MERGERS 8
 
-// What a block reads: q [n_heads, HEAD_DIM], the positions first to end - 1 of one head of keys, whose rows begin at
-// number `rows` of the caches. scale and cap as `attend` has them.
+// A block's task: q [n_heads, HEAD_DIM], the positions first to end - 1 of one head of keys, whose rows begin at number
+// `rows` of the caches. scale and cap as in `attend`.
 struct Task {
     const float* q;
     const u8 *keys, *values;
@@ -42,7 +42,7 @@ struct Task {
 #include "attention_tiles.cuh"
 #endif
 
-// Which positions are seen and how many of them a split takes.
+// The visible positions, and how many of them a split takes.
 struct Span {
     int first, end, chunk;
 };
@@ -56,7 +56,7 @@ DEVICE Span span_of(const int* state, int capacity, int window, int n_splits) {
     return s;
 }
 
-// What the parties of a block found, put together into parts [HEADS][n_splits][ROW_DIM] and tops [HEADS][n_splits].
+// Merge the results of a block's parties into parts [HEADS][n_splits][ROW_DIM] and tops [HEADS][n_splits].
 DEVICE void put_together(const Found& found, int n_heads, float* parts, float2* tops, int n_splits) {
     for (int i = threadIdx.x; i < n_heads * ROW_DIM / 4; i += THREADS) {
         const int h = i / (ROW_DIM / 4), d = 4 * (i % (ROW_DIM / 4));
@@ -77,10 +77,10 @@ DEVICE void put_together(const Found& found, int n_heads, float* parts, float2* 
 }
 
 // Grid: splits, heads of keys, and for each sequence as many groups of HEADS query heads as a head of keys has.
-// q [n_kv_heads * group, HEAD_DIM] of each sequence, q_step numbers apart; state: its position first, one behind the
-// other; parts [T, H, n_splits, ROW_DIM], tops [T, H, n_splits]: highest score and sum of weights.
-// scale: what scores are multiplied with, in powers of 2; with a cap: divided by it; cap: in powers of 2, 0 for none.
-// Splits that see no position leave nothing, and `merge` does not read them.
+// q [n_kv_heads * group, HEAD_DIM] of each sequence, q_step numbers apart; state: position of each sequence,
+// contiguous; parts [T, H, n_splits, ROW_DIM], tops [T, H, n_splits]: highest score and sum of weights.
+// scale: factor of the scores, in powers of 2, divided by cap if there is one; cap: in powers of 2, 0 for none.
+// Splits that see no position write nothing, and `merge` does not read them.
 KERNEL __launch_bounds__(128, BLOCKS) attend(
     const float* q, u64 q_step, int group, const u8* keys, const u8* values, const u16* key_scales,
     const u16* value_scales, const int* state, int slot, int capacity, int window, float scale, float cap, float* parts,
@@ -99,8 +99,8 @@ KERNEL __launch_bounds__(128, BLOCKS) attend(
     put_together(found, n_heads, parts + place * ROW_DIM, tops + place, n_splits);
 }
 
-// to [n_heads * HEAD_DIM] of each sequence, to_step numbers apart, from what the splits left, and its 8-bit form where
-// bytes are given (of one sequence). Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
+// Merge the splits into to [n_heads * HEAD_DIM] of each sequence, to_step numbers apart, and its 8-bit form if bytes
+// are given (for one sequence). Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
 KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int n, int n_splits, const int* state,
                                     int capacity, int window, float* to, u64 to_step, u8* bytes, float2* scales) {
     __shared__ float highest[MERGERS][32], sums[MERGERS][32], mixed[MERGERS][32];
@@ -136,7 +136,7 @@ KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int 
     const bool there = (int)blockIdx.x * 32 + lane < n;
     if (there) to[blockIdx.y * to_step + column] = v;
     if (!bytes) return;
-    float four[4];  // of which the first eight lanes have the 32
+    float four[4];  // the first eight lanes hold the 32 numbers
 #pragma unroll
     for (int j = 0; j < 4; j++) four[j] = __shfl_sync(FULL_WARP, there ? v : 0.f, 4 * (lane % 8) + j);
     round_four({to, to, bytes, scales, n}, lane < 8 ? blockIdx.x * 32 + 4 * lane : BEHIND, four);

@@ -1,15 +1,15 @@
-// How a block of `attend` reads a cache of f32: a row of keys by a team of lanes, 8 numbers a lane, with the processors
-// for floats. Every team is a party. Included by attention.cu.
+// How a block of `attend` reads a cache of f32: a row of keys by a team of lanes, 8 numbers per lane, with float units.
+// Every team is a party. Included by attention.cu.
 #pragma once
 
 #define PIECES (ROW_DIM / 8)
 #define LANES (PIECES > 16 ? 32 : PIECES > 8 ? 16 : PIECES > 4 ? 8 : PIECES > 2 ? 4 : PIECES)
 #define PARTIES (THREADS / LANES)
-#define ROWS 2                     // that a team has under way at a time
+#define ROWS 2                     // that a team has in flight at a time
 #define STEP (PARTIES * ROWS)      // positions that a block reads at a time
 #define BLOCKS (HEADS > 4 ? 2 : 3) // on a multiprocessor at the same time
 
-// What the parties found: highest scores (in powers of 2), sums of weights, weighted values.
+// Results of the parties: highest scores (in powers of 2), sums of weights, weighted values.
 struct Found {
     float top[PARTIES][HEADS], sum[PARTIES][HEADS];
     __align__(16) float mixed[PARTIES][HEADS][ROW_DIM];
@@ -20,7 +20,7 @@ struct Mine {
     float top[HEADS], sum[HEADS], mixed[HEADS][8];
 };
 
-// Eight numbers of a row, 0 behind its end.
+// Eight numbers of a row, 0 beyond its end.
 DEVICE void load_piece(const u8* cache, u64 row, int lane, float (&out)[8]) {
 #if HEAD_DIM % 8
     const float* at = (const float*)cache + row * HEAD_DIM;
@@ -35,7 +35,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int lane, float (&out)[8]) {
 #endif
 }
 
-// Scores of ROWS rows of keys, the first `valid` of them there; the same in every lane of the team.
+// Scores of ROWS rows of keys, of which the first `valid` exist; the same in every lane of the team.
 DEVICE void score(const float (*keys)[8], const float (*q)[8], int valid, float cap, float (*scores)[ROWS]) {
 #pragma unroll
     for (int h = 0; h < HEADS; h++)
@@ -112,7 +112,7 @@ DEVICE void find(const Task& task, Found& found) {
     for (int base = task.first; base < task.end; base += STEP) {
         float scores[HEADS][ROWS];
         const bool more = base + STEP < task.end;
-        const int left = task.end - base - team;  // rows of this team that are there: every PARTIES-th
+        const int left = task.end - base - team;  // rows of this team that exist: every PARTIES-th
         score(k, q, left > 0 ? (left + PARTIES - 1) / PARTIES : 0, task.cap, scores);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)

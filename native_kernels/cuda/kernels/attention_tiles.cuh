@@ -1,14 +1,14 @@
-// How a block of `attend` reads a cache of halves or bytes: 16 positions by a warp, multiplied by the processors for
-// small matrices; every warp is a party. Included by attention.cu.
+// How a block of `attend` reads a cache of halves or bytes: 16 positions per warp, multiplied by tensor cores; every
+// warp is a party. Included by attention.cu.
 //
-// Those multiply halves and add floats. Keys and values are halves, or bytes that halves hold exactly; queries and
-// weights are cut into two halves each, so that nothing is lost that a float would have kept: a query's two lie in the
-// upper and the lower half of one matrix, a weight's are multiplied one after the other.
+// Tensor cores multiply halves and add floats. Keys and values are halves, or bytes that halves hold exactly; queries
+// and weights are split into two halves each, so that no precision of a float is lost: a query's two are in the upper
+// and the lower half of one matrix, a weight's are multiplied one after the other.
 //
-// In a warp lane 4 g + t has: of keys, dimensions 8 t to 8 t + 7 of each 32 of position g (and g + 8); of scores, head g
-// at positions 2 t, 2 t + 1 (and those + 8); of values, those positions' dimensions from DIMS g on of each 8 DIMS; of
-// weighted values, the same dimensions for the heads 2 t and 2 t + 1. Within a product dimensions may stand in any order
-// as long as both sides have the same.
+// In a warp lane 4 g + t has: of keys, dimensions 8 t to 8 t + 7 of each 32 of position g (and g + 8); of scores, head
+// g at positions 2 t, 2 t + 1 (and those + 8); of values, those positions' dimensions from DIMS g on of each 8 DIMS; of
+// weighted values, the same dimensions for the heads 2 t and 2 t + 1. The dimensions of a product may be permuted if
+// both sides are alike.
 #pragma once
 
 static_assert(HEADS == 8, "a product has 8 columns of heads");
@@ -17,7 +17,7 @@ static_assert(HEADS == 8, "a product has 8 columns of heads");
 #define TILE 16
 #define STEP (PARTIES * TILE)  // positions that a block reads at a time
 #define BLOCKS (HEAD_DIM > 128 || HEAD_DIM % 8 ? 2 : 3)
-#define SMALL (HEAD_DIM <= 128)  // whether there are registers for the queries and all of a tile at a time
+#define SMALL (HEAD_DIM <= 128)  // whether there are registers for the queries and a whole tile at once
 #define DIMS (4 * CODEC)       // numbers of values that a lane loads at a time: 8 halves, 4 bytes
 #define KEY_PIECES ((HEAD_DIM + 31) / 32)
 #define SCALE_WORDS ((KEY_PIECES + 1) / 2)
@@ -32,7 +32,7 @@ typedef uint2 KeyPiece;
 typedef u32 ValuePiece;
 #endif
 
-// What the parties found: highest scores (in powers of 2), sums of weights, weighted values.
+// Results of the parties: highest scores (in powers of 2), sums of weights, weighted values.
 struct Found {
     float top[PARTIES][HEADS], sum[PARTIES][HEADS];
     __align__(16) float mixed[PARTIES][HEADS][ROW_DIM];
@@ -58,21 +58,21 @@ DEVICE u32 floats_to_halves(float low, float high) {
     return (u32)float_to_half(low) | (u32)float_to_half(high) << 16;
 }
 
-// Two floats as halves and what those leave over, as halves too.
+// Two floats as halves, and their remainders, as halves too.
 DEVICE void cut(float low, float high, u32& coarse, u32& fine) {
     coarse = floats_to_halves(low, high);
     const float2 kept = halves_to_floats(coarse);
     fine = floats_to_halves(low - kept.x, high - kept.y);
 }
 
-// Two signed bytes of a word, 0 and 1 or 2 and 3, as halves: placed behind the exponent of 1024.
+// Two signed bytes of a word, 0 and 1 or 2 and 3, as halves: inserted below the exponent of 1024.
 DEVICE u32 bytes_to_halves(u32 word, bool upper) {
     u32 placed = __byte_perm(word ^ 0x80808080u, 0x64646464u, upper ? 0x4342 : 0x4140), out;
     asm("sub.rn.f16x2 %0,%1,%2;" : "=r"(out) : "r"(placed), "r"(0x64806480u));
     return out;
 }
 
-// Four bytes of a row of HEAD_DIM numbers, 0 behind its end; where rows do not begin on 16 bytes.
+// Four bytes of a row of HEAD_DIM numbers, 0 beyond its end, for rows that are not 16-byte aligned.
 DEVICE u32 load_word(const u8* cache, u64 row, int byte) {
     const u8* at = cache + row * (HEAD_DIM * CODEC) + byte;
 #if HEAD_DIM * CODEC % 4 == 0
@@ -118,7 +118,7 @@ DEVICE void load_piece(const u8* cache, u64 row, int d, u32& out) {
 // This lane's positions of a tile, number 0 to 3.
 DEVICE int position_of(int base, int t, int number) { return base + 8 * (number / 2) + 2 * t + number % 2; }
 
-// Of this lane's four positions the scales of each 32 numbers, two a word; halves have none.
+// The scales of each 32 numbers of this lane's four positions, two per word; halves have none.
 typedef u32 Scales[4][SCALE_WORDS];
 
 DEVICE void load_scales(const Task& task, const u16* scales, int base, int t, Scales& out) {
@@ -138,7 +138,7 @@ DEVICE void load_scales(const Task& task, const u16* scales, int base, int t, Sc
 #endif
 }
 
-// Of a tile's lower and upper 8 positions what this lane has of keys.
+// This lane's keys of a tile's lower and upper 8 positions.
 DEVICE void load_keys(const Task& task, int base, int g, int t, KeyPiece (&low)[KEY_PIECES],
                       KeyPiece (&high)[KEY_PIECES], Scales& scales) {
     load_scales(task, task.key_scales, base, t, scales);
@@ -149,7 +149,7 @@ DEVICE void load_keys(const Task& task, int base, int g, int t, KeyPiece (&low)[
     }
 }
 
-// Of this lane's four positions of a tile what it has of values.
+// This lane's values of its four positions of a tile.
 DEVICE void load_values(const Task& task, int base, int g, int t, ValuePiece (*out)[4], Scales& scales) {
     load_scales(task, task.value_scales, base, t, scales);
 #pragma unroll
@@ -174,7 +174,7 @@ DEVICE void halves_of(const u32& p, u32 (&out)[2]) {
     out[1] = bytes_to_halves(p, true);
 }
 
-// A lane's queries: of head g the dimensions that it has of keys, cut in two; for each piece four words of the coarse
+// A lane's queries: of head g the dimensions that it has of keys, split in two; for each piece four words of the coarse
 // halves and four of the fine ones, QUERY_STEP words apart.
 #define QUERY_STEP (SMALL ? 1 : 32)
 DEVICE void load_queries(const Task& task, int g, int t, u32* q) {
@@ -219,7 +219,7 @@ DEVICE void score(const KeyPiece (&keys)[KEY_PIECES], const u32* q, const Scales
     }
 }
 
-// The scores of 4 positions become weights; what was found before fades to the new highest score.
+// Turn the scores of 4 positions into weights, and rescale the previous results to the new highest score.
 DEVICE void weigh(float (&scores)[4], float& top, float& sum, float (*mixed)[4], int t) {
     float higher = fmaxf(fmaxf(scores[0], scores[1]), fmaxf(scores[2], scores[3]));
     higher = fmaxf(higher, __shfl_xor_sync(FULL_WARP, higher, 1));
@@ -307,12 +307,12 @@ DEVICE void find(const Task& task, Found& found) {
     u32 q[8 * KEY_PIECES];
     load_queries(task, g, t, q);
 #else
-    __shared__ u32 queries[8 * KEY_PIECES][32];  // all warps have the same
+    __shared__ u32 queries[8 * KEY_PIECES][32];  // shared by all warps
     u32* q = &queries[0][threadIdx.x % 32];
     if (warp == 0) load_queries(task, g, t, q);
     __syncthreads();
 #endif
-    for (; base < task.end; base += STEP) {  // the next tile is asked for as soon as there are registers for it
+    for (; base < task.end; base += STEP) {  // the next tile is loaded as soon as there are registers for it
         const bool more = base + STEP < task.end;
         float weights[4];
         if (!SMALL) load_keys(task, base, g, t, low, high, key_scales);

@@ -1,9 +1,9 @@
-// Which sequences of a batch need which neurons: one word for each neuron, bit t for sequence t. Numbers are f32 [T, n],
+// Which sequences of a batch need which neurons: one word per neuron, bit t for sequence t. Numbers are f32 [T, n],
 // rows `step` numbers apart; T is at most 32.
 #include "common.cuh"
 
-// words u32 [n]: bit t set where logits [T, n] reach the threshold; cold: the same, 0 for neurons whose bit in `hot`
-// (0: none) is set. One thread a neuron.
+// words u32 [n]: bit t set where logits [T, n] reach the threshold; cold: the same, but 0 for neurons whose bit in
+// `hot` (0: none) is set. One thread per neuron.
 KERNEL __launch_bounds__(128) needed_words(const float* logits, u64 step, int n_tokens, int n, float threshold,
                                            const u32* hot, u32* words, u32* cold) {
     const int f = blockIdx.x * 128 + threadIdx.x;
@@ -14,8 +14,8 @@ KERNEL __launch_bounds__(128) needed_words(const float* logits, u64 step, int n_
     cold[f] = hot && (hot[f / 32] >> (f % 32) & 1) ? 0 : word;
 }
 
-// first [T, n] of the neurons in slots: 0 where the sequence does not need the neuron, or the slot is empty
-// (neuron_in negative). computed u32, added to: how many were kept. One thread a slot.
+// first [T, n] of the neurons in slots: set to 0 if the sequence does not need the neuron, or the slot is empty
+// (neuron_in negative). computed u32, incremented by the remaining values. One thread per slot.
 KERNEL __launch_bounds__(128) keep_needed(float* first, u64 step, int n_tokens, int n, const int* neuron_in,
                                           const u32* words, u32* computed) {
     const int s = blockIdx.x * 128 + threadIdx.x;
@@ -30,7 +30,7 @@ KERNEL __launch_bounds__(128) keep_needed(float* first, u64 step, int n_tokens, 
     if (threadIdx.x % 32 == 0 && kept) atomicAdd(computed, kept);
 }
 
-// used u32, added to: of how many slots h [T, n] is not 0 for any sequence. One thread a slot.
+// used u32, incremented by the slots in which h [T, n] is not 0 for any sequence. One thread per slot.
 KERNEL __launch_bounds__(128) count_used(const float* h, u64 step, int n_tokens, int n, u32* used) {
     const int s = blockIdx.x * 128 + threadIdx.x;
     bool any = false;

@@ -1,7 +1,7 @@
-// What the kernels share: short names, and loads and stores that the CPU sees in order.
+// Shared by the kernels: short names, and loads and stores in an order that the CPU sees.
 //
-// No header of a toolkit is needed. What the CPU writes while a kernel runs is read with load_fresh, never through a
-// const __restrict__ pointer, which the compiler may take from a cache that the CPU does not keep up to date.
+// No toolkit header is needed. Memory that the CPU writes while a kernel runs is read with load_fresh, never through a
+// const __restrict__ pointer: the compiler may read that through a cache that is not coherent with the CPU.
 #pragma once
 
 typedef unsigned char u8;
@@ -11,7 +11,7 @@ typedef unsigned long long u64;
 
 #define KERNEL extern "C" __global__ void
 
-// Sixteen bytes of weights: read once, so they need no place in the first-level cache.
+// Sixteen bytes of weights: read once, so they bypass the first-level cache.
 __device__ __forceinline__ uint4 load_once(const uint4* at) {
     uint4 v;
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
@@ -29,7 +29,7 @@ __device__ __forceinline__ float4 load_fresh(const float4* at) {
     return v;
 }
 
-// A flag for the CPU: it sees the flag only after everything that this thread wrote before.
+// A flag for the CPU, which sees it only after everything that this thread wrote before.
 __device__ __forceinline__ void store_flag(u64* at, u64 value) {
     asm volatile("st.release.sys.global.u64 [%0],%1;" ::"l"(at), "l"(value) : "memory");
 }

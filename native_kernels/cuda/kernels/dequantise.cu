@@ -1,8 +1,8 @@
-// Weights as halves, for products of many positions (gemm.cu).
+// Convert weights to halves, for products of many positions (gemm.cu).
 //
-// Columns col0 .. col0 + n_cols, rows row0 .. row0 + gridDim.y of a matrix as halves, rows `step` halves apart; n_cols is
-// rounded up to 8, col0 is a multiple of 8. A thread makes eight columns, so that a warp writes whole lines of the memory.
-// What is beyond the largest half becomes that.
+// Columns col0 .. col0 + n_cols, rows row0 .. row0 + gridDim.y of a matrix as halves, rows `step` halves apart; n_cols
+// is rounded up to 8, col0 is a multiple of 8. A thread converts eight columns, so that a warp writes whole lines of
+// memory. Larger numbers are clamped to the largest half.
 // dequantise_*: from planes (layouts.py). stored_*: from rows as a file or a bundle stores them, row_bytes apart (a
 // multiple of 16).
 #include "halves.cuh"
@@ -32,7 +32,7 @@ struct Own {
 
 // ---------------------------------------------------------------- arithmetic
 
-// Two numbers, bounded and rounded.
+// Two numbers, clamped and rounded.
 __device__ __forceinline__ u32 two_weights(float low, float high) {
     low = fminf(fmaxf(low, -LARGEST_HALF), LARGEST_HALF);
     high = fminf(fmaxf(high, -LARGEST_HALF), LARGEST_HALF);
@@ -50,14 +50,14 @@ __device__ __forceinline__ void round_eight(u32 (&words)[4], const float (&v)[8]
     for (int i = 0; i < 4; i++) words[i] = two_weights(v[2 * i], v[2 * i + 1]);
 }
 
-// Byte i of a word as a number less `offset`: 2^23 and a byte behind it are a float without any conversion.
+// Byte i of a word as a number less `offset`: 2^23 with the byte as its low bits is a float without any conversion.
 __device__ __forceinline__ float byte_less(u32 word, int i, float offset) {
     return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540u | i)) - (8388608.f + offset);
 }
 
-// Four bytes less OFFSET, times a scale, as halves: 1024 and a byte behind it are a half, the difference is exact, and so
-// the product of two halves is rounded once, as it is from floats. Scales of so many bits or more go through floats:
-// their products could be beyond the largest half.
+// Four bytes less OFFSET, times a scale, as halves. 1024 with the byte as its low bits is a half, the difference is
+// exact, and so the product of two halves is rounded once, as from floats. Scales of this many bits or more go through
+// floats: their products could exceed the largest half.
 template <u32 OFFSET, u32 TOO_LARGE>
 __device__ __forceinline__ void scale_four(u32* words, u32 bytes, u16 scale) {
     if ((scale & 0x7fffu) < TOO_LARGE) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void of_nibbles(u32 (&words)[4], uint2 q, u16 scale) 
     scale_four<8, 0x7000>(words + 2, q.y, scale);
 }
 
-// Scale and least of a group, out of d, least d and the small scales of its superblock.
+// Scale and minimum of a group, from d, dmin and the small scales of its superblock.
 __device__ __forceinline__ float2 scales_of_q4_k(const u8* head, int group) {
     const u8* small = head + 4;
     int scale, least;
@@ -192,7 +192,7 @@ KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_by
 
 // ---------------------------------------------------------------- rows as files and bundles store them
 
-// Eight bytes that begin on two: words that begin on four, of which the third is read only where it is needed.
+// Eight bytes with two-byte alignment: words with four-byte alignment, of which the third is read only if it is needed.
 __device__ __forceinline__ uint2 eight_bytes(const u8* at) {
     const bool between = (u64)at & 2;
     const u32* words = (const u32*)(at - 2 * between);
@@ -235,7 +235,7 @@ KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
     own.store(words);
 }
 
-// Where word `chunk` of a group lies in a row of lanes, with so many bytes a group: docs/bundle.md, section 4.
+// Offset of word `chunk` of a group in a row of lanes with this many bytes per group: docs/bundle.md, section 4.
 __device__ __forceinline__ u32 lane_word(const u8* row, int n_groups, int group, int chunk, int group_bytes) {
     const int block = group / 16, lanes = min(16, n_groups - 16 * block);
     return __ldg((const u32*)(row + block * 16 * group_bytes + chunk * 4 * lanes + group % 16 * 4));
@@ -251,7 +251,7 @@ KERNEL stored_q8_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, 
     own.store(words);
 }
 
-// Chunk c has columns 8 c to 8 c + 3 in its lower halves, the next four in its upper ones.
+// Chunk c has columns 8 c to 8 c + 3 in its low nibbles, the next four in its high ones.
 KERNEL stored_q4_0_lanes(const u8* rows, u64 row_bytes, int n_groups, int row0, int col0, int n_cols, u16* out,
                          u64 step) {
     OWN;

@@ -1,9 +1,9 @@
-// Down of the hot neurons of a layer, whose rows lie neuron by neuron: partial sums of h[s] * row s, of few rows each.
+// Down of a layer's hot neurons, stored neuron by neuron: partial sums of h[s] * row s, each over few rows.
 //
 // CODEC is the matrix's (weights.cuh). Blocks of 256 threads, grid (columns, parts). A block lists the slots of its
-// part where h is not 0: eight neighbours of every 8 * parts, because neighbours often fire alike. Its threads share
-// the columns, and GROUPS of them the rows of the list; the groups' sums are added up in shared memory. Whoever reads
-// the parts adds them up. No row of a slot where h is 0 is read.
+// part with nonzero h: eight neighbours of every 8 * parts, because neighbours often fire alike. Its threads share the
+// columns, and GROUPS of them the rows of the list; the groups' sums are added in shared memory. The reader of the
+// parts adds them up. No row of a slot with h = 0 is read.
 #include "weights.cuh"
 
 #ifndef CODEC
@@ -31,7 +31,7 @@ struct Active {
     u32 top_of_warps[WARPS];
 };
 
-// Fills the list, warp by warp, and returns its length. top: the bits of the largest |h|.
+// Fill the list, warp by warp, and return its length. top: the bits of the largest |h|.
 DEVICE int list_active(const Down& job, Active& list, u32& top) {
     const int PASSES = MOST_SLOTS / THREADS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     float values[PASSES];
@@ -83,7 +83,7 @@ DEVICE int list_active(const Down& job, Active& list, u32& top) {
 // A thread has a unit's columns of the rows of its group, ROWS at a time.
 template <class C>
 struct ByThread {
-    static const int UNITS = THREADS / GROUPS;  // of a block
+    static const int UNITS = THREADS / GROUPS;  // per block
     static const int ROWS = 8;
     typedef float Sums[GROUPS][UNITS][C::COLUMNS + 1];
 
@@ -127,7 +127,7 @@ struct ByThread {
 
 DEVICE u32 bytes_of(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
 
-// Halves 1024 + n or 64 + n as n: exact.
+// Halves 1024 + n or 64 + n to n, exactly.
 DEVICE u32 less(u32 halves, u32 by) {
     u32 v;
     asm("sub.rn.f16x2 %0,%1,%2;" : "=r"(v) : "r"(halves), "r"(by));
@@ -142,21 +142,21 @@ DEVICE u32 two_halves(float low, float high) {
 
 DEVICE u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// A unit's whole numbers and what they are times: sets of 16 columns, each under one factor. PAIRS: of rows that a lane
-// has at once; EARLY: whether the next ones are asked for before these are worked on (both as registers allow).
+// A unit's integers and their factors: sets of 16 columns, each under one factor. PAIRS: pairs of rows that a lane
+// holds at once; EARLY: whether the next ones are loaded before these are used (both as registers allow).
 // numbers: of two rows' units those in the bytes 2 i and 2 i + 1, as halves of a word: a's low, b's high; [set][byte].
-// factors: of both sets, and of both what MINIMA subtract.
+// factors: of both sets, and what MINIMA subtract from both.
 template <class C>
 struct Whole;
 
-// v & mask | with, which the compiler makes two instructions of where it knows both.
+// v & mask | with; the compiler makes two instructions of it if it knows both.
 DEVICE u32 masked(u32 v, u32 mask, u32 with) {
     u32 found;
     asm("lop3.b32 %0,%1,%2,%3,0xea;" : "=r"(found) : "r"(v), "r"(mask), "r"(with));
     return found;
 }
 
-// The nibbles in place 0 or 4 of each half of a word as mantissas of halves.
+// The nibbles at bit 0 or 4 of each half of a word as mantissas of halves.
 DEVICE u32 low_nibbles(u32 v) { return masked(v, 0x000f000fu, 0x64006400u); }   // 1024 +
 DEVICE u32 high_nibbles(u32 v) { return masked(v, 0x00f000f0u, 0x54005400u); }  // 64 +
 
@@ -220,8 +220,7 @@ struct Whole<Q8_0> {
     DEVICE float4 factors(const Q8_0::Unit& w) { return make_float4(half_to_float(w.scale), 0.f, 0.f, 0.f); }
 };
 
-// sums += a * b: a [16, 8 or 16] by rows, b [8 or 16, 8] by columns, in halves; the pieces of a lane as the tensor
-// cores have them.
+// sums += a * b: a [16, 8 or 16] by rows, b [8 or 16, 8] by columns, in halves; in the tensor cores' register layout.
 DEVICE void multiply_tile(float (&sums)[4], const u32 (&a)[1][2], const u32 (&b)[1]) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5},{%6},{%0,%1,%2,%3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[0][0]), "r"(a[0][1]), "r"(b[0]));
@@ -238,16 +237,16 @@ DEVICE void multiply_tile(float (&sums)[4], const u32 (&a)[2][2], const u32 (&b)
 #endif
 }
 
-// A warp has eight units side by side, and four times ROWS rows at a time: lane (g, t) has unit g of the t-th ROWS.
-// With plain arithmetic a GPU with fast memory is short of instructions here, not of bytes; so the tensor cores
-// multiply. a has a column of every unit in each of its rows, b the h times factor of every unit in each of its
-// columns: what is wanted of a b is its diagonal, the rest is the price. h times factor goes in as the sum of two
-// halves, 22 bits, after all h were scaled by a power of two to lie below 16.
+// A warp has eight adjacent units, and four times ROWS rows at a time: lane (g, t) has unit g of the t-th ROWS. With
+// plain arithmetic, a GPU with fast memory is limited by instructions here, not by bytes; so the tensor cores multiply.
+// a has a column of every unit in each of its rows, b the h times factor of every unit in each of its columns: only the
+// diagonal of a b is needed, the rest is overhead. h times factor is passed as the sum of two halves, 22 bits, after
+// all h were scaled by a power of two to be below 16.
 template <class C>
 struct ByTensor {
     static const int SETS = Whole<C>::SETS;
     static const int OF_WARP = 8, PAIRS = Whole<C>::PAIRS, ROWS = 2 * PAIRS;
-    static const int UNITS = WARPS / GROUPS * OF_WARP;  // of a block
+    static const int UNITS = WARPS / GROUPS * OF_WARP;  // per block
     typedef float Sums[GROUPS][UNITS][C::COLUMNS + 1];
 
     // 2 to the power of e; e as in the bits of a float.
@@ -262,7 +261,7 @@ struct ByTensor {
         typename C::Unit w[ROWS];
     };
 
-    // Behind the end of the list its last row again, which then counts nothing.
+    // Beyond the end of the list its last row again, with weight 0.
     DEVICE void load(const Down& job, const Active& list, int n, int first, int unit, Rows& rows) {
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -336,7 +335,7 @@ struct ByTensor {
             minus[s] += __shfl_xor_sync(FULL_WARP, minus[s], 1);
             minus[s] += __shfl_xor_sync(FULL_WARP, minus[s], 2);
         }
-        if (lane % 4 == lane / 8) {  // who holds the diagonal
+        if (lane % 4 == lane / 8) {  // the lanes that hold the diagonal
             const bool odd = lane / 4 & 1;
 #pragma unroll
             for (int s = 0; s < SETS; s++) {

@@ -1,12 +1,11 @@
-// The GPU's side of working together with the CPU: results into the host's memory with a flag behind them. What is
-// exchanged means nothing here.
+// The GPU's side of the exchange with the CPU: results to host memory, followed by a flag.
 //
-// Every thread of a block writes its share; what one thread releases behind the block's barrier then comes behind all of
-// it, for the CPU too: a barrier and a release at the system's scope add up.
+// Every thread of a block writes its share; one thread's release after the block's barrier then orders all of it, for
+// the CPU too: a barrier and a release at system scope are cumulative.
 #include "common.cuh"
 
 // values f32 [n] and bits & ~without u32 [n_words] to the host, then epoch + 1 into epoch and into the flag. Any grid:
-// the block that counts `done` (0 before and after) to its end is the last and posts the flag.
+// the block that increments `done` (0 before and after) last posts the flag.
 KERNEL __launch_bounds__(1024) publish(u64* flag, u64* epoch, const float* values, float* to_values, int n,
                                        const u32* bits, const u32* without, u32* to_bits, int n_words, u32* done) {
     const int step = gridDim.x * blockDim.x, first = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,10 +1,10 @@
-// Products of at most 32 positions with a matrix of halves, on tensor cores: for steps of a batch, which wait for the
-// weights. Results are those of multiply_rows in gemm.cu, whose blocks of 128 rows are too few then.
+// Products of at most 32 positions with a matrix of halves, on tensor cores, for batched decode, which is bound by
+// reading weights. Results equal those of multiply_rows in gemm.cu, whose blocks of 128 rows are too few then.
 //
-// A block of 256 threads makes 16 rows of the matrix, times all positions. Its warps take turns along the columns, 32 at
-// a time, read straight from memory: of each row four lanes take 16 bytes each, and the same columns of the positions, so
-// that the order of the columns within 32 is not theirs, but the same in both factors. The sums of the warps are added
-// up in order. grid: y over the most rows, z products of the same x.
+// A block of 256 threads computes 16 rows of the matrix times all positions. Its warps take turns along the columns, 32
+// at a time, read straight from memory: four lanes read 16 bytes of each row each, and the same columns of the
+// positions, so that the columns within 32 are permuted, but alike in both factors. The warps' sums are added in order.
+// grid: y over the most rows, z products of the same x.
 #include "tensor_cores.cuh"
 
 #define ROWS 16
@@ -19,7 +19,7 @@ struct Product {
     u64 n_out;
 };
 
-// Up to three, of one x: rows of their weights and of their results are as far apart.
+// Up to three products of one x; the row strides of their weights and of their results are the same.
 struct Products {
     Product of[3];
     const u16* x;
@@ -28,7 +28,7 @@ struct Products {
     int n_tokens, depth, adds;
 };
 
-// Eight halves, of which `left` are there; the others become 0, whatever lies there.
+// Eight halves, of which `left` exist; the others become 0.
 __device__ __forceinline__ uint4 take_8(const u16* from, int left) {
     if (left >= 8) return *(const uint4*)from;
     u32 v[4] = {0, 0, 0, 0};
@@ -38,7 +38,7 @@ __device__ __forceinline__ uint4 take_8(const u16* from, int left) {
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-// TILES: of eight positions. AT_ONCE: pieces of DEPTH columns that are on their way together.
+// TILES: of eight positions. AT_ONCE: steps of DEPTH columns in flight together.
 template <int TILES, int AT_ONCE>
 __device__ __forceinline__ void multiply_few(const Products& job) {
     __shared__ float all[WARPS][8 * TILES][ROWS + 1];

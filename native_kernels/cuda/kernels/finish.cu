@@ -1,9 +1,9 @@
-// What a library's product of rows leaves to be done: it knows neither the factors of the rows nor a bias.
+// Finish a library's product of rows, which has neither the rows' factors nor a bias.
 //
-// scale_rows: rows [T, n] of f32, `step` apart, times factors[t], then bias[n] (0: none) added; where `undo` is set,
-// times 1 / factors[t] instead, so that a product which is still to be multiplied with them can be added. Factors are
-// powers of two, so both are exact. Mostly they are 1 and there is no bias: then nothing is read. grid: x T, y the rows
-// of one product or of two; 256 threads.
+// scale_rows: rows [T, n] of f32, `step` apart, times factors[t], plus bias[n] (0: none). With `undo`, times 1 /
+// factors[t] instead, so that a product which is still to be multiplied by them can be added. Factors are powers of
+// two, so both are exact. Mostly they are 1 and there is no bias: then nothing is read. grid: x T, y the rows of one
+// product or of two; 256 threads.
 #include "common.cuh"
 
 KERNEL __launch_bounds__(256) scale_rows(float* out, float* other, u64 step, int n, const float* factors,

@@ -1,10 +1,10 @@
-// Attention of many positions at once, the scores never written out: for each query a running largest score, sum and
-// weighted sum of values, in f32 throughout.
+// Attention of many positions at once without storing the scores: for each query a running maximum, sum and weighted
+// sum of values, in f32 throughout.
 //
-// A block of 256 threads takes 64 queries of one head and goes over the keys that they may see, 64 (of long heads 32)
-// at a time. Query t stands at position start + t and sees the positions up to its own, of them the last `window` (0:
-// all). Keys and values: [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2) with scales f16 [H_kv, capacity,
-// dim / 32 rounded up]; dim up to 64, 128, 256, the number in the kernel's name. grid: x queries by 64, y heads.
+// A block of 256 threads takes 64 queries of one head and goes over their visible keys, 64 (of long heads 32) at a
+// time. Query t is at position start + t and sees the positions up to its own, limited to the last `window` (0: all).
+// Keys and values: [H_kv, capacity, dim] in f32, f16 or bytes (codec 0, 1, 2) with scales f16 [H_kv, capacity, dim / 32
+// rounded up]; dim up to 64, 128, 256, the number in the kernel's name. grid: x queries by 64, y heads.
 #include "halves.cuh"
 
 #define QUERIES 64

@@ -1,11 +1,11 @@
-// Attention of many positions at once on tensor cores, over keys and values in halves or bytes: scores and weights of
-// values are made of halves and added up in f32; flash.cu is the same in f32 throughout.
+// Attention of many positions at once on tensor cores, over keys and values in halves or bytes: products are of halves
+// with sums in f32. flash.cu is the same in f32 throughout.
 //
-// A block of 128 threads takes 64 queries of one head, 16 a warp, and goes over the keys that they may see 64 at a
-// time. Queries are rounded under a power of two of their own; scores, their largest and their sums are f32. Query t
-// stands at position start + t and sees the positions up to its own, of them the last `window` (0: all). Keys and
-// values: [H_kv, capacity, dim] in f16 or bytes (codec 1, 2) with scales f16 [H_kv, capacity, dim / 32 rounded up]; dim
-// a multiple of 8 up to the number in the kernel's name. grid: x queries by 64, y heads.
+// A block of 128 threads takes 64 queries of one head, 16 per warp, and goes over their visible keys 64 at a time. Each
+// query is rounded with its own power of two; scores, their maxima and sums are f32. Query t is at position start + t
+// and sees the positions up to its own, limited to the last `window` (0: all). Keys and values: [H_kv, capacity, dim]
+// in f16 or bytes (codec 1, 2) with scales f16 [H_kv, capacity, dim / 32 rounded up]; dim a multiple of 8 up to the
+// number in the kernel's name. grid: x queries by 64, y heads.
 #include "tensor_cores.cuh"
 
 #define QUERIES 64
@@ -31,7 +31,7 @@ __device__ __forceinline__ uint4 eight_halves(const Kept& k, int codec, u64 plac
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// KEYS positions from `first` on; behind the last one and behind dim there are zeros.
+// KEYS positions from `first` on; zeros beyond the last one and beyond dim.
 template <int DIM>
 __device__ __forceinline__ void bring(u8* to, const Kept& k, int codec, u64 base, int first, int last, int dim) {
     constexpr int CHUNKS = DIM / 8;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void attend(const float* q, u64 q_step, float* out, u
     __shared__ __align__(128) u8 some_keys[KEYS * DIM * 2], some_values[KEYS * DIM * 2];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, head = blockIdx.y;
     const int query0 = (gridDim.x - 1 - blockIdx.x) * QUERIES;  // the longest first
-    const int own = query0 + 16 * warp + lane / 4;              // and the one 8 behind it
+    const int own = query0 + 16 * warp + lane / 4;              // and the one 8 rows below
     const u64 base = (u64)(head / group) * capacity;
     const int last = start + min(query0 + QUERIES, n_tokens) - 1;
     const int first = window ? max(0, start + query0 - window + 1) : 0;

@@ -1,10 +1,10 @@
-// Rows of matrices in the host's memory, straight to the GPU's own: what the copy engine cannot do, because the rows
-// that are wanted do not follow each other. It waits for the bus alone, so few blocks of it do.
+// Copy rows of matrices from host memory to the GPU's own. The copy engine cannot do this, because the wanted rows are
+// not contiguous. It is limited by the bus, so a few blocks are enough.
 #include "common.cuh"
 
-#define AT_ONCE 4  // pieces of 16 bytes that each thread has on their way together
+#define AT_ONCE 4  // 16-byte loads that each thread has in flight
 
-// Row i begins at rows + i * stride, wherever that is, and goes to `to` + its place * step; both are multiples of 16.
+// Row i begins at rows + i * stride, with any alignment, and goes to `to` + its place * step; both are multiples of 16.
 struct Source {
     const u8* rows;
     u64 stride, row_bytes;
@@ -12,7 +12,7 @@ struct Source {
     u64 step;
 };
 
-// Sixteen bytes from byte `skip` of two pieces on.
+// Sixteen bytes from byte `skip` of two 16-byte words on.
 __device__ __forceinline__ uint4 joined(uint4 a, uint4 b, int skip) {
     u32 v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
     if (skip & 8) {
@@ -31,9 +31,9 @@ __device__ __forceinline__ uint4 joined(uint4 a, uint4 b, int skip) {
 // The lowest `n` bytes of four.
 __device__ __forceinline__ u32 lowest(u32 v, int n) { return n >= 4 ? v : n <= 0 ? 0u : v & ((1u << (8 * n)) - 1u); }
 
-// Row ids[i] of each of n_sources matrices to place i of n. A warp takes a row. It reads whole pieces of 16 bytes that
-// begin where such pieces do in memory (never one that no byte of the row is in), and puts together what goes into one
-// from two of them; what is left of the last one becomes 0.
+// Copy row ids[i] of each of n_sources matrices to place i of n. A warp takes a row. It reads aligned 16-byte words
+// (never one without a byte of the row), and combines two of them for each word of the target; the rest of the last one
+// becomes 0.
 KERNEL __launch_bounds__(1024) gather_rows(Source first, Source second, Source third, int n_sources, const int* ids,
                                            int n) {
     const int lane = threadIdx.x & 31, warps = (blockDim.x >> 5) * gridDim.x;
@@ -46,7 +46,7 @@ KERNEL __launch_bounds__(1024) gather_rows(Source first, Source second, Source t
         uint4* to = (uint4*)(from.to + (u64)place * from.step);
         const int n_read = (skip + row_bytes + 15) / 16, n_made = (row_bytes + 15) / 16;
         uint4 before = make_uint4(0, 0, 0, 0);
-        // From the beginning of a line of the memory on, so that a warp asks for whole ones.
+        // From the beginning of a memory line on, so that a warp reads whole lines.
         for (int start_at = -(int)((start & 127) / 16); start_at <= n_made; start_at += 32 * AT_ONCE) {
             uint4 found[AT_ONCE];
 #pragma unroll

@@ -1,14 +1,14 @@
 // Products of many positions with a matrix of halves, on tensor cores: halves in, sums in f32.
 //
-// multiply_rows: out [T, N] = x [T, K] times the rows of w [N, K]. multiply_columns: out [T, N] = x [T, K] times
-// w [K, N]: of a down projection that lies neuron by neuron. Both: out = product * factors[t] + bias[n], added to what
-// out holds where `adds` is set. x and w: rows `x_step` and `w_step` halves apart, multiples of 8, beginning on 16
-// bytes; nothing is read behind their K (N) columns but up to the next 16 bytes, and what lies there does not matter.
+// multiply_rows: out [T, N] = x [T, K] times the rows of w [N, K]. multiply_columns: out [T, N] = x [T, K] times w [K,
+// N], for a down that is stored neuron by neuron. Both: out = product * factors[t] + bias[n], or added to out if `adds`
+// is set. x and w: rows `x_step` and `w_step` halves apart, multiples of 8, 16-byte aligned; beyond their K (N) columns
+// only the bytes up to the next 16 are read, and their values do not matter.
 //
-// A block of 256 threads makes 128 x 128 of the result from pieces of 64 columns; while one is multiplied the next ones
-// are on their way from memory (compute capability 7.5 copies through registers). Shared memory, dynamic: PIECES_BYTES
-// of prefill_ops.py. grid: x over T, so that the blocks which read the same weights run side by side; y over N; z 2
-// where multiply_rows makes a second product of the same x and shape. The sums do not depend on the grid.
+// A block of 256 threads computes 128 x 128 of the result in stages of 64 columns; while one is multiplied the next
+// ones are being loaded (compute capability 7.5 copies through registers). Shared memory, dynamic: PIECES_BYTES of
+// prefill_ops.py. grid: x over T, so that the blocks which read the same weights run side by side; y over N; z 2 if
+// multiply_rows computes a second product of the same x and shape. The sums do not depend on the grid.
 #include "tensor_cores.cuh"
 
 #define SIDE 128
@@ -19,7 +19,7 @@
 #define STAGES 2
 #endif
 #if __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
-#define BLOCKS 2  // of a multiprocessor: the others' shared memory holds one
+#define BLOCKS 2  // per multiprocessor: the others' shared memory holds one
 #else
 #define BLOCKS 1
 #endif
@@ -50,7 +50,7 @@ __device__ __forceinline__ void end_group() {
 #endif
 }
 
-// Until only the pieces after the one that is needed now may still be under way.
+// Wait until only the stages after the one that is needed now may still be in flight.
 __device__ __forceinline__ void await_groups() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");

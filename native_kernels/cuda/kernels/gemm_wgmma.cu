@@ -1,15 +1,15 @@
-// The products of gemm.cu for compute capability 9.0: halves in, sums in f32, made by warpgroups out of shared memory.
+// The products of gemm.cu for compute capability 9.0: halves in, sums in f32, by warpgroups out of shared memory.
 //
 // multiply_rows_N: out [T, N] = x [T, K] times the rows of w [N, K]. multiply_columns_N: x times w [K, N]. Both: out =
-// product * factors[t] + bias[n], added to what out holds where `adds` is set. A block makes 128 positions and as many
-// outputs as its name says, from pieces of 64 columns: two warpgroups multiply, a thread of a ninth warp has the GPU
-// bring `stages` pieces ahead, in boxes of 64 x 64 halves (tensor maps, which know the shapes; behind the edges lie
-// zeros). Blocks of a cluster that need the same box get it from one of them: those side by side in x share weights,
-// those in y positions. Shared memory, dynamic: stage_bytes of wgmma_products.py, on 1024 bytes.
+// product * factors[t] + bias[n], or added to out if `adds` is set. A block computes 128 positions and the number of
+// outputs in its name, in stages of 64 columns: two warpgroups multiply, while a thread of a ninth warp lets the GPU
+// load `stages` stages ahead, in boxes of 64 x 64 halves (tensor maps, which know the shapes; zeros beyond the edges).
+// Blocks of a cluster that need the same box get it from one of them: neighbours in x share weights, neighbours in y
+// positions. Shared memory, dynamic: stage_bytes of wgmma_products.py, 1024-byte aligned.
 //
-// grid: x over T, y over N, both filled up to whole clusters (of 1 or 2 each way); z 2 where multiply_rows makes a
-// second product of the same x and shape. 288 threads. Sums run through K by sixteens in order, whatever the grid, the
-// cluster and the width of a block are.
+// grid: x over T, y over N, both padded to whole clusters (of 1 or 2 each way); z 2 if multiply_rows computes a second
+// product of the same x and shape. 288 threads. Sums run through K by sixteens in order, independent of the grid, the
+// cluster and the width of a block.
 #include "wgmma.cuh"
 
 #define BOX 64
@@ -25,7 +25,7 @@ struct Result {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// The stages take turns; every barrier's phase changes each time that they come round.
+// The stages alternate; a barrier's phase flips every time its stage comes round.
 struct Turn {
     int stage = 0;
     u32 phase = 0;
@@ -38,8 +38,8 @@ struct Turn {
     }
 };
 
-// A thread's sums: pairs of columns, eight apart, of two rows eight apart. What is added to is read for many pairs at
-// once before any of them is written: the compiler must take it that a write could change what the next read finds.
+// A thread's sums: pairs of columns, eight apart, of two rows eight apart. The previous values are read for many pairs
+// at once before any result is written: the compiler must assume that a write could change the next read.
 template <int N>
 __device__ __forceinline__ void store(const float (&sums)[N / 2], const Result& r, int token0, int out0) {
     const int lane = threadIdx.x & 31, column0 = out0 + lane % 4 * 2;
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
         return;
     }
 
-    // Whoever writes into this block's memory must know that a stage is free: the blocks of its row and column.
+    // A writer into this block's memory must know that a stage is free: the blocks of its row and column.
     const bool tells = lane < cluster.size() && (lane % cluster.width == cluster.x || lane / cluster.width == cluster.y);
     const auto release = [&](int stage) {
         if (!tells) return;
@@ -192,7 +192,7 @@ __device__ __forceinline__ void multiply(const TensorMap* x, const TensorMap* w,
         const __grid_constant__ TensorMap other_w, float *out, u64 out_step, const float *factors, const float *bias, \
         int n_tokens, int n_out, int depth, int adds, float *other_out, const float *other_bias, int stages
 
-// 512: so many registers, 128, that a block which gathers (gather.cu) has room beside one.
+// 512: limits the registers to 128, so that a block which gathers (gather.cu) fits beside one.
 KERNEL __launch_bounds__(288, 2) multiply_rows_64(PARAMETERS) { MULTIPLY(false, 64); }
 KERNEL __launch_bounds__(288, 2) multiply_rows_128(PARAMETERS) { MULTIPLY(false, 128); }
 KERNEL __launch_bounds__(512, 1) multiply_rows_192(PARAMETERS) { MULTIPLY(false, 192); }

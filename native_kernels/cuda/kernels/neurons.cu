@@ -1,9 +1,9 @@
-// The hot neurons of a layer: gate, up, and what goes into down, which is down.cu.
+// A layer's hot neurons: gate, up, and the input of down (down.cu).
 //
 // FIRST and SECOND are the codecs of gate and up (weights.cuh); without a gate FIRST is up's. A block's warps share a
-// tile of up to 32 slots, those blockIdx.x, blockIdx.x + gridDim.x and so on, because neighbours often fire alike.
-// Those that are to be computed are found with one ballot, so that no list is made in memory. `split` warps share a
-// row; the others take other rows. In the end lane i of the first warp finishes slot i of the tile.
+// tile of up to 32 slots, blockIdx.x, blockIdx.x + gridDim.x and so on, because neighbours often fire alike. One ballot
+// finds the slots to compute, without a list in memory. `split` warps share a row; the others take other rows. At the
+// end lane i of the first warp finishes slot i of the tile.
 #include "activations.cuh"
 #include "counts.cuh"
 #include "weights.cuh"
@@ -19,7 +19,7 @@ struct Neurons {
     Planes first, second;
     const float *first_bias, *second_bias;
     Vector x;
-    const int* neuron_in;  // below 0: the slot is empty; 0 where all are taken
+    const int* neuron_in;  // negative: the slot is empty; 0: all slots are full
     const u32* bits;       // by neuron number; 0: all
     u32* fired;
     float* h;
@@ -29,8 +29,8 @@ struct Neurons {
     int split;
 };
 
-// How many units of a row are on their way to a lane at once, by how many rows are read together; and how many blocks a
-// multiprocessor should have room for.
+// Units of a row in flight per lane, by how many rows are read together; and how many blocks should fit on a
+// multiprocessor.
 template <class C>
 struct Tuned {
     static const int OF_ONE = 4, OF_TWO = 2, RESIDENT = 5;
@@ -91,7 +91,7 @@ DEVICE void multiply(const Planes (&matrices)[ROWS], const Neurons& job, u32 slo
     }
 }
 
-// A slot's product, put together from its parts; bias 0: none.
+// A slot's product, summed over its parts; bias 0: none.
 DEVICE float whole(const Sums& sums, const Neurons& job, const float* bias, int slot) {
     const int lane = threadIdx.x % 32;
     float sum = sums[0][lane];
@@ -148,7 +148,7 @@ DEVICE void tile(const Neurons& job) {
     }
     const u32 fired = __ballot_sync(FULL_WARP, value != 0.f);
     if (there) job.h[own] = value;
-    if (job.fired && value != 0.f) atomicAdd(job.fired + own, 1);  // alone there, but does not wait for what it was
+    if (job.fired && value != 0.f) atomicAdd(job.fired + own, 1);  // uncontended, but needs no wait
     if (job.counts && lane == 0) add_counts(job.counts, __popc(computed), __popc(opened), __popc(fired));
 }
 

@@ -1,8 +1,8 @@
-// What many positions need beside products (gemm.cu) and attention (flash.cu): norms, rounding, rotation, keys and
-// values into their place, activations. Vectors of numbers are f32 [T, n], rows `step` numbers apart.
+// Operators on many positions beside products (gemm.cu) and attention (flash.cu): norms, rounding, rotation, storing
+// keys and values, activations. Vectors of numbers are f32 [T, n], rows `step` numbers apart.
 //
-// round_rows: one block a row, of up to 1024 threads: a norm (kind 1: root mean square, 2: layer; 0: none), then into out
-// (added to it where `adds`), and as halves whose largest lies in [2^12, 2^13), with the power of two that undoes it.
+// round_rows: one block per row, of up to 1024 threads: a norm (kind 1: root mean square, 2: layer; 0: none), then into
+// out (added to it if `adds`), and as halves whose largest is in [2^12, 2^13), with the power of two that undoes it.
 #include "halves.cuh"
 
 // ---------------------------------------------------------------- rows
@@ -19,7 +19,7 @@ __device__ __forceinline__ float warp_largest(float v) {
     return v;
 }
 
-// Over a block; all get it.
+// Over a block; all threads get it.
 template <bool LARGEST>
 __device__ __forceinline__ float over_block(float v) {
     __shared__ float of_warp[32];
@@ -39,7 +39,7 @@ __device__ __forceinline__ Number of_bits(u32 word) { return (Number)word; }
 template <>
 __device__ __forceinline__ float of_bits<float>(u32 word) { return __uint_as_float(word); }
 
-// Numbers i to i + 3 of a row of n; what is behind its end is 0.
+// Numbers i to i + 3 of a row of n; 0 beyond its end.
 template <class Number>
 __device__ __forceinline__ void load_four(Number (&v)[4], const Number* from, int i, int n, bool fours) {
     if (fours && i + 4 <= n) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ void store_halves(u16* to, const float (&v)[4], float
     }
 }
 
-// FOURS times four numbers of a row in a thread's registers, which lie blockDim.x times four apart: a row that is longer
-// than a block holds so is read again for each pass over it.
+// FOURS times four numbers of a row in a thread's registers, blockDim.x times four apart. A longer row is read again
+// for each pass over it.
 template <int FOURS>
 struct Held {
     float v[FOURS][4];
@@ -87,7 +87,7 @@ struct Held {
 #pragma unroll
         for (int j = 0; j < FOURS; j++) load_four(v[j], from, place(base, j), n, fours);
     }
-    // what(number), of every number that there is.
+    // Calls what(number) for every number that exists.
     template <class What>
     __device__ __forceinline__ void each(int base, int n, What what) {
 #pragma unroll
@@ -187,9 +187,9 @@ __device__ __forceinline__ float activated(float x, int kind, float threshold) {
 
 #define HIDDEN_FOURS 2
 
-// first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu,
-// 4 gelu, 5 gelu-tanh. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2], added to:
-// how many passed the first activation, and how many fired. One block a row.
+// first [T, n] becomes its activation times up (0: without), as halves too. kind: 0 relu, 1 drelu, 2 fatrelu, 3 silu, 4
+// gelu, 5 gelu-tanh. neuron_in [n]: slots with a negative number are empty (0: none is). counts [T, 2], incremented:
+// values that passed the first activation, and that fired. One block per row.
 KERNEL __launch_bounds__(1024, 1) activate_rows(
     float* first, const float* up, u64 step, int n, int kind, float threshold, const int* neuron_in, u16* halves,
     u64 half_step, float* factors, u32* counts) {
@@ -230,7 +230,7 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
     }
     float back;
     const float factor = rounding_factor(over_block<true>(largest), back);
-    opened = over_block<false>(opened);  // whole numbers below 2^24: exact
+    opened = over_block<false>(opened);  // integers below 2^24: exact
     fired = over_block<false>(fired);
     if (threadIdx.x == 0) {
         factors[blockIdx.x] = back;
@@ -245,8 +245,9 @@ KERNEL __launch_bounds__(1024, 1) activate_rows(
     }
 }
 
-// fired counts up by the positions where h [T, n] is not 0; places [n]: where each is counted (0: in order), a negative
-// one nowhere. Whole numbers: their sum does not depend on the order. grid: x n by 128, y T by 32; 128 threads.
+// fired is incremented by the positions where h [T, n] is not 0; places [n]: where each is counted (0: in order), a
+// negative place is skipped. Integers: their sum does not depend on the order. grid: x n by 128, y T by 32; 128
+// threads.
 KERNEL tally(const float* h, u64 step, int n_tokens, int n, u32* fired, const int* places) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
@@ -276,9 +277,9 @@ __device__ __forceinline__ void store_key(u8* to, u8* scales, const float* head,
 }
 
 // A warp for each head of each of T positions: qkv [T, H + 2 H_kv, dim], dim up to 256. Norms over each head of q and k
-// (weights 0: none; kind as round_rows), then the first 2 n_angles values of each turn by cosines and sines [T,
-// n_angles]; q stays in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or bytes
-// (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). grid: x T, y heads by four; 128 threads.
+// (weights 0: none; kind as in round_rows), then the first 2 n_angles values of each are rotated by cosines and sines
+// [T, n_angles]; q stays in place, keys and values go to position `start` + t of [H_kv, capacity, dim] in f32, f16 or
+// bytes (codec 0, 1, 2; scales f16 [H_kv, capacity, dim / 32 rounded up]). grid: x T, y heads by four; 128 threads.
 KERNEL __launch_bounds__(128) place_heads(
     float* qkv, u64 step, int n_heads, int n_kv_heads, int dim, int kind, const float* q_norm, const float* q_bias,
     const float* k_norm, const float* k_bias, float eps, const float* cosines, const float* sines, int n_angles,

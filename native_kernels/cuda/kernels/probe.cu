@@ -1,11 +1,11 @@
-// What a GPU can do, to be measured: how fast it reads its own memory, and what one exchange with the CPU costs.
+// Kernels that measure a GPU: the speed of its own memory, and the cost of an exchange with the CPU.
 //
 // read_all: grid of any size, 256 threads, each reading 16 bytes at a time; n_lines of 16 bytes; `out` is never
-// written, it keeps the compiler from leaving the loads away. On an H200 the plain read reached 4.6 TB/s.
+// written, it keeps the compiler from removing the loads. On an H200 the plain read reached 4.6 TB/s.
 //
-// publish, merge: the two sides of an exchange, as they stand around the feed-forward part of a layer. publish leaves
-// `width` numbers in the host's memory and then the epoch in a flag; merge adds what the CPU left there. One block
-// each for publish (its flag must come last), any grid for merge.
+// publish, merge: the two sides of an exchange, as around a layer's FFN. publish writes `width` numbers to host memory
+// and then the epoch to a flag; merge adds the CPU's numbers. One block for publish (its flag must come last), any grid
+// for merge.
 #include "common.cuh"
 
 KERNEL __launch_bounds__(256, 4) read_all(const uint4* memory, u64 n_lines, u32* out) {

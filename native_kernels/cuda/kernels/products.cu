@@ -1,18 +1,17 @@
-// A vector rounded to bytes, and matrices times a vector: as numbers, or as bits where they reach a threshold.
+// Rounding of a vector to bytes, and matrices times a vector: as numbers, or as bits where they reach a threshold.
 //
-// A row is added up by one warp or by several of a block, always in the same order; nothing is shared between blocks,
-// and nothing is allocated. Blocks have 256 threads, those of some `expect` 128 (products.py knows which).
+// A row is summed by one warp or by several of a block, always in the same order; blocks share nothing, and nothing is
+// allocated. Blocks have 256 threads, those of some `expect` 128 (products.py knows which).
 //
-// How many rows a warp takes and how many loads of each are on their way was tried out on an H200. There f16 matrices of
-// 8192 x 8192 come at 95 % of the speed of a plain read and those of 5120 x 5120, which take 15 us, at 81 %; q4_0 at 79
-// and 56 %. With four loads of a row on their way instead of two, fewer blocks fit and the last ones take longer: most
-// shapes were 3 to 20 % slower.
+// Rows per warp and loads of each in flight were tuned on an H200. There f16 matrices of 8192 x 8192 reach 95 % of the
+// speed of a plain read and those of 5120 x 5120, which take 15 us, 81 %; q4_0 79 and 56 %. With four loads of a row in
+// flight instead of two, fewer blocks fit and the last ones take longer: most shapes were 3 to 20 % slower.
 #include "copies.cuh"
 #include "rounding.cuh"
 
 // ------------------------------------------------------------ rounding
 
-// Behind the end there are zeros.
+// Zeros beyond the end.
 DEVICE void four_numbers(const Rounded& job, int column, float (&v)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; j++) v[j] = column + j < job.n ? job.x[column + j] : 0.f;
@@ -54,7 +53,7 @@ struct Products {
     int split, relu;
 };
 
-// Blocks of WARPS warps, each with ROWS rows, or with its share of so many.
+// Blocks of WARPS warps, each with ROWS rows, or with its share of them.
 template <class C, int ROWS, int AHEAD, int WARPS>
 DEVICE void multiply(const Products& job) {
     __shared__ float sums[WARPS][ROWS];
@@ -78,7 +77,7 @@ DEVICE void multiply(const Products& job) {
     float sum = 0.f;
     for (int k = 0; k < job.split; k++) sum += sums[mine * job.split + k][threadIdx.x % ROWS];
     if (part.bias) sum += __ldg(part.bias + row);
-    part.out[row] = job.relu && sum < 0.f ? 0.f : sum;  // what is no number stays none
+    part.out[row] = job.relu && sum < 0.f ? 0.f : sum;  // NaN stays NaN
 }
 
 KERNEL __launch_bounds__(256, 4) multiply_f32(const Products job) { multiply<F32, 2, 2, 8>(job); }
@@ -101,8 +100,8 @@ struct Expected {
     float threshold;
 };
 
-// Of the rows that are asked for, counted from the first, those from `from` up to `to`, ROWS at a time: a bit each.
-// rank: of the row with the lane's number in the block, -1 where it is not asked for.
+// Of the requested rows, counted from the first, those from `from` up to `to`, ROWS at a time: a bit each. rank: of the
+// row with the lane's number in the block, -1 if it is not requested.
 template <class C, int ROWS, int AHEAD>
 DEVICE u32 reached(const Expected& job, int rank, int from, int to) {
     const int lane = threadIdx.x % 32;

@@ -1,11 +1,12 @@
-// Rows as files and bundles store them -> the planes of layouts.py. Only the order of bytes changes.
+// Convert rows as files and bundles store them to the planes of layouts.py. Only the order of bytes changes.
 //
-// A thread makes 16 bytes of one plane of one row, from pairs of bytes: blocks of 18, 34 or 210 bytes begin anywhere.
+// A thread writes 16 bytes of one plane of one row, from pairs of bytes: blocks of 18, 34 or 210 bytes have no
+// alignment.
 #include "common.cuh"
 
-// How a plane comes from a row. n_lines: 16 bytes each, of a row. Where lines_of_block is 0, a line gathers two bytes
-// from `offset` on of eight blocks; else it is one of so many in a row that begin at `offset` of a block. n_bytes: what
-// a row has of it, the rest of its last line is 0.
+// How a plane comes from a row. n_lines: 16-byte lines per row. If lines_of_block is 0, a line gathers two bytes from
+// `offset` on of eight blocks; otherwise it is one of this many consecutive lines that begin at `offset` of a block.
+// n_bytes: the plane's bytes in a row, the rest of its last line is 0.
 struct Plane {
     u8* to;
     int n_lines, lines_of_block, block_bytes, offset, n_bytes;
@@ -14,7 +15,7 @@ struct Plane {
 struct Repacked {
     const u8* raw;
     u64 stride;
-    const int* rows;  // where the rows go; 0: one after another from `first` on
+    const int* rows;  // target rows; 0: consecutive from `first` on
     int first, n_rows, n_planes;
     int lanes;      // 0: no lanes; else bytes of a block's numbers, 16 or 32, in the first plane
     int n_groups;   // of a row in lanes
@@ -37,8 +38,8 @@ __device__ __forceinline__ u32 chunk_at(const Repacked& job, const u8* row, int 
     return word_at(row + block * 16 * job.lanes + chunk * 4 * lanes + group % 16 * 4);
 }
 
-// Word k of a q4_0 block: columns 4 k to 4 k + 3 in its lower halves, 16 more in its upper ones. In lanes, the lower
-// halves of chunk c are columns 8 c to 8 c + 3, the upper ones the next four.
+// Word k of a q4_0 block: columns 4 k to 4 k + 3 in its low nibbles, 16 more in its high ones. In lanes, the low
+// nibbles of chunk c are columns 8 c to 8 c + 3, the high ones the next four.
 __device__ __forceinline__ u32 nibbles_at(const Repacked& job, const u8* row, int group, int k) {
     const u32 low = chunk_at(job, row, group, k / 2) >> (4 * (k % 2));
     const u32 high = chunk_at(job, row, group, 2 + k / 2) >> (4 * (k % 2));

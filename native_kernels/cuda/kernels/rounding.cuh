@@ -1,19 +1,19 @@
-// A vector rounded to bytes, as quantised matrices are multiplied with it (GpuVector in gpu.py).
+// Rounding of a vector to bytes, the input of quantised matrices (GpuVector in gpu.py).
 #pragma once
 #include "weights.cuh"
 
-// Where the numbers go: values (0: nowhere), and bytes up to a multiple of 64 with the scales of each 32.
+// The targets: values (0: none), and bytes up to a multiple of 64 with the scales of each 32.
 struct Rounded {
-    const float* x;  // where they come from, for kernels that read them there
+    const float* x;  // the source, for kernels that read it there
     float* values;
     u8* bytes;
     float2* scales;
     int n;
 };
 
-// Four numbers of a thread, columns `column` to `column` + 3, a multiple of 4; behind the end they are 0. All threads of
-// a warp must come here together, side by side: eight have a group of 32. As native_kernels/cpu/products/activations.py rounds
-// it: halves to the even one; a group with a value that is no finite number gets NaN for its scale.
+// A thread's four numbers, columns `column` to `column` + 3, a multiple of 4; beyond the end they are 0. All threads of
+// a warp must call this together with adjacent columns: eight have a group of 32. Rounds as
+// native_kernels/cpu/products/activations.py: ties to even; a group with a value that is not finite gets a NaN scale.
 DEVICE void round_four(const Rounded& to, int column, const float (&v)[4]) {
     float top = 0.f, spoilt = 0.f;
 #pragma unroll

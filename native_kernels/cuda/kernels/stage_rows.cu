@@ -1,31 +1,31 @@
-// Rows of neurons out of the host's memory, over the bus, to where the GPU computes with them: those that any sequence
-// of a batch needs. The places of the others are cleared, so that no number is there that nobody put there.
+// Copy the rows of neurons that any sequence of a batch needs from host memory, over the bus, to the GPU. The places of
+// the others are cleared, so that every number there is defined.
 //
-// Every block lists the neurons in the same order, and all warps of the grid take turns with their rows, so that however
-// those are spread, the bus has as much to do to the end.
+// Every block lists the neurons in the same order, and all warps of the grid take turns with their rows, so that the
+// bus is equally busy until the end, however the rows are spread.
 #include "common.cuh"
 
 #define THREADS 1024
 #define WARPS (THREADS / 32)
 #define MOST_SLOTS 16384
 #define MOST_PLANES 12  // of three matrices
-#define AHEAD 4         // lines of a row that are on their way to a lane together
+#define AHEAD 4         // lines of a row in flight per lane
 
 struct Plane {
     const uint4* from;
     uint4* to;
-    u64 n_lines;  // of a row; rows lie one behind the other
+    u64 n_lines;  // of a row; rows are contiguous
 };
 
 struct Staged {
     Plane planes[MOST_PLANES];
-    const int* neuron_in;  // below 0: the slot is empty
-    const u32* words;      // by neuron number, 0 where nobody needs it; 0: all are needed
-    u32* count;            // added to: how many neurons were read
+    const int* neuron_in;  // negative: the slot is empty
+    const u32* words;      // by neuron number, 0: not needed; address 0: all are needed
+    u32* count;            // incremented by the neurons read
     int n_planes, n_slots;
 };
 
-// Slots that are needed, in their order, then the others, in theirs; how many are needed.
+// The needed slots in order, then the others in order; returns how many are needed.
 __device__ __forceinline__ int listed(const Staged& job, u16* order, int* of_warp) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int n_needed = 0;

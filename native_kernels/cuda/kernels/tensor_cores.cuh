@@ -1,10 +1,10 @@
-// Products of tiles of halves on tensor cores, and the way of such tiles out of shared memory.
+// Products of tiles of halves on tensor cores, and loads of such tiles from shared memory.
 #pragma once
 #include "halves.cuh"
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-// Four tiles of 8 x 8 halves, of which each lane names a row of one; turned: columns for rows.
+// Four tiles of 8 x 8 halves; each lane gives the address of a row of one; turned: transposed.
 __device__ __forceinline__ void load_matrices(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
@@ -29,7 +29,7 @@ __device__ __forceinline__ void multiply_tile(float (&c)[4], const u32 (&a)[4], 
 #endif
 }
 
-// Where 16 bytes of a row of 128 bytes, or of 256, are put in shared memory, so that eight that are read at once lie in
-// different banks.
+// Place of 16 bytes of a row of 128 or 256 bytes in shared memory, so that eight that are read at once are in different
+// banks.
 __device__ __forceinline__ u32 narrow_place(int row, int chunk) { return row * 128 + (chunk ^ (row & 7)) * 16; }
 __device__ __forceinline__ u32 wide_place(int row, int chunk) { return row * 256 + (chunk ^ (row & 7)) * 16; }

@@ -1,7 +1,7 @@
-// The vector that goes through the layers: additions, norms, rotation of heads and their way into the keys and values,
-// copies. Products with weights are elsewhere.
+// The residual stream of one token: additions, norms, rotation of heads and storing of keys and values, copies.
+// Products with weights are elsewhere.
 //
-// Sums run in an order that depends only on the sizes. Vectors are f32; 0 stands for an array that is not there.
+// Sums run in an order that depends only on the sizes. Vectors are f32; 0 stands for a missing array.
 #include "vectors.cuh"
 
 #define MOST_ROWS 8     // of a block of `gather`: how many partial sums are added side by side
@@ -10,9 +10,9 @@
 #define NORM_LAYER 2
 
 // stream [n] += sum of parts [n_parts, n] + others, each [n]. Blocks of 32 columns x blockDim.y rows that share the
-// parts; the others, which may lie in the host's memory, are asked for first and added last.
+// parts; the others, which may be in host memory, are loaded first and added last.
 // stats [gridDim.x]: of each block's columns the sum and the sum of squares (kind 1), or that of squared distances from
-// their own mean (kind 2), from which `normalise` makes the whole's without losing digits.
+// their own mean (kind 2), from which `normalise` computes the total without losing digits.
 KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_parts, const float* a, const float* b,
                                      const float* c, const float* d, int n, float2* stats, int kind) {
     __shared__ float rows[MOST_ROWS][32];
@@ -40,7 +40,7 @@ KERNEL __launch_bounds__(256) gather(float* stream, const float* parts, int n_pa
     if (lane == 0) stats[blockIdx.x] = make_float2(total, squares);
 }
 
-// Four numbers from `column` on; behind the end 0.
+// Four numbers from `column` on; 0 beyond the end.
 DEVICE void load_four(const float* x, int column, int n, float (&out)[4]) {
     if (column + 4 <= n && ((u64)(x + column) & 15) == 0) {
         const float4 v = *(const float4*)(x + column);
@@ -51,7 +51,8 @@ DEVICE void load_four(const float* x, int column, int n, float (&out)[4]) {
     for (int j = 0; j < 4; j++) out[j] = column + j < n ? x[column + j] : 0.f;
 }
 
-// The mean of n numbers and 1 / their deviation (kind 1: 0 and 1 / root of the mean square) from what `gather` left.
+// The mean of n numbers and 1 / their deviation (kind 1: 0 and 1 / root of the mean square), from the stats of
+// `gather`.
 DEVICE float2 centre_and_factor(const float2* stats, int n, int kind, float epsilon, float* places) {
     const int blocks = (n + 31) / 32;
     float mean = 0.f, squares = 0.f;
@@ -71,7 +72,7 @@ DEVICE float2 centre_and_factor(const float2* stats, int n, int kind, float epsi
     return make_float2(mean, __fdiv_rn(1.f, __fsqrt_rn(squares / (float)n + epsilon)));
 }
 
-// to [n] = norm of x [n], which may be the same, and its 8-bit form where bytes are given. Four columns a thread.
+// to [n] = norm of x [n], which may be the same, and its 8-bit form if bytes are given. Four columns per thread.
 KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int n, int kind, const float* weight,
                                         const float* bias, float epsilon, float* to, u8* bytes, float2* scales) {
     __shared__ float places[4];
@@ -91,7 +92,7 @@ KERNEL __launch_bounds__(128) normalise(const float* x, const float2* stats, int
     if (bytes) round_four({x, to, bytes, scales, n}, column, v);
 }
 
-// n_words words; source may be what the CPU has just written, `to` what it will read.
+// n_words words; source may have just been written by the CPU, and the CPU may read `to`.
 KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_words) {
     const int step = gridDim.x * 256, first = blockIdx.x * 256 + threadIdx.x;
     const bool whole = (((u64)source | (u64)to) & 15) == 0;
@@ -101,8 +102,8 @@ KERNEL __launch_bounds__(256) copy_words(const float* source, float* to, int n_w
 }
 
 // to [n] = cosine and sine of position * frequency, times scale; state [0] is the position. The angle is computed and
-// brought to one turn in double precision, in single precision that of position 100,000 would be off by 0.004; what a
-// float then drops of it is put back to first order.
+// reduced to one turn in double precision: in single precision that of position 100,000 would be off by 0.004. The
+// rounding error of the reduced angle is corrected to first order.
 KERNEL __launch_bounds__(64) angles(const int* state, const double* frequencies, float scale, int n, float2* to) {
     const int i = blockIdx.x * 64 + threadIdx.x;
     if (i >= n) return;
@@ -126,8 +127,8 @@ DEVICE void norm_head(float* head, int n, int kind, const float* weight, const f
     __syncthreads();
 }
 
-// One number of a head into the keys or values: codec 4 f32, 2 f16, 1 bytes with a scale for every 32 of them,
-// rounded as native_kernels/kv_blocks.py. Whole warps.
+// Store one number of a head into the keys or values: codec 4 f32, 2 f16, 1 bytes with a scale for every 32 of them,
+// rounded as in native_kernels/kv_blocks.py. Whole warps.
 DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u16* scales) {
     if (codec == 1) {
         const float most = warp_max(i < n ? fabsf(v) : 0.f);
@@ -143,8 +144,8 @@ DEVICE void put_in_cache(float v, int i, int n, int codec, u64 row, u8* cache, u
 }
 
 // qkv [n_heads + 2 n_kv_heads, head_dim]: a block each, of whole warps with at least head_dim threads. Norms (kind 0:
-// none) of q's and k's heads, rotation of their first 2 n_pairs numbers (neighbours: 2i and 2i + 1, else i and
-// i + n_pairs), in place; keys and values into the caches at position state[0].
+// none) of q's and k's heads, rotation of their first 2 n_pairs numbers (neighbours: 2i and 2i + 1, else i and i +
+// n_pairs), in place; keys and values into the caches at position state[0].
 KERNEL __launch_bounds__(256) rotate_and_store(
     float* qkv, int n_heads, int n_kv_heads, int head_dim, const int* state, const float2* angles, int n_pairs,
     int neighbours, int q_kind, const float* q_weight, const float* q_bias, float q_epsilon, int k_kind,

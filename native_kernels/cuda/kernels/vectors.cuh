@@ -1,9 +1,9 @@
-// What the operators on vectors share: sums over a block in a fixed order, half precision, numbers that the CPU has
-// written. It launches nothing.
+// Shared by the operators on vectors: sums over a block in a fixed order, half precision, numbers that the CPU has
+// written.
 #pragma once
 #include "rounding.cuh"
 
-// What is too large becomes infinite.
+// Overflow becomes infinite.
 DEVICE u16 float_to_half(float f) {
     u16 h;
     asm("cvt.rn.f16.f32 %0,%1;" : "=h"(h) : "f"(f));
@@ -23,7 +23,7 @@ DEVICE float warp_max(float v) {
     return v;
 }
 
-// The sum over a block of whole warps, in every thread. places: shared, one for each warp; free again afterwards.
+// The sum over a block of whole warps, in every thread. places: shared, one per warp; reusable afterwards.
 DEVICE float block_sum(float v, float* places) {
     v = warp_sum(v);
     const int warps = blockDim.x / 32;

@@ -1,19 +1,19 @@
-// Rows of a weight matrix as the GPU keeps them (layouts.py): how a lane reads a piece of one, multiplies it with the
-// same piece of a vector, or gets it as floats. One struct a codec; it launches nothing and knows no operator.
+// Rows of a weight matrix in the GPU's layout (layouts.py): how a lane reads a unit of one, multiplies it by the same
+// columns of a vector, or gets it as floats. One struct per codec; launches nothing.
 //
-// A unit is what one lane takes at a time: 16 bytes of a row's first plane, and what belongs to them in the others. A
-// warp takes 32 units side by side, so that it reads whole lines. Every struct has:
+// A unit is what one lane takes at a time: 16 bytes of a row's first plane, and the corresponding bytes of the others.
+// A warp takes 32 adjacent units, so that it reads whole lines. Every struct has:
 //
 //   COLUMNS                      columns of a unit
 //   units(n_cols)                units of a row
-//   Row, row(planes, n_cols, r)  where row r begins: counted from the planes, so that rows share their addresses
+//   Row, row(planes, n_cols, r)  start of row r, relative to the planes, so that rows share their addresses
 //   Unit, load(row, unit)        a unit of weights in registers
 //   Input, input(x, unit)        the same columns of the vector: floats, or bytes with their scales
 //   dot(w, v, sum)               sum + weights * vector
 //   values(w, out)               the unit's COLUMNS numbers
-//   column(unit, i)              which column number i of a unit is; numbers go on in runs of at least 4
+//   column(unit, i)              column of number i of a unit; numbers are in runs of at least 4
 //
-// What lies behind the last column of a row in its last unit is 0. Planes and vectors begin on 16 bytes.
+// Padding after the last column of a row in its last unit is 0. Planes and vectors are 16-byte aligned.
 #pragma once
 #include "common.cuh"
 
@@ -59,7 +59,7 @@ DEVICE int dot16(const uint4& a, const uint4& b, int sum) {
     return dot4(a.w, b.w, dot4(a.z, b.z, dot4(a.y, b.y, dot4(a.x, b.x, sum))));
 }
 
-// The lower and the upper halves of 16 bytes.
+// The low and the high nibbles of 16 bytes.
 DEVICE uint4 lower_halves(const uint4& v) {
     const u32 m = 0x0f0f0f0fu;
     return make_uint4(v.x & m, v.y & m, v.z & m, v.w & m);
@@ -70,15 +70,15 @@ DEVICE uint4 upper_halves(const uint4& v) {
     return make_uint4((v.x >> 4) & m, (v.y >> 4) & m, (v.z >> 4) & m, (v.w >> 4) & m);
 }
 
-// The sum over a warp, in every lane; always added up in the same order.
+// The sum over a warp, in every lane, in a fixed order.
 DEVICE float warp_sum(float v) {
 #pragma unroll
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
     return v;
 }
 
-// The sums over a warp of several numbers a lane, ROWS a power of two: lane i gets that of number i * ROWS / 32. Always
-// added up in the same order; fewer exchanges than one warp_sum after another.
+// The sums over a warp of several numbers per lane, ROWS a power of two: lane i gets that of number i * ROWS / 32. In a
+// fixed order, with fewer exchanges than separate warp_sums.
 template <int ROWS>
 DEVICE float warp_sums(const float (&numbers)[ROWS]) {
     float v[ROWS];
@@ -99,7 +99,7 @@ DEVICE float warp_sums(const float (&numbers)[ROWS]) {
     return v[0];
 }
 
-// Four numbers of x from column c on; behind its end 0.
+// Four numbers of x from column c on; 0 beyond its end.
 DEVICE float4 four_of(const Vector& x, int c) {
     if (c + 4 <= x.n) return __ldg((const float4*)(x.values + c));
     float4 v = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -109,7 +109,7 @@ DEVICE float4 four_of(const Vector& x, int c) {
     return v;
 }
 
-// n halves filled up to 16 bytes: what a row of a plane of scales has.
+// n halves padded to 16 bytes: a row of a plane of scales.
 DEVICE u32 filled_halves(int n) { return (u32)(n + 7) / 8 * 8; }
 
 // Signed bytes as floats.
@@ -237,7 +237,7 @@ struct Q8_0 {
     }
 };
 
-// A unit is a block: numbers 0 to 15 are its lower halves, 16 to 31 its upper ones.
+// A unit is a block: numbers 0 to 15 are its low nibbles, 16 to 31 its high ones.
 struct Q4_0 {
     static const int COLUMNS = 32;
     struct Row {
@@ -278,7 +278,7 @@ struct Q4_0 {
 
 // ------------------------------------------------------------ superblocks of 256
 
-// A unit is an eighth of a superblock: of 64 columns 16 in the lower halves, and the 16 that come 32 later in the upper
+// A unit is an eighth of a superblock: of 64 columns 16 in the low nibbles, and the 16 that follow 32 later in the high
 // ones. Those are halves of two groups of 32, each with a scale and a minimum; the minimum of the first group is
 // subtracted by the first half's unit, that of the second group by the second half's.
 struct Q4_K {
@@ -310,7 +310,7 @@ struct Q4_K {
         const float4 scales = __ldg((const float4*)x.scales + unit / 2);
         return {__ldg(bytes), __ldg(bytes + 2), scales.x, scales.z, unit & 1 ? scales.w : scales.y};
     }
-    // Of the unit's two groups the scales (x, y) and the minima (z, w), the large factors included.
+    // The scales (x, y) and the minima (z, w) of the unit's two groups, times the large factors.
     DEVICE float4 factors(const Unit& w) {
         const int down = (w.unit & 2) * 8;  // a pair of groups has 16 bits of each word
         const u32 first = w.scales.y >> down, second = w.scales.z >> down, shared = w.scales.w >> down;
@@ -334,8 +334,8 @@ struct Q4_K {
     }
 };
 
-// A unit is an eighth of a superblock: of 128 columns 16 in the lower halves, and the 16 that come 64 later in the upper
-// ones, each 16 with a scale of their own. Their upper two bits lie in 16 bytes that two units share.
+// A unit is an eighth of a superblock: of 128 columns 16 in the low nibbles, and the 16 that follow 64 later in the
+// high ones, each 16 with a scale of their own. Their upper two bits are in 16 bytes that two units share.
 struct Q6_K {
     static const int COLUMNS = 32;
     struct Row {
@@ -396,8 +396,8 @@ struct Q6_K {
 
 // ------------------------------------------------------------ rows times a vector
 
-// sums[i] += the units `unit`, unit + step, ... of rows[i] times those of x: a lane's share, to be added up over the
-// lanes. The rows may be of several matrices of one codec. AHEAD * ROWS loads are on their way at once.
+// sums[i] += the units `unit`, unit + step, ... of rows[i] times those of x: a lane's share, to be summed over the
+// lanes. The rows may be of several matrices of one codec. AHEAD * ROWS loads are in flight at once.
 template <class C, int ROWS, int AHEAD>
 DEVICE void add_dots(
     const typename C::Row (&rows)[ROWS], const Vector& x, int unit, int step, int n_units, float (&sums)[ROWS]) {

@@ -1,9 +1,9 @@
-// What compute capability 9.0 alone has: products of whole warpgroups out of shared memory, copies of boxes of a matrix
-// by the GPU itself, and barriers that count the bytes which came.
+// Features of compute capability 9.0: products of whole warpgroups out of shared memory, copies of boxes of a matrix by
+// the GPU itself, and barriers that count the bytes received.
 #pragma once
 #include "tensor_cores.cuh"
 
-// As the driver writes it: shape, steps and box of a matrix. It must be a parameter of the kernel.
+// As the driver writes it: shape, strides and box of a matrix. It must be a parameter of the kernel.
 struct alignas(64) TensorMap {
     u64 words[16];
 };
@@ -33,7 +33,7 @@ __device__ __forceinline__ void make_barrier(u32 at, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
 }
 
-// So that all of a cluster, and what the GPU copies, see the barriers that were made.
+// Makes the new barriers visible to the whole cluster and to the GPU's copies.
 __device__ __forceinline__ void publish_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -46,8 +46,8 @@ __device__ __forceinline__ void arrive(u32 at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _,[%0];" ::"r"(at) : "memory");
 }
 
-// At the same place of another block of the cluster. Neither here nor in `await` is there an order of memory to ask for
-// beyond a block's: what is handed over was read and is written by the GPU itself, and a fence costs 1000 clocks.
+// At the same place of another block of the cluster. Neither here nor in `await` is memory ordering needed beyond a
+// block's: the data was read and is written by the GPU itself, and a fence costs 1000 clocks.
 __device__ __forceinline__ void arrive_at(u32 at, u32 rank) {
     u32 there;
     asm("mapa.shared::cluster.u32 %0,%1,%2;" : "=r"(there) : "r"(at), "r"(rank));
@@ -67,8 +67,8 @@ __device__ __forceinline__ void await(u32 at, u32 parity) {
 
 // ---------------------------------------------------------------- copies
 
-// The box of a matrix that begins at a column and a row, into shared memory of the blocks in the mask; what is outside
-// the matrix becomes 0. Its bytes are counted by the barrier of each of them.
+// Copy the box of a matrix at a column and a row into shared memory of the blocks in the mask; outside the matrix it is
+// 0. The barrier of each of them counts the bytes.
 __device__ __forceinline__ void copy_box(u32 to, const TensorMap* from, int column, int row, u32 barrier, u16 mask,
                                          bool several) {
     if (several)
@@ -85,8 +85,8 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap* from, int colu
 
 // ---------------------------------------------------------------- products
 
-// Of boxes of 64 x 64 halves, rows of 128 bytes whose pieces of 16 are swizzled, as copies leave them: groups of eight
-// rows are 1024 bytes apart, boxes side by side 8192.
+// Of boxes of 64 x 64 halves, rows of 128 bytes whose 16-byte words are swizzled, as copies write them: groups of eight
+// rows are 1024 bytes apart, adjacent boxes 8192.
 __device__ __forceinline__ u64 matrix_at(u32 at) {
     return (u64)((at & 0x3ffffu) >> 4) | (u64)(8192 >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
@@ -94,7 +94,7 @@ __device__ __forceinline__ u64 matrix_at(u32 at) {
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Until at most so many groups of products are under way.
+// Wait until at most this many groups of products are in flight.
 template <int LEFT>
 __device__ __forceinline__ void await_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
@@ -107,7 +107,7 @@ __device__ __forceinline__ void await_products() {
         "+f"(c[i + 7])
 #define THIRTY_TWO(i) EIGHT(i), EIGHT(i + 8), EIGHT(i + 16), EIGHT(i + 24)
 
-// c [64, N] += a [64, 16] b [16, N]; b lies output by output, or, with TURNED, column of a by column of a.
+// c [64, N] += a [64, 16] b [16, N]; b is stored by outputs, or, with TURNED, by columns of a.
 template <bool TURNED>
 __device__ __forceinline__ void multiply_group(float (&c)[32], u64 a, u64 b) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p,%34,0;\n"
