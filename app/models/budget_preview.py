@@ -40,8 +40,8 @@ class BudgetPreview(QObject):
         if self._next is None:
             return
         (model, budget, context), self._next = self._next, None
-        wish = {"model": model, "vram_budget_gib": budget, "context": context}
-        arguments = {**self._known.held(), **{name: value for name, value in wish.items() if value is not None}}
+        chosen = {"model": model, "vram_budget_gib": budget, "context": context}
+        arguments = {**self._known.held(), **{name: value for name, value in chosen.items() if value is not None}}
         self._running = self._library.ask("estimate", arguments, partial(self._came, model), self._missed)
 
     def _came(self, model: str, values: Values) -> None:

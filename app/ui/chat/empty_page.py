@@ -87,11 +87,11 @@ class PromptCard(QPushButton):
         side, inset = px(GLYPH), px(INSET)
         left = self.width() - inset - side if self.isRightToLeft() else inset
         icons.paint(painter, self.glyph, QRectF(left, inset, side, side), theme.colour("ink2"))
-        room = QRectF(inset, inset + side + px(8), self.width() - 2 * inset, theme.line_height("label"))
+        content = QRectF(inset, inset + side + px(8), self.width() - 2 * inset, theme.line_height("label"))
         flags = leading(self.isRightToLeft()) | Qt.AlignmentFlag.AlignTop
         painter.setFont(theme.font("label"))
         painter.setPen(theme.colour("ink"))
-        painter.drawText(room, flags | order(self.title), self.title)
+        painter.drawText(content, flags | order(self.title), self.title)
         painter.setFont(theme.font("small"))
         painter.setPen(theme.colour("ink2" if hover or pressed else "ink3"))
         top = self._words_top()

@@ -83,15 +83,15 @@ class FoldedText(QPyTextObject):
         return "".join(out)
 
     def _insert(self, cursor: QTextCursor, text: str) -> None:
-        room = MOST - self._document.characterCount()
-        room_lines = MOST_LINES - self._document.blockCount()
-        if len(text) <= room and text.count("\n") <= room_lines:
+        free = MOST - self._document.characterCount()
+        free_lines = MOST_LINES - self._document.blockCount()
+        if len(text) <= free and text.count("\n") <= free_lines:
             cursor.insertText(displayable(text))
             return
         head, tail = 0, len(text)
-        if min(room // 2, PAGE) >= LEAST and room_lines >= 2:
-            head = page_end(text, 0, min(room // 2, PAGE), min(room_lines // 2, PAGE_LINES))
-            tail = page_start(text, head, min(room // 2, PAGE), min(room_lines // 2, PAGE_LINES))
+        if min(free // 2, PAGE) >= LEAST and free_lines >= 2:
+            head = page_end(text, 0, min(free // 2, PAGE), min(free_lines // 2, PAGE_LINES))
+            tail = page_start(text, head, min(free // 2, PAGE), min(free_lines // 2, PAGE_LINES))
         cursor.insertText(displayable(text[:head]))
         self._insert_mark(cursor, text[head:tail])
         cursor.insertText(displayable(text[tail:]))

@@ -269,5 +269,5 @@ class MessageField(QTextEdit):
         painter.setFont(self.font())
         painter.setPen(theme.colour("ink3"))
         # Qt's own placeholder ignores the line height and would be too high.
-        room = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
-        painter.drawText(room, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, self._placeholder)
+        content = self.viewport().rect().adjusted(0, theme.line_height("body") - painter.fontMetrics().height(), 0, 0)
+        painter.drawText(content, Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeading, self._placeholder)

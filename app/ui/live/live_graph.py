@@ -237,16 +237,20 @@ class LiveGraph(LiveCard):
         )
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, graph, room, px = antialiased(self), self._graph, self.inside(), theme.px
+        painter, graph, content, px = antialiased(self), self._graph, self.inside(), theme.px
         self.paint_ground(painter)
         if graph is None:
             return
-        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
         wide = self.write(painter, graph.value, head, "heading", at_end=True)
         self.write(painter, graph.title, head.adjusted(0, 0, -wide - px(8), 0), "small")
-        foot = QRectF(room.x(), room.bottom() - theme.line_height("meta"), room.width(), theme.line_height("meta"))
+        foot = QRectF(
+            content.x(), content.bottom() - theme.line_height("meta"), content.width(), theme.line_height("meta")
+        )
         self.write(painter, graph.line, foot, "meta")
-        self._plot = QRectF(room.x(), head.bottom() + px(9), room.width() - px(4), foot.top() - head.bottom() - px(16))
+        self._plot = QRectF(
+            content.x(), head.bottom() + px(9), content.width() - px(4), foot.top() - head.bottom() - px(16)
+        )
         hairlines(painter, self._plot)
         top = graph.top or max((value for _, value in graph.points if value is not None), default=0.0)
         if top > 0:
@@ -287,20 +291,22 @@ class SpeedCard(LiveCard):
         return f"{_when(age)}: {'–' if value is None else rate(value)}"
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, speed, room, px = antialiased(self), self._speed, self.inside(), theme.px
+        painter, speed, content, px = antialiased(self), self._speed, self.inside(), theme.px
         self.paint_ground(painter)
         if speed is None:
             return
         high = theme.line_height("figure")
         number, _, unit = speed.value.partition(NARROW)
-        head = QRectF(room.x(), room.y(), room.width(), high)
+        head = QRectF(content.x(), content.y(), content.width(), high)
         wide = self.write(painter, number, head, "figure", "" if speed.working else "ink2")
         lowered = head.adjusted(wide + px(4), px(9), 0, px(4))
         unit_wide = self.write(painter, unit, lowered, "unit")
         self._write_facts(painter, head.adjusted(wide + unit_wide + px(16), 0, 0, 0))
         if self._plot.isValid() and event.rect().bottom() < self._plot.top():
             return
-        foot = QRectF(room.x(), room.bottom() - theme.line_height("meta"), room.width(), theme.line_height("meta"))
+        foot = QRectF(
+            content.x(), content.bottom() - theme.line_height("meta"), content.width(), theme.line_height("meta")
+        )
         # Time runs to the right, whatever the text direction.
         oldest, newest = _ago(WINDOW_S), tr("now")
         if self.isRightToLeft():
@@ -308,22 +314,24 @@ class SpeedCard(LiveCard):
         left = self.write(painter, oldest, foot, "meta")
         right = self.write(painter, newest, foot, "meta", at_end=True)
         self.write(painter, speed.of, foot.adjusted(left + px(8), 0, -right - px(8), 0), "meta", middle=True)
-        self._plot = QRectF(room.x(), head.bottom() + px(12), room.width() - px(4), foot.top() - head.bottom() - px(18))
+        self._plot = QRectF(
+            content.x(), head.bottom() + px(12), content.width() - px(4), foot.top() - head.bottom() - px(18)
+        )
         hairlines(painter, self._plot)
         fastest = max((value for _, value in speed.points if value is not None), default=0.0)
         self._top = round_top(fastest)
         if fastest > 0:
             plot(painter, self._plot, speed.points, self._top, theme.colour("hot_fill"), 0.26)
 
-    def _write_facts(self, painter: QPainter, room: QRectF) -> None:
+    def _write_facts(self, painter: QPainter, content: QRectF) -> None:
         """Paint figures from the end, as many as fit; the least important come first in the list."""
         assert self._speed is not None, "there is something to paint"
-        gap, x = theme.px(22), room.right()
+        gap, x = theme.px(22), content.right()
         for fact in reversed(self._speed.facts):
             wide = max(elided(fact.value, "number", 10_000)[1], elided(fact.words, "meta", 10_000)[1])
-            if x - wide < room.left():
+            if x - wide < content.left():
                 break
-            box = QRectF(x - wide, room.y(), wide, theme.line_height("number"))
+            box = QRectF(x - wide, content.y(), wide, theme.line_height("number"))
             self.write(painter, fact.value, box, "number", at_end=True)
             below = QRectF(box.x(), box.bottom(), wide, theme.line_height("meta"))
             self.write(painter, fact.words, below, "meta", at_end=True)

@@ -274,8 +274,8 @@ class LivePage(QFrame):
         side = max(px(MARGIN_PX), (self.width() - px(COLUMN_PX)) // 2)
         self._column.setContentsMargins(side, px(MARGIN_PX), side, px(MARGIN_PX))
         self._column.setSpacing(gap)
-        room = self.width() - 2 * side
-        stacked = room < px(STACKED_BELOW_PX) - 2 * px(MARGIN_PX)
+        available = self.width() - 2 * side
+        stacked = available < px(STACKED_BELOW_PX) - 2 * px(MARGIN_PX)
         directions = QBoxLayout.Direction
         self._upper.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
         self._upper.setSpacing(gap)
@@ -289,8 +289,8 @@ class LivePage(QFrame):
         self._place_graphs()
 
     def _place_graphs(self) -> None:
-        room = self.width() - 2 * self._column.contentsMargins().left()
-        fitting = max(1, (room + theme.px(GAP_PX)) // theme.px(GRAPH_PX + GAP_PX))
+        available = self.width() - 2 * self._column.contentsMargins().left()
+        fitting = max(1, (available + theme.px(GAP_PX)) // theme.px(GRAPH_PX + GAP_PX))
         n = len(self.graphs)
         columns = next((k for k in (4, 2) if k <= min(fitting, n)), 1)  # keeps a GPU's load and memory side by side
         for graph in self.graphs:

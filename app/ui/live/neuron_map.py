@@ -135,10 +135,10 @@ class NeuronMap(LiveCard):
 
     def _field(self) -> QRectF:
         """Return the rectangle of the cells, in whole pixels."""
-        room, px = self.inside(), theme.px
-        top = room.y() + theme.line_height("heading") + px(10)
-        high = room.bottom() - theme.line_height("axis") - px(4) - top
-        return QRectF(int(room.x()), int(top), int(room.width()), max(int(high), 1))
+        content, px = self.inside(), theme.px
+        top = content.y() + theme.line_height("heading") + px(10)
+        high = content.bottom() - theme.line_height("axis") - px(4) - top
+        return QRectF(int(content.x()), int(top), int(content.width()), max(int(high), 1))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, field = QPainter(self), self._field()
@@ -161,15 +161,15 @@ class NeuronMap(LiveCard):
         block(painter, box, theme.colour("card"), px(8))
         self.write(painter, self._rest, box.adjusted(px(12), 0, -px(12), 0), "small", "ink2", middle=True)
 
-    def _paint_legend(self, painter: QPainter, room: QRectF) -> float:
-        px, x = theme.px, room.right()
+    def _paint_legend(self, painter: QPainter, content: QRectF) -> float:
+        px, x = theme.px, content.right()
         for words, token in ((tr("on the CPU"), "cold_fill"), (tr("on the GPU"), "hot_fill")):
             wide, dot = elided(words, "meta", 10_000)[1], px(7)
-            self.write(painter, words, QRectF(x - wide - 1, room.y(), wide + 1, room.height()), "meta")
-            icon_rect = QRectF(x - wide - px(6) - dot, room.center().y() - dot / 2, dot, dot)
+            self.write(painter, words, QRectF(x - wide - 1, content.y(), wide + 1, content.height()), "meta")
+            icon_rect = QRectF(x - wide - px(6) - dot, content.center().y() - dot / 2, dot, dot)
             block(painter, self.mirrored(icon_rect), theme.colour(token), dot / 2)
             x = icon_rect.left() - px(14)
-        return room.right() - x
+        return content.right() - x
 
     def _picture(self) -> QImage:
         """Return an image with a pixel per cell: 0 to LEVELS on the CPU, the next LEVELS + 1 values on the GPU."""
@@ -227,8 +227,8 @@ class NeuronMap(LiveCard):
         return self._grid
 
     def _paint_head(self, painter: QPainter) -> None:
-        room, px = self.inside(), theme.px
-        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        content, px = self.inside(), theme.px
+        head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
         wide = self.write(painter, tr("Neurons"), head, "heading") + px(8)
         lower = head.adjusted(wide, px(2), 0, px(2))
         end = self._paint_legend(painter, lower) if self._on_gpu and self._has_gpu else 0.0
@@ -259,14 +259,14 @@ class NeuronMap(LiveCard):
         layers, wide = len(self._on_gpu), field.width() / len(self._on_gpu)
         painter.setFont(theme.font("axis"))
         painter.setPen(theme.colour("ink3"))
-        room = QFontMetrics(painter.font()).horizontalAdvance("000") + theme.px(8)
-        step = next((n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n * wide >= room), layers)
+        label_width = QFontMetrics(painter.font()).horizontalAdvance("000") + theme.px(8)
+        step = next((n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n * wide >= label_width), layers)
         last = (layers - 1) - (layers - 1) % step
         for layer in {*range(0, layers, step), layers - 1}:
-            if layer == last != layers - 1 and (layers - 1 - last) * wide < room:
+            if layer == last != layers - 1 and (layers - 1 - last) * wide < label_width:
                 continue  # the last layer's label is there
             middle = field.x() + (layer + 0.5) * wide
-            box = QRectF(middle - room / 2, field.bottom() + theme.px(4), room, theme.line_height("axis"))
+            box = QRectF(middle - label_width / 2, field.bottom() + theme.px(4), label_width, theme.line_height("axis"))
             painter.drawText(box, Qt.AlignmentFlag.AlignCenter, str(layer))
 
     # -------------------------------------------------------------- mouse, keyboard, accessibility

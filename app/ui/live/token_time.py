@@ -59,33 +59,35 @@ class TokenTime(LiveCard):
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, times, room, px = antialiased(self), self._times, self.inside(), theme.px
+        painter, times, content, px = antialiased(self), self._times, self.inside(), theme.px
         self.paint_ground(painter)
-        head = QRectF(room.x(), room.y(), room.width(), theme.line_height("heading"))
+        head = QRectF(content.x(), content.y(), content.width(), theme.line_height("heading"))
         total = UNKNOWN if times.total is None else milliseconds(times.total)
         wide = self.write(painter, total, head, "heading", at_end=True)
         self.write(painter, tr("Time of a token"), head.adjusted(0, 0, -wide - px(8), 0), "small")
         if times.total is None:
-            self._paint_rest(painter, QRectF(room.x(), head.bottom(), room.width(), room.bottom() - head.bottom()))
+            self._paint_rest(
+                painter, QRectF(content.x(), head.bottom(), content.width(), content.bottom() - head.bottom())
+            )
             return
         sides = ("gpu", "cpu") if times.has_gpu else ("cpu",)
         labels = max(elided(side.upper(), "meta", 1000)[1] for side in sides) + px(8)
         y = head.bottom() + px(10)
         for side in sides:
-            lane = QRectF(room.x() + labels, y, room.width() - labels, px(LANE_PX))
-            label = QRectF(room.x(), y, labels, lane.height())
+            lane = QRectF(content.x() + labels, y, content.width() - labels, px(LANE_PX))
+            label = QRectF(content.x(), y, labels, lane.height())
             self.write(painter, side.upper(), label, "meta")
             block(painter, self.mirrored(lane), theme.colour("sunken"), px(5))
             self._paint_lane(painter, lane, side)
             y = lane.bottom() + px(LANE_GAP_PX)
-        self._paint_legend(painter, QRectF(room.x(), y + px(5), room.width(), room.bottom() - y - px(5)))
+        self._paint_legend(painter, QRectF(content.x(), y + px(5), content.width(), content.bottom() - y - px(5)))
 
-    def _paint_rest(self, painter: QPainter, room: QRectF) -> None:
-        inset = min(theme.px(20), room.width() / 8)
+    def _paint_rest(self, painter: QPainter, content: QRectF) -> None:
+        inset = min(theme.px(20), content.width() / 8)
         painter.setFont(theme.font("small"))
         painter.setPen(theme.colour("ink2"))
         flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
-        painter.drawText(room.adjusted(inset, 0, -inset, 0), int(flags), tr(AT_REST))
+        painter.drawText(content.adjusted(inset, 0, -inset, 0), int(flags), tr(AT_REST))
 
     def _paint_lane(self, painter: QPainter, lane: QRectF, side: str) -> None:
         times = self._times
@@ -102,22 +104,22 @@ class TokenTime(LiveCard):
             self.tell_at(QRectF(x, lane.y(), max(wide, 4.0), lane.height()), _told(stage, times))
             x += wide
 
-    def _paint_legend(self, painter: QPainter, room: QRectF) -> None:
+    def _paint_legend(self, painter: QPainter, content: QRectF) -> None:
         px, times = theme.px, self._times
         if not times.stages:
             words = tr("Its parts are not measured")
-            self.write(painter, words, QRectF(room.x(), room.y(), room.width(), px(ROW_PX)), "meta")
+            self.write(painter, words, QRectF(content.x(), content.y(), content.width(), px(ROW_PX)), "meta")
             return
-        gap, rows = px(20), max(1, int(room.height() // px(ROW_PX)))
-        columns = 3 if room.width() >= px(THREE_COLUMNS_PX) else 2
-        width = (room.width() - gap * (columns - 1)) / columns
+        gap, rows = px(20), max(1, int(content.height() // px(ROW_PX)))
+        columns = 3 if content.width() >= px(THREE_COLUMNS_PX) else 2
+        width = (content.width() - gap * (columns - 1)) / columns
         shown = times.stages
         if len(shown) > columns * rows:  # the shortest are left out; their tooltips in the bars remain
             least = sorted(shown, key=lambda stage: stage.seconds)[: len(shown) - columns * rows]
             shown = tuple(stage for stage in shown if stage not in least)
         for number, stage in enumerate(shown):
-            x = room.x() + (number % columns) * (width + gap)
-            row = QRectF(x, room.y() + (number // columns) * px(ROW_PX), width, px(ROW_PX))
+            x = content.x() + (number % columns) * (width + gap)
+            row = QRectF(x, content.y() + (number // columns) * px(ROW_PX), width, px(ROW_PX))
             side = px(10)
             icon_rect = QRectF(row.x(), row.center().y() - side / 2, side, side)
             block(painter, self.mirrored(icon_rect), _tint(stage), px(3))
