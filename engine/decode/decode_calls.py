@@ -214,7 +214,7 @@ class DecodeCalls:
             weight = getattr(self._weights.layers[layer], after)
             self._calls += norm_calls(result, result, RowNorm(self._config.norm, self._config.norm_eps, weight))
 
-    # -------------------------------------------------------------- pieces
+    # -------------------------------------------------------------- parts
 
     def _embed(self) -> list[Call]:
         config, weights = self._config, self._weights

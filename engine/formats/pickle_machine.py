@@ -141,7 +141,8 @@ class _Machine:
                 self._fail(f"its pickle sets {str(key)[:_SHOWN_NAME_BYTES]!r} twice")
             target[key] = value
 
-    # -------------------------------------------------------------- instructions that may do harm elsewhere
+    # -------------------------------------------------------------- instructions that are dangerous in Python's
+    # unpickler
 
     def _global(self) -> None:
         name = f"{self._line()}.{self._line()}"

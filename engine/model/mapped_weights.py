@@ -50,7 +50,8 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
     """Return the matrix in its file's codec, and its name.
 
     A row-wise down becomes `down` [D, F]: its blocks span neurons, so it cannot be transposed without decoding.
-    Cost: reads no weights, except for rows in another order (matrices fused by head), which are copied at file size.
+    Cost: reads no weights, except for rows in another order (matrices fused by head, or by column), which are copied at
+    file size.
     """
     tiled = TiledTensor.of(opened, tensor)
     source = opened.source
@@ -58,7 +59,7 @@ def as_stored(opened: OpenedModel, tensor: PlannedTensor) -> tuple[str, PackedMa
         found = source.rows(tensor.foreign_name)[tiled.first : tiled.first + tiled.n_rows]
         codec = source.tensors[tensor.foreign_name].codec  # with the suffix that tells SIMD lanes from blocks
         return tensor.name, PackedMatrix.view(found, tiled.n_rows, tiled.n_cols, codec)
-    if tensor.treatment == "transposed" and tensor.part is not None:  # not down: neurons lie in columns, fused
+    if tensor.treatment == "transposed" and tensor.part is not None:  # not down: fused matrices with neurons in columns
         stored = stored_bytes(source, tensor).view(_NUMBERS[tiled.codec]).reshape(tiled.n_cols, -1)
         own = np.ascontiguousarray(stored[:, tiled.order].T)
         return tensor.name, PackedMatrix.view(own.view(np.uint8), tiled.n_rows, tiled.n_cols, tiled.codec)

@@ -47,7 +47,7 @@ Part = tuple[PackedMatrix, I32 | None]  # ids of rows, ascending; None: all
 def parts_of(
     weights: ModelWeights, on_gpu: Sequence[I32 | None] | None = None, head_on_gpu: bool = False
 ) -> list[Part]:
-    """Return the rows that the CPU or CPU-side prefill reads.
+    """Return the rows that the CPU reads, or that prefill takes from host memory.
 
     on_gpu [L]: ascending ids of the neurons on the GPU for layers placed there, None for layers on the CPU; or None for
     no

@@ -56,7 +56,7 @@ class TiledTensor:
             rows, cols = length, shape[1]
         first = part.start if part and order is None else 0
         if planned.is_vector and planned.expert is not None and isinstance(opened.source, BundleSource):
-            first = planned.expert  # which there is a row
+            first = planned.expert  # one row per expert there
         return cls(opened, planned, rows, cols, codec, order, first)
 
     @property

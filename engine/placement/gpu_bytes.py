@@ -30,9 +30,8 @@ _SLOT_BYTES = 8  # neuron id and activity count
 class GpuBytes:
     """Bytes of a model's parts on a GPU.
 
-    i64 [L]: attention, a layer without its neurons; neuron, one neuron in a slot; block, a layer's hot neurons'
-    overhead
-    beside the slots. possible [L]: whether the GPU has kernels for the whole layer; head_possible likewise.
+    i64 [L]: attention, a layer without its neurons; neuron, one neuron in a slot; block, the overhead of a layer's hot
+    neurons besides their slots. possible [L]: whether the GPU has kernels for the whole layer; head_possible likewise.
     """
 
     attention: I64

@@ -67,8 +67,9 @@ class LaneTimes:
 def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
     """Return the rates that explain the times; None if neither side read rows.
 
-    If the GPU read during all of the CPU's time, `beside` is the CPU's measured rate. If it read for a shorter time,
-    `beside` is the upper bound that the CPU's own rate allows. A side that read nothing gets an optimistic rate.
+    If the GPU read during all of the CPU's time, `beside` is the CPU's measured rate. If it read for a shorter time, it
+    is
+    assumed to have left the CPU as much of its own rate as possible. A side that read nothing gets an optimistic rate.
     """
     cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())
     reached_s = _of_rows(times.reached_s, times.reached_layers * gpu_layer_s(False, True))

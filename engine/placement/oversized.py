@@ -171,7 +171,7 @@ class Case:
         return self.in_ram(context) - int(min(all_of_it, worth * free))
 
     def surely_fits(self, context: int, room: Room) -> bool:
-        """Return whether a placement of whole layers on the GPU fits. Such a placement always exists."""
+        """Return whether a placement of whole layers on the GPU fits. The solver can always choose such a placement."""
         if context > self.model.config.max_context:
             return False
         freed, taken = self._of_layers(context)

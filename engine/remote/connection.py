@@ -42,7 +42,7 @@ class Connection:
         self._stream: Any = None  # network stream, once connected
         self._began = time.monotonic()
 
-    # -------------------------------------------------------------- for who asks
+    # -------------------------------------------------------------- for the caller
 
     def open(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> httpx2.Response:
         """Return the response's head. Raises: Cancelled, RemoteUnreachableError, RemoteServerError."""

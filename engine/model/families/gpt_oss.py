@@ -1,7 +1,6 @@
 """gpt-oss (20B, 120B): experts with biases and a clamped SiLU, attention sinks, a window in every other layer.
 
-The weights that OpenAI published in safetensors are quantised in a format of their own and refused; the GGUF files hold
-the same numbers as MXFP4.
+OpenAI's safetensors are quantised in their own format and refused; the GGUF files have the same numbers as MXFP4.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _from_gguf(read: Reader, fields: dict[str, Any], names: Collection[str]) -> 
         **own,
         **_activation(_LIMIT),
         "windows": windows_from_gguf(read, "gpt-oss", fields["n_layers"], size, _is_windowed),
-        "rope_scaling": None if scaling is None else replace(scaling, truncate=False),  # as config.json has it
+        "rope_scaling": None if scaling is None else replace(scaling, truncate=False),  # as in config.json
     }
 
 
