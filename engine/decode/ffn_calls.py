@@ -127,7 +127,7 @@ class FfnCalls:
     def _tally(self, layer: int) -> Tally:
         return Tally(self.tallies, layer * self._config.d_ff)
 
-    # -------------------------------------------------------------- what goes into down
+    # -------------------------------------------------------------- input of down
 
     def _all(self, w: FfnWeights, x: Vector, counts: I64) -> list[Call]:
         """Lay out DenseExecutor: every neuron's hidden value."""

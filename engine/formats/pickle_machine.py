@@ -141,8 +141,7 @@ class _Machine:
                 self._fail(f"its pickle sets {str(key)[:_SHOWN_NAME_BYTES]!r} twice")
             target[key] = value
 
-    # -------------------------------------------------------------- instructions that are dangerous in Python's
-    # unpickler
+    # -------------------------------------------------------------- dangerous instructions
 
     def _global(self) -> None:
         name = f"{self._line()}.{self._line()}"

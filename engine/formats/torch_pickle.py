@@ -122,7 +122,7 @@ class _TorchFile:
     def _bytes(self, entry: Entry) -> NDArray[np.uint8]:
         return self._data[entry.start : entry.start + entry.n_bytes]
 
-    # -------------------------------------------------------------- what the pickle may call
+    # -------------------------------------------------------------- functions that the pickle may call
 
     def _empty_dict(self, *arguments: Any) -> dict[Any, Any]:
         if arguments:

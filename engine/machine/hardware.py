@@ -238,7 +238,7 @@ def _is_discrete(gpu: GpuInfo) -> bool:
     return gpu.compute_capability is not None
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ description
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ class RemoteServer:
             if data.strip() != "[DONE]":
                 said.add(said.answer.take(parsed(data)))
 
-    # -------------------------------------------------------------- what goes wrong
+    # -------------------------------------------------------------- failures
 
     @staticmethod
     def _whole(connection: Connection, most: int) -> bytes:

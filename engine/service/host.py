@@ -115,7 +115,7 @@ class EngineHost:
             self._switches.shutdown(cancel_futures=True)
             self._api.close()
 
-    # -------------------------------------------------------------- what the local API sees of the window
+    # -------------------------------------------------------------- the window, as the local API sees it
 
     @property
     def session(self) -> ChatSession | None:

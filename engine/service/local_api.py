@@ -100,7 +100,7 @@ class LocalApi:
         session = self._window.session
         return None if session is None else ServedModel.of(session.model)
 
-    # -------------------------------------------------------------- within
+    # -------------------------------------------------------------- internals
 
     def _switch(self, request: protocol.Serve) -> None:
         if not request.on:
