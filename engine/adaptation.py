@@ -75,8 +75,7 @@ class Adaptation:
 
         Returns the seconds to wait before the next step, 0 for none; None: nothing is left until something is learned.
         Cost: moves at most MOMENT_BLOCKS blocks and sorts a layer's counts for each; or writes the counts, at most
-        every
-        SAVE_EVERY_S.
+        every SAVE_EVERY_S.
         """
         if self._absorb():
             self._waiting = [] if blocks is None else list(range(len(blocks.tables)))
@@ -151,8 +150,7 @@ def worst_for_best(rates: Rates, positions: float, table: SlotTable) -> tuple[I3
     """Return the slots [K] of a layer's worst hot neurons and the cold neurons [K] to put there.
 
     K is at most BLOCK_NEURONS. rates [F]. positions: learned positions besides the offline statistics. A pair is
-    exchanged
-    only if the gain is certain, so that neurons do not move back and forth.
+    exchanged only if the gain is certain, so that neurons do not move back and forth.
     """
     hot, cold = rates[table.neuron_in], rates[table.cold]
     n = min(BLOCK_NEURONS, len(hot), len(cold))

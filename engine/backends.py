@@ -58,9 +58,8 @@ class Backend:
         """Default codec of the KV cache.
 
         float16 changes logits by 3e-4 of their root mean square (starter model), forty times less than rounding the
-        inputs of
-        products with quantised weights, and halves the bytes that a long conversation reads. The reference gains
-        nothing.
+        inputs of products with quantised weights, and halves the bytes that a long conversation reads. The reference
+        gains nothing.
         """
         return "f32" if self.kernels is None else "f16"
 

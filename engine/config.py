@@ -75,8 +75,7 @@ class RopeScaling:
     """RoPE stretched to a longer context; engine/model/rope.py implements the kinds.
 
     linear: all waves alike. llama3, yarn: the slow waves. longrope: a divisor per wave, from one list up to the
-    original
-    context and from another beyond. dynamic: a base that grows with the sequence beyond the original context.
+    original context and from another beyond. dynamic: a base that grows with the sequence beyond the original context.
     """
 
     kind: Literal["linear", "llama3", "yarn", "longrope", "dynamic"]

@@ -136,8 +136,7 @@ def choose_mode(
 
     Sparse needs predictors; exact needs an activation that makes zeros. sparse_cost: called if `auto` depends on it;
     without it `auto` never chooses sparse. budget: the predictors' error budget, checked first; if it was not held,
-    `auto`
-    does not choose sparse.
+    `auto` does not choose sparse.
     Raises: UnsupportedModelError for sparse without predictors, InvalidRequestError for an unknown mode.
     """
     if wanted == "sparse":
@@ -182,11 +181,9 @@ def read_predictors(opened: OpenedModel, reads: Callable[[str], bool] = lambda c
     """Return the model's predictors, checked against its configuration. See model_artefacts.py for precedence.
 
     Packed predictors are unpacked if free RAM allows, because that is faster. They stay mapped if RAM is short, or if
-    the
-    operators multiply their codec directly.
+    the operators multiply their codec directly.
     Raises: UnsupportedModelError if there are none, ModelFormatError for damage, ArtifactMismatchError for those of
-    another
-    model, HostMemoryError if they can neither be mapped nor copied to RAM.
+    another model, HostMemoryError if they can neither be mapped nor copied to RAM.
     """
     sizes = predictor_sizes(opened)
     if sizes.copied and not _has_room(sizes.copied):

@@ -48,8 +48,7 @@ def find_model(name: str) -> FoundModel:
     """Resolve a MODEL argument: a path, or the id or name of an installed model.
 
     Raises: ModelNotFoundError if it matches nothing, several models, or a broken one; LibraryError if the list of
-    models
-    cannot be read.
+    models cannot be read.
     """
     from engine.assets import starter_model
     from engine.library.owned.installed import Library

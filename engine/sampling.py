@@ -31,12 +31,10 @@ def make_sampler(config: SamplingConfig) -> Sampler:
     """Return a function (logits f32 [V], history) -> token id with its own random generator.
 
     Temperature 0 is greedy: the largest logit, the lowest id on ties. Otherwise every token uses one PCG64 draw,
-    whatever
-    the filters keep, so a seed gives the same sequence on every platform for the same logits. `history`: ids that the
-    repeat penalty applies to, once each.
+    whatever the filters keep, so a seed gives the same sequence on every platform for the same logits. `history`: ids
+    that the repeat penalty applies to, once each.
     Cost: about 0.1 ms at V = 128k with top-k, 0.4 ms with top-p alone (one thread of an EPYC); only top-p without top-k
-    may
-    sort everything.
+    may sort everything.
     Raises: the sampler raises BrokenLogitsError for NaN or infinite logits.
     """
     rng = np.random.Generator(np.random.PCG64(config.seed))
@@ -132,10 +130,8 @@ def _largest(scores: NDArray[np.float32], k: int) -> NDArray[np.int64]:
     """Return the ids of the k largest scores, largest first, lower id first on ties.
 
     The k-th largest block maximum is a lower bound that at least k scores reach, so few candidates are sorted. A
-    block's
-    scores are strided, so that the maxima take a few passes over whole vectors: 0.05 ms at V = 128k, k = 40, against 1
-    ms
-    for argpartition over all scores.
+    block's scores are strided, so that the maxima take a few passes over whole vectors: 0.05 ms at V = 128k, k = 40,
+    against 1 ms for argpartition over all scores.
     """
     n_blocks = scores.size // _BLOCK
     if k < n_blocks:

@@ -83,8 +83,7 @@ def find(opened: OpenedModel, kind: Kind) -> Path | None:
     """Return the folder with the model's artefact of this kind, without checking that it fits; None if there is none.
 
     Artefacts made here precede those that came with the model. Several models may share a folder, so artefacts that
-    name
-    another model are ignored.
+    name another model are ignored.
     Cost: as `fingerprint`, if any artefact of a model other than a bundle exists.
     Raises: ModelNotFoundError if the folder is unreadable.
     """
@@ -128,8 +127,7 @@ def check(opened: OpenedModel, kind: Kind) -> tuple[Path, str, str]:
     """Return the artefact's folder, and the fingerprint and activation that its head must state.
 
     Raises: ModelNotFoundError if there is none, ArtifactMismatchError if a bundle's files differ from its list or
-    belong to
-    another model.
+    belong to another model.
     """
     folder = find(opened, kind)
     if folder is None:
@@ -186,8 +184,7 @@ def save_predictor(
     It is stamped with the model and its current activation.
     Units: progress in bytes written.
     Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
-    DiskSpaceError,
-    Cancelled.
+    DiskSpaceError, Cancelled.
     """
     config = opened.config
     predictor.check_against(config.n_layers, config.d_model, config.d_ff)

@@ -117,8 +117,7 @@ def open_bundle(path: Path) -> Bundle:
 
     Finishes replacing listed artefacts after a crash.
     Raises: ModelNotFoundError if there is none, ModelFormatError for a missing file, a wrong size, damage or
-    inconsistency,
-    UnsupportedModelError for a bundle of another version.
+    inconsistency, UnsupportedModelError for a bundle of another version.
     """
     manifest = Manifest.from_json(
         read_object(path / MANIFEST, max_bytes=_MAX_MANIFEST_BYTES, max_values=_MAX_MANIFEST_VALUES, finite=True)
@@ -175,8 +174,7 @@ def add_artefact(
     """List an artefact's files in the manifest, replacing an older one; return the new manifest.
 
     names: file names in the artefact folder, head first. as_parts: the files still have the names of `part_of`; once
-    listed
-    they are put in place, by the next `open_bundle` if necessary.
+    listed they are put in place, by the next `open_bundle` if necessary.
     Raises: ArtifactMismatchError if it was made for another model, OSError (the older manifest stays).
     """
     if kind not in ARTEFACT_KINDS:

@@ -93,8 +93,8 @@ def convert(
     activation: NAME or NAME:threshold, overrides the source; stored in the bundle.
     Units: progress in source bytes. Cost: some hundred MB of memory for any model.
     Raises: InvalidRequestError for an unknown codec, an existing destination or a bundle that would grow,
-    DiskSpaceError
-    with need and free bytes before anything is written, Cancelled. The same call resumes after the last two or a crash.
+    DiskSpaceError with need and free bytes before anything is written, Cancelled. The same call resumes after the last
+    two or a crash.
     """
     started = time.perf_counter()
     if codec not in CODECS:

@@ -54,9 +54,8 @@ class DecodeCalls:
     """The buffers of one model's tokens, and the calls over them.
 
     Lay out in running order: `start`, `embedding`, `layers` from first to last in any number of parts, `head`. Between
-    two
-    parts the caller may replace the stream: it completes the stream with `flush` and reports the change with `resume`.
-    counts i64 [L, workers, words]: what the FFN counted; the FFN's plan defines their meaning.
+    two parts the caller may replace the stream: it completes the stream with `flush` and reports the change with
+    `resume`. counts i64 [L, workers, words]: what the FFN counted; the FFN's plan defines their meaning.
     """
 
     def __init__(
@@ -71,8 +70,7 @@ class DecodeCalls:
         """Allocate the buffers.
 
         stream: memory for the residual stream [D]. rows: each layer's index into the cache's blocks, None for layers
-        that are
-        not laid out here; default: one per layer.
+        that are not laid out here; default: one per layer.
         """
         self.state: I64 = token_state()
         self.ffn_plan = ffn

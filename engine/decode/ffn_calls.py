@@ -42,8 +42,7 @@ class FfnCalls:
     """The buffers of one model's FFNs, and the calls over them.
 
     counts i64 [workers, COUNT_WORDS]: the layer's, zero before every token. tallies: where each active neuron is
-    counted,
-    i64 [L, F], while per-neuron counting is on.
+    counted, i64 [L, F], while per-neuron counting is on.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ def first_matrix(w: FfnWeights) -> tuple[PackedMatrix, F32 | None]:
 
 
 def ffn_matrices(config: ModelConfig, w: FfnWeights) -> FfnMatrices:
-    """The block's matrices with the model's activation, as the CPU kernels take them."""
+    """Return the block's matrices with the model's activation, as the CPU kernels expect them."""
     return FfnMatrices(
         w.gate, w.up, w.down_t, config.kernel_activation, config.activation_threshold, w.gate_bias, w.up_bias
     )
@@ -63,8 +63,7 @@ def everything(
     """Compute all neurons: x [T, D] -> (down's input [T, F], active [T, F], number that passed the first activation).
 
     A neuron is active if its activation is not zero, whatever up is; with dReLU both activations count. The number
-    tells
-    where decode continues. mask [T, F]: neurons to keep, per position; the others become zero.
+    tells where decode continues. mask [T, F]: neurons to keep, per position; the others become zero.
     """
     return behind_first(config, w, x, first_values(w, x, operators), operators, mask)
 

@@ -23,8 +23,7 @@ def ffn_bytes(weights: ModelWeights, first: float, second: float, down: float, r
     """Return the bytes of one decoded token with the same shares in all layers, without predictors.
 
     Shares of all neurons: first, whose first matrix is read; second, whose up is read beside a gate; down; reached, in
-    the
-    experts that the token uses.
+    the experts that the token uses.
     """
     return sum(_layer_bytes(layer, first, second, down, reached) for layer in weights.layers)
 

@@ -35,8 +35,7 @@ class HotBlocks:
         """Load the hot neurons on the device.
 
         placed [L]: hot neurons of each layer. hot: creates the device for these numbers of slots. learned: neurons to
-        start
-        with instead, the same number per layer, in slot order.
+        start with instead, the same number per layer, in slot order.
         Raises: InvalidRequestError for a model whose neurons cannot be split between devices.
         """
         if reason := why_not(config, weights):

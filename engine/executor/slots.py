@@ -16,8 +16,7 @@ class SlotTable:
     """One layer's neurons and slots. The arrays keep their addresses and change in place.
 
     slot_of i32 [F]: -1 for a cold neuron. neuron_in i32 [S]. hot_slots i32 [S]: slots sorted by neuron. cold i32 [F -
-    S]:
-    cold neurons, ascending, at the start of cold_room i32 [F]. n_hot, n_cold: i64 [1], their numbers.
+    S]: cold neurons, ascending, at the start of cold_room i32 [F]. n_hot, n_cold: i64 [1], their numbers.
     """
 
     def __init__(self, n_neurons: int, hot: I32) -> None:

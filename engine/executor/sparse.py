@@ -31,9 +31,8 @@ class SparseExecutor:
     """Predicts, then computes the gate of the selected neurons, then up and down of the active ones.
 
     Without a gate: up of the selected neurons, then down of the active ones. If the activation makes no zeros, all
-    selected
-    neurons count as active. Each position has its own set, also in a batch. Layers of kind true_gate run as in exact
-    mode.
+    selected neurons count as active. Each position has its own set, also in a batch. Layers of kind true_gate run as in
+    exact mode.
     """
 
     name = "sparse"

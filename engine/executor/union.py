@@ -26,8 +26,7 @@ class UnionExecutor:
     """Computes rows x [B, D] of B sequences together in every step.
 
     predictor: selects neurons; None: the first matrix decides, as in exact mode. unions i64 [L, 2]: sums over the steps
-    of
-    the neurons whose first matrix, and whose other matrices, were read. work: the products' workspace.
+    of the neurons whose first matrix, and whose other matrices, were read. work: the products' workspace.
     """
 
     def __init__(

@@ -80,8 +80,7 @@ def read_header(file_name: str, data: NDArray[np.uint8], budget: Budget) -> Head
 
     Cost: reads only the header's pages.
     Raises: ModelFormatError for damage or inconsistency, UnsupportedModelError for another version, HeaderTooLargeError
-    if
-    it exceeds the budget.
+    if it exceeds the budget.
     """
     cursor = _Cursor(file_name, data, budget)
     magic, n_tensors, n_entries = _read_preamble(cursor)

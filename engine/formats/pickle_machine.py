@@ -38,8 +38,7 @@ def run_pickle(
     """Return the pickle's value: dicts, lists, tuples, texts, numbers and results of `known`.
 
     known: qualified name -> function, or None for a name that is only passed on as a Global. persistent: returns the
-    value
-    of a persistent id. Both may raise ModelFormatError.
+    value of a persistent id. Both may raise ModelFormatError.
     Raises: ModelFormatError for any other global, with its name, and for a damaged or long pickle.
     """
     return _Machine(file_name, code, known, persistent).run()

@@ -177,8 +177,7 @@ def _fast_ones(root: Path, allowed: set[int]) -> set[int]:
     """Return the logical CPUs on fast cores: on Intel by name, on Arm by capacity. Empty if all are alike.
 
     Cores with at least three quarters of the largest capacity count as fast: phones and boards have two or three kinds,
-    and
-    the medium one is excluded only if it is far slower.
+    and the medium one is excluded only if it is far slower.
     """
     named = allowed & _cpu_list(_read(root / "sys/devices/cpu_core/cpus"))
     if named:

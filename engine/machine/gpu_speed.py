@@ -19,8 +19,7 @@ def measure_gpus(profile: HardwareProfile, threads: int | None = None, nvml: Any
     """Return the profile with figures for every usable GPU; `sync_s` is that of the chosen GPU.
 
     threads: CPU threads that read memory at the same time; None: default_threads. A GPU that fails becomes unusable,
-    with
-    the failure as its reason.
+    with the failure as its reason.
     Cost: about 3 s per GPU, with context and first compilation; all memory is freed.
     """
     chosen, _ = choose_gpu(profile)

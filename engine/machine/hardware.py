@@ -151,8 +151,7 @@ def measure(profile: HardwareProfile, threads: int | None = None, n_bytes: int |
     """Return the profile with the CPU's read bandwidth from RAM, measured with this many threads.
 
     threads None: default_threads. n_bytes: bytes to read; None: more than any cache holds, if memory allows. GPU
-    figures
-    stay unchanged (engine/machine/gpu_speed.py).
+    figures stay unchanged (engine/machine/gpu_speed.py).
     Cost: under 2 s and `sample_bytes` of memory.
     Raises: HostMemoryError.
     """

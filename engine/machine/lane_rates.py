@@ -10,8 +10,7 @@ class LaneRates:
     """Bytes/s measured over whole tokens.
 
     reach: by the GPU over the bus while the CPU reads too; beside: by the CPU at the same time; alone: by the CPU while
-    the
-    GPU does not read.
+    the GPU does not read.
     """
 
     reach: float

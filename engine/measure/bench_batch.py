@@ -44,8 +44,7 @@ def run_batch(
     """Measure a batch.
 
     decode_tok_s: of all sequences together. Bytes and floor: per token, so a step divided by the batch. timings: per
-    step;
-    stages are those of the last repeat. tell_floor: as in bench.run.
+    step; stages are those of the last repeat. tell_floor: as in bench.run.
     Raises: InvalidRequestError for a model that cannot decode batches.
     """
     config = model.opened.config

@@ -38,8 +38,7 @@ class Perplexity:
 
     active_share: computed neurons; fired_share: active neurons; both of all neurons, means over tokens and layers.
     precision: share of computed neurons that are active. recall: active neurons here per active neuron in the mode
-    compared
-    against. Both only with predictors.
+    compared against. Both only with predictors.
     """
 
     tokens: int
@@ -88,8 +87,7 @@ def windows(tokens: Sequence[int], bos: int | None, context: int) -> Iterator[tu
     """Yield (input, target) pairs of up to context - 1 tokens.
 
     Each begins with BOS, so that every token is scored once; without BOS it begins with the token before its first
-    target,
-    so that every token except the very first is scored.
+    target, so that every token except the very first is scored.
     """
     step = context - 1
     tokens = list(tokens) if bos is None else [bos, *tokens]

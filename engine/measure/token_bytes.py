@@ -67,8 +67,7 @@ def token_bytes(
     """Return the bytes that a token at `position` reads.
 
     shares [L, 4]: FfnCounters.layer_shares. fired_of [L, F]: times each neuron was active. least: only the
-    indispensable
-    bytes: selected neurons in sparse mode, active ones in the others.
+    indispensable bytes: selected neurons in sparse mode, active ones in the others.
     """
     placement = part.placement
     at_home = np.array([home == "gpu" for home in placement.attention])

@@ -17,8 +17,7 @@ class KVCache:
     The first `length` positions of every layer are filled. Operators write after them (`cached_attention`); `advance`
     counts new positions once every layer has them.
     Shapes: blocks u8 [L, H_kv, n_blocks, block_bytes]. tokens i64 [T_max]: the cached tokens; sequence_length: the
-    sequence
-    length that their positions were rotated for.
+    sequence length that their positions were rotated for.
     """
 
     def __init__(self, config: ModelConfig, context: int, codec: KvCodec = "f32", n_layers: int | None = None) -> None:

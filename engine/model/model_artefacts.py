@@ -79,8 +79,7 @@ def read_predictor(opened: OpenedModel, as_stored: bool) -> Predictor:
 
     as_stored: packed ones stay mapped and are unpacked on use.
     Raises: UnsupportedModelError without predictors, ModelFormatError for damage, ArtifactMismatchError for predictors
-    of
-    another model.
+    of another model.
     """
     match predictor_place(opened):
         case "artefact":

@@ -166,8 +166,7 @@ def open_model(path: Path, activation: str | None = None) -> OpenedModel:
 
     activation: NAME or NAME:threshold, overrides the files, some of which cannot state it.
     Raises: ModelNotFoundError, ModelFormatError for damaged or inconsistent files, UnsupportedModelError for features
-    that
-    are not implemented, InvalidRequestError for an activation that this model cannot have.
+    that are not implemented, InvalidRequestError for an activation that this model cannot have.
     """
     files = find_model_files(path)
     match files.kind:

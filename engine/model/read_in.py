@@ -50,8 +50,7 @@ def parts_of(
     """Return the rows that the CPU reads, or that prefill takes from host memory.
 
     on_gpu [L]: ascending ids of the neurons on the GPU for layers placed there, None for layers on the CPU; or None for
-    no
-    GPU at all.
+    no GPU at all.
     """
     found: list[Part] = [(weights.embedding, None)]
     if not head_on_gpu:
@@ -115,8 +114,7 @@ class ReadIn:
         """Start the thread.
 
         keeps: object that keeps the spans mapped. free_bytes: free RAM. advise: reads a range, returns False if the
-        system
-        cannot. resident: bytes of a range in memory. foretell: announces a range that will be read soon.
+        system cannot. resident: bytes of a range in memory. foretell: announces a range that will be read soon.
         """
         self.spans, self._keeps = list(spans), keeps
         self._free = free_bytes or _free_ram

@@ -30,8 +30,7 @@ class TiledTensor:
     """One planned tensor of an open model, in our orientation; a vector is one row.
 
     codec: the source's codec. order: the source's rows (elements of a vector) that we use, in our order; None if they
-    are
-    contiguous from `first` on.
+    are contiguous from `first` on.
     """
 
     opened: OpenedModel

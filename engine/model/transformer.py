@@ -42,8 +42,7 @@ class FfnExecutor(Protocol):
         """Return what the FFN adds to the residual, [T, D].
 
         x [T, D]: the norm's output. residual [T, D]: the norm's input, for predictors; not added here. routing: experts
-        of each
-        position, for models with experts.
+        of each position, for models with experts.
         """
 
 
@@ -103,14 +102,11 @@ class Transformer:
         """Run the tokens after the cached ones, and append them to the cache.
 
         ahead: tokens known to follow at once, such as a prompt's later chunks. Some models rotate by the length of the
-        whole
-        sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer except
-        the
-        last with the share done; an exception it raises cancels the run and leaves the cache unchanged.
+        whole sequence (engine/model/rope.py); knowing it avoids computing tokens twice. look: called after every layer
+        except the last with the share done; an exception it raises cancels the run and leaves the cache unchanged.
         Shapes: tokens [T] -> hidden states after the final norm, [T, D].
         Cost: memory grows with T x d_ff; split long prompts into chunks of some hundred tokens. If the rotation changes
-        at some
-        length, the call that crosses it recomputes the whole cache.
+        at some length, the call that crosses it recomputes the whole cache.
         Raises: ContextOverflowError if the cache is full, TokenizerMismatchError for an invalid token id.
         """
         check_tokens(self.config, tokens, cache)

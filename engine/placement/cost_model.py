@@ -28,10 +28,9 @@ class Efficiency:
     """Share of a bandwidth that kernels reach, by codec.
 
     gemv: a whole matrix. first: the deciding matrix of a sparse FFN. rows: gathered rows of active neurons; long_rows:
-    rows
-    of 10 KiB and more if they differ, interpolated from 4 KiB. sums: all of a down stored by neuron. short: a low-rank
-    predictor, half of whose rows are only rank values long. core_bytes_per_s: arithmetic limit of one core with data in
-    cache; None: never the limit.
+    rows of 10 KiB and more if they differ, interpolated from 4 KiB. sums: all of a down stored by neuron. short: a
+    low-rank predictor, half of whose rows are only rank values long. core_bytes_per_s: arithmetic limit of one core
+    with data in cache; None: never the limit.
     """
 
     gemv: float
@@ -140,9 +139,8 @@ class Machine:
     """Rates of a CPU and, if present, a GPU, and the cost of an exchange between them.
 
     exchange_s: per layer, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: measured concurrent
-    RAM
-    reads (by the GPU over the bus, by the CPU); None if not measured. lanes: concurrent rates of the model's own rows,
-    which override all estimates.
+    RAM reads (by the GPU over the bus, by the CPU); None if not measured. lanes: concurrent rates of the model's own
+    rows, which override all estimates.
     """
 
     cpu: DeviceRates
@@ -206,8 +204,7 @@ class Machine:
         """Return optimistic concurrent rates to try out.
 
         alone: the CPU's rate for the model's rows by itself. reach: the GPU's zero-copy rate, if known. Assumes that
-        the RAM
-        provides at least its measured bandwidth, and that gathered rows use a share of it.
+        the RAM provides at least its measured bandwidth, and that gathered rows use a share of it.
         """
         if reach is None:
             measured = 0.0 if self.both_bytes_per_s is None else self.both_bytes_per_s[0]

@@ -27,9 +27,8 @@ class LaneTimes:
     """Times of one token on GPU and CPU.
 
     Seconds: token_s, the whole token; hot_s and reached_s, the GPU with neurons in VRAM and with zero-copy neurons;
-    cold_s,
-    the CPU with the rest. reached_bytes, cold_bytes: bytes of rows read. reached_layers, cold_layers: layers with such
-    rows. quiet: whether other programs left the CPU almost idle. computed: neurons computed in all layers.
+    cold_s, the CPU with the rest. reached_bytes, cold_bytes: bytes of rows read. reached_layers, cold_layers: layers
+    with such rows. quiet: whether other programs left the CPU almost idle. computed: neurons computed in all layers.
     """
 
     token_s: float
@@ -68,8 +67,8 @@ def rates_of(times: LaneTimes, machine: Machine) -> LaneRates | None:
     """Return the rates that explain the times; None if neither side read rows.
 
     If the GPU read during all of the CPU's time, `beside` is the CPU's measured rate. If it read for a shorter time, it
-    is
-    assumed to have left the CPU as much of its own rate as possible. A side that read nothing gets an optimistic rate.
+    is assumed to have left the CPU as much of its own rate as possible. A side that read nothing gets an optimistic
+    rate.
     """
     cold_s = _of_rows(times.cold_s, times.cold_layers * cold_layer_s())
     reached_s = _of_rows(times.reached_s, times.reached_layers * gpu_layer_s(False, True))

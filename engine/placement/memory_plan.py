@@ -110,12 +110,10 @@ def may_pin_in_place(ram: RamInfo, cached_bytes: int, is_pinned: bool = False) -
 
     ram: current figures. cached_bytes: mapped file pages that the model reads in RAM. The system counts them as free
     because it can drop them, but it cannot drop pinned pages, and the model needs the others too. Copies in RAM, and
-    files
-    stored in RAM, count as used already. is_pinned: whether the weights are pinned now.
+    files stored in RAM, count as used already. is_pinned: whether the weights are pinned now.
 
     An eighth of the RAM must stay available to others; pinned weights are released when half of that eighth is used.
-    Always
-    False on Windows, where pinnable memory is scarce and shared with the GPU's own memory.
+    Always False on Windows, where pinnable memory is scarce and shared with the GPU's own memory.
     """
     share = IN_PLACE_LEAST_SHARE if is_pinned else IN_PLACE_SHARE
     return sys.platform != "win32" and ram.free_bytes - cached_bytes >= share * ram.total_bytes

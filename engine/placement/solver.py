@@ -52,8 +52,7 @@ def solve(
     """Return the fastest placement within both budgets. Deterministic.
 
     ram_budget None: unlimited. time_limit_s: for improving on the greedy placement; if no greedy placement fits, the
-    search
-    has at least TIME_LIMIT_S. Cost: seconds for 80 layers of 28,672 neurons.
+    search has at least TIME_LIMIT_S. Cost: seconds for 80 layers of 28,672 neurons.
     Raises: HostMemoryError, with the minimum, if the RAM cannot hold what the GPU does not.
     """
     found = place_greedily(problem, vram_budget, ram_budget, steps)
@@ -87,8 +86,7 @@ def _programme(
     """Return the best placement of the kept ways that HiGHS finds, and its proven lower bound in seconds.
 
     Variables: whether a layer takes a way; whether the head is on the GPU; whether the token changes device before a
-    layer,
-    before the head and after it.
+    layer, before the head and after it.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array

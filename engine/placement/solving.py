@@ -186,10 +186,8 @@ def solve_model(
     again: solve even if the kept placement is valid. weights: the loaded weights, if their codecs may differ from the
     files'. gpu: the GPU with current figures, if already chosen. vram_bytes: a temporary budget. predictor: returns the
     model's predictor, if the caller has read it already. ram: figures from before the model was loaded. limit_s: for
-    the
-    search after the greedy placement, which finds little more. lanes: override the remembered rates. Progress counts
-    steps.
-    Placements for other codecs, a temporary budget or several sequences are not kept.
+    the search after the greedy placement, which finds little more. lanes: override the remembered rates. Progress
+    counts steps. Placements for other codecs, a temporary budget or several sequences are not kept.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
     DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
     statistics and predictors, Cancelled.

@@ -80,8 +80,7 @@ class RemoteServer:
         """Request an answer; call `say` with each new text and the number of pieces so far.
 
         Returns text, finish_reason (stop, length, cancelled), tokens and prompt_tokens as the server counts them (None
-        if it
-        does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and subclasses, ContextOverflowError.
+        if it does not), total_s, ttft_s, decode_tok_s. Raises: RemoteServerError and subclasses, ContextOverflowError.
         """
         if not is_name(model):
             raise InvalidRequestError("That is no name of a model.")

@@ -34,8 +34,7 @@ def run_job(name: str, arguments: Mapping[str, Any], job: StagedJob) -> Values:
     """Run the job of that name. Null arguments count as missing.
 
     Raises: InvalidRequestError for an unknown job, or an unknown, missing or mistyped argument; the job's errors,
-    Cancelled
-    included.
+    Cancelled included.
     """
     kind = JOBS.get(name)
     if kind is None:

@@ -28,9 +28,7 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
 
     Units: bytes, tokens/s, shares from 0 to 1; predicted_tok_s is None without a prediction.
     Cost: none with a GPU; without one half a second for the largest models to predict a token's time, plus a second on
-    the
-    first run on a machine to measure RAM bandwidth.
-    Never raises; unknown values are None.
+    the first run on a machine to measure RAM bandwidth. Never raises; unknown values are None.
     """
     return _on_gpu(model, model.gpu) if model.gpu is not None else _on_cpu(model)
 

@@ -59,8 +59,7 @@ class Generate:
     """Answer a conversation; answered by progress, token and stats events, then `finished` (GenerationResult).
 
     messages: [{"role": "system" | "user" | "assistant", "content": text}]; the last one is the user's, or with
-    `continues`
-    the assistant's.
+    `continues` the assistant's.
     """
 
     type: ClassVar[str] = "generate"
@@ -153,8 +152,7 @@ class Progress:
     """Progress of a request. eta_s: estimated seconds left.
 
     stage: "loading", "preparing" (the CPU kernels) or "reading" (prefill), with done and total in bytes, kernels or
-    tokens.
-    Of jobs: "converting" (bytes), "profiling" (positions), ...
+    tokens. Of jobs: "converting" (bytes), "profiling" (positions), ...
     """
 
     type: ClassVar[str] = "progress"
@@ -195,10 +193,9 @@ class Live:
 
     mode: "" without a model. token_s, cpu_s, gpu_s: seconds per token, in total and by stage: attention, predictor, ffn
     (neurons), wait (for the other side), head, sampling, other; empty if not measured. Both sides work at the same
-    time.
-    on_gpu [layers]: share of each layer's neurons that the GPU computes. fired [layers][groups], of one token: percent
-    of a
-    sample of each group that was active; the GPU's groups precede the CPU's, the most active first. Empty if unknown.
+    time. on_gpu [layers]: share of each layer's neurons that the GPU computes. fired [layers][groups], of one token:
+    percent of a sample of each group that was active; the GPU's groups precede the CPU's, the most active first. Empty
+    if unknown.
     """
 
     type: ClassVar[str] = "live"
@@ -409,8 +406,7 @@ def decode(line: bytes) -> Message:
     """Return the message of a line.
 
     Unknown fields are ignored, so that a newer version may send more. Raises: ProtocolError for invalid JSON, an
-    unknown
-    type, or a missing or mistyped field.
+    unknown type, or a missing or mistyped field.
     """
     try:
         values = json.loads(line)

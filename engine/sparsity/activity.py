@@ -31,8 +31,7 @@ class NeuronActivity:
 
     counts f32 [L, F]: weighted activity of each neuron. positions: sum of the weights. placement: fingerprint of the
     placement that `hot` started from, "" if nothing was placed. hot: current hot neurons per layer, in slot order.
-    model,
-    activation: as in other artefacts.
+    model, activation: as in other artefacts.
     """
 
     counts: F32

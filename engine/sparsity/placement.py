@@ -74,17 +74,12 @@ class Placement:
 
     hot [L] of i32 [K]: each layer's neurons on the GPU, ascending; numbered through a layer's experts. reached [L]:
     zero-copy neurons, which the GPU computes from RAM over the bus; empty: none. attention [L]: with the layer's norms
-    and
-    KV cache. predictor [L].
-    neurons: per layer. statistics: source of the ranking; "none": all neurons were equally likely. fired_share: share
-    of
-    active neurons assumed by the solver. vram_parts_bytes, ram_parts_bytes: keys as VRAM_PARTS and RAM_PARTS.
-    objective:
-    predicted seconds per token at `position`. gap: upper bound on the distance from the optimum, relative.
-    gpu_neuron_load:
-    share of a token's computed neurons that the GPU computes.
-    notes: assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the
-    origins say "auto", the faster one.
+    and KV cache. predictor [L]. neurons: per layer. statistics: source of the ranking; "none": all neurons were equally
+    likely. fired_share: share of active neurons assumed by the solver. vram_parts_bytes, ram_parts_bytes: keys as
+    VRAM_PARTS and RAM_PARTS. objective: predicted seconds per token at `position`. gap: upper bound on the distance
+    from the optimum, relative. gpu_neuron_load: share of a token's computed neurons that the GPU computes. notes:
+    assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the origins
+    say "auto", the faster one.
     """
 
     hot: tuple[I32, ...]
@@ -182,8 +177,7 @@ class Placement:
         """Write placement.json and placement.safetensors into the folder; return the former's path.
 
         Hot neurons take one bit each: `hot` u8 [L, F / 8 rounded up], neuron 0 in the lowest bit; `reached` likewise,
-        if any.
-        listing and errors: as in `save_artifact`.
+        if any. listing and errors: as in `save_artifact`.
         """
         masks = {"hot": _masks(self.hot, self.neurons)}
         if self.reached:

@@ -40,10 +40,8 @@ class Predictor:
     """The predictors of all layers, each of its own kind.
 
     model: the model's fingerprint, "" if unknown. activation: as `ModelConfig.activation_text`; None if the publisher
-    did
-    not state it. budget: the error budget of its training; None if not measured (other publishers). statistics, text:
-    what
-    it was trained with, in words; None if unknown.
+    did not state it. budget: the error budget of its training; None if not measured (other publishers). statistics,
+    text: what it was trained with, in words; None if unknown.
     """
 
     layers: tuple[LayerPredictor, ...]

@@ -25,8 +25,7 @@ class Budget:
     """The error budget of a predictor.
 
     perplexity_rise: maximum rise, a share. held: whether every measured text stayed within it. level: the common recall
-    of
-    contribution that the thresholds were set to.
+    of contribution that the thresholds were set to.
     """
 
     perplexity_rise: float

@@ -103,13 +103,11 @@ class LayerPredictor:
     """One layer's predictor, which selects neurons that pass all of its parts.
 
     With both parts it is a cascade: only rows of the copy that the low-rank part passes are read. With neither it
-    selects
-    every neuron, and the model's own first matrix decides without loss (kind true_gate).
+    selects every neuron, and the model's own first matrix decides without loss (kind true_gate).
 
     input: of the low-rank part. "residual": the input of the norm before the FFN, which is the stream after attention,
-    or
-    the layer's input if attention and FFN run in parallel. "normed": that norm's output. Copies always read the latter.
-    recall (of contribution), precision, active_share: measured in training; None if not measured.
+    or the layer's input if attention and FFN run in parallel. "normed": that norm's output. Copies always read the
+    latter. recall (of contribution), precision, active_share: measured in training; None if not measured.
     """
 
     low_rank: LowRank | None = None

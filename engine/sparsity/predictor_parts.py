@@ -28,8 +28,7 @@ def matrix(
     """Return the tensor as a matrix: mapped if stored as f32 or f16, otherwise decoded.
 
     as_stored: stay mapped in every codec that the operators read, and unpack on use. codec, n_cols: content of a tensor
-    of
-    plain bytes [n_rows, bytes per row].
+    of plain bytes [n_rows, bytes per row].
     Raises: ModelFormatError if it is missing, no matrix, or has values that are not finite.
     """
     info = source.tensors.get(name)

@@ -39,9 +39,8 @@ class NeuronStats:
     """Activity counts of a model.
 
     counts i64 [L, F]: how often each neuron was active. tokens: positions counted; None if the publisher did not state
-    it.
-    source: measured here, or shipped with the model. corpus: fingerprint of the text, or the publisher. text: its kind,
-    "self-written" or "given"; "" if unknown. model: the model's fingerprint, "" if unknown. activation: as
+    it. source: measured here, or shipped with the model. corpus: fingerprint of the text, or the publisher. text: its
+    kind, "self-written" or "given"; "" if unknown. model: the model's fingerprint, "" if unknown. activation: as
     `ModelConfig.activation_text`; None if the publisher did not state it.
     """
 
@@ -124,12 +123,10 @@ def read_activation_folder(folder: Path, n_layers: int | None = None, d_ff: int 
     """Read PowerInfer's statistics: a tensor of counts per layer, activation_0.pt, activation_1.pt, ...
 
     Layers are sorted as numbers (as text, 10 precedes 2). The number of tokens is unknown; published files seem to
-    count a
-    fixed number of neurons per token rather than all active ones.
-    n_layers, d_ff: required shape, None for any, checked before memory is allocated.
+    count a fixed number of neurons per token rather than all active ones. n_layers, d_ff: required shape, None for any,
+    checked before memory is allocated.
     Raises: ModelNotFoundError if there are none or a layer is missing, ModelFormatError for damage,
-    ArtifactMismatchError
-    for another shape.
+    ArtifactMismatchError for another shape.
     """
     files = activation_files(folder)
     if not files:

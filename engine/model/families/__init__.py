@@ -112,8 +112,7 @@ def planned_tensors(config: ModelConfig, kind: Kind, present: Collection[str] = 
     """Return all tensors that the configuration needs, in graph order.
 
     present: names in the file, for families with several layouts; empty: the usual names. A bundle stores each tensor
-    under
-    our name and orientation, unfused.
+    under our name and orientation, unfused.
     """
     if kind == "bundle":
         return [in_own_terms(tensor, config) for tensor in plan_tensors(config, OWN_LAYOUT, ())]

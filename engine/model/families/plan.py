@@ -140,7 +140,7 @@ def plan_tensors(config: ModelConfig, layout: Layout, present: Collection[str]) 
 
 
 def _bias_of(foreign: str) -> str:
-    """The name of the bias of a weight of this name."""
+    """Return the name of the bias for a weight of this name."""
     name = foreign.removesuffix(".weight")
     return f"{name}.bias" if name != foreign else f"{foreign}_bias"
 
@@ -232,7 +232,7 @@ class _Plan:
         self, layer: int, part: str, foreign: str, shape: tuple[int, int], treatment: Treatment = "as is",
         rows: RowPart | None = None,
     ) -> None:  # fmt: skip
-        """A tensor of all experts' matrices, and that of their biases. rows: of a fused one."""
+        """Add a tensor with all experts' matrices, and one with their biases. rows: of a fused tensor."""
         e = self.config.n_experts
         for n in range(e):
             name = f"{layer}.experts.{n}.{part}"

@@ -14,8 +14,7 @@ def rope_from_hf(read: Reader, default_theta: float, max_context: int) -> dict[s
     """Return the RoPE fields of a ModelConfig from the old keys or from `rope_parameters`.
 
     With an entry per kind of layer, layers with a window use rope_theta_local. max_context: from config.json. The
-    result
-    has the stretched length if a scaling applies and config.json states the original one.
+    result has the stretched length if a scaling applies and config.json states the original one.
     """
     fields: dict[str, Any] = {"rope_theta": read.optional("rope_theta", float, default_theta)}
     fields["rope_theta_local"] = read.optional("rope_local_base_freq", float, None)
