@@ -55,7 +55,8 @@ class DecodeCalls:
 
     Lay out in running order: `start`, `embedding`, `layers` from first to last in any number of parts, `head`. Between
     two parts the caller may replace the stream: it completes the stream with `flush` and reports the change with
-    `resume`. counts i64 [L, workers, words]: what the FFN counted; the FFN's plan defines their meaning.
+    `resume`.
+    counts i64 [L, workers, words]: what the FFN counted; the FFN's plan defines their meaning.
     """
 
     def __init__(

@@ -13,11 +13,14 @@ from native_kernels.backend import I32, I64
 class FfnCounters:
     """Sums over all layers since the last reset. Expert neurons are numbered one expert after another.
 
-    computed: neurons evaluated while decoding; in sparse mode those that the predictor selects. opened: those whose
-    first activation is not zero, so that up is read if there is a gate. fired: those whose activation is not zero.
-    copied: rows read from a predictor's copy. layers: i64 [L, 4], these four per layer. per_neuron: i64 [L, F], times
-    each neuron was active; None until `record_per_neuron`. on_gpu: computed neurons that a GPU computed, for tokens run
-    as programs; None without a GPU. A token cancelled half-way may be counted in part.
+    computed: neurons evaluated while decoding; in sparse mode those that the predictor selects.
+    opened: those whose first activation is not zero, so that up is read if there is a gate.
+    fired: those whose activation is not zero.
+    copied: rows read from a predictor's copy.
+    layers: i64 [L, 4], these four per layer.
+    per_neuron: i64 [L, F], times each neuron was active; None until `record_per_neuron`.
+    on_gpu: computed neurons that a GPU computed, for tokens run as programs; None without a GPU.
+    A token cancelled half-way may be counted in part.
     """
 
     def __init__(

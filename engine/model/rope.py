@@ -3,10 +3,10 @@
 Most models rotate the same way at any length. Two schemes do not; both follow transformers:
 
 - LongRoPE has one set of divisors up to the original context and another beyond. All positions of a sequence use the
-same set. When a sequence grows across the border, or is cut back across it, the cached keys and values become invalid
-and are computed again.
+  same set. When a sequence grows across the border, or is cut back across it, the cached keys and values become invalid
+  and are computed again.
 - Dynamic NTK raises the base with every token beyond the original context. Cached keys keep the rotation for the
-sequence length known when they were computed, because computing all of them again for every token is too expensive.
+  sequence length known when they were computed, because computing all of them again for every token is too expensive.
 """
 
 from __future__ import annotations

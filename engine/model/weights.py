@@ -142,8 +142,9 @@ def load_weights(
 
     If neither fits, matrices stay `mapped` in the file. Large mapped matrices are checked by sample (soundness.py), so
     other damage shows only in the logits (and the reference reads a non-finite float16 as a large number). Norms and
-    biases are always checked whole. With a `mapped_reason` (half a sentence) `auto` means mapped, for kernels that read
-    stored codecs; a small row-wise down is then copied by neuron.
+    biases are always checked whole.
+    mapped_reason: half a sentence; with it `auto` means mapped, for kernels that read stored codecs. A small row-wise
+    down is then copied by neuron.
     Units: progress in file bytes. extra_bytes: RAM that the caller needs beside the weights. mapped_bytes: bytes read
     per token that can stay in their file; unpacked weights leave RAM for them, but they never cause a refusal.
     Raises: HostMemoryError with need and free bytes before anything is read, ModelFormatError for values that are not

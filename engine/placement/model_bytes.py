@@ -31,10 +31,12 @@ _COPIED_TO_ACTIVE = 2.0
 class PredictorBytes:
     """Bytes and expected activity of a model's predictors.
 
-    held, read: i64 [L], bytes stored and bytes read per token. active_share [L]: share of neurons selected; None if not
-    measured. expected_to_fired: neurons selected per active neuron in decoded tokens, for layers without active_share;
-    None if unknown. codecs [L]: codec of the largest matrix. is_true_gate bool [L]: the FFN's own first matrix decides,
-    and no predictor is stored. on_gpu i64 [L]: bytes on a GPU, -1 without GPU kernels; None if not counted.
+    held, read: i64 [L], bytes stored and bytes read per token. on_gpu i64 [L]: bytes on a GPU, -1 without GPU kernels;
+    None if not counted.
+    active_share [L]: share of neurons selected; None if not measured. expected_to_fired: neurons selected per active
+    neuron in decoded tokens, for layers without active_share; None if unknown.
+    codecs [L]: codec of the largest matrix. is_true_gate bool [L]: the FFN's own first matrix decides, and no predictor
+    is stored.
     """
 
     held: I64
@@ -77,10 +79,12 @@ class PredictorBytes:
 class ModelBytes:
     """Bytes of a model's parts.
 
-    attention i64 [L]: a layer without its FFN matrices: projections, norms, biases, routers. first, second, down i64
-    [L]: one neuron's row of the deciding matrix (gate, or up without a gate), of up beside a gate (else 0), and of
-    down. embedding: with positions and related tensors. head: with the final norm. A tied head counts in both, and
-    `shared` is its bytes. Codecs: of attention, the first matrix and down per layer [L], and of the head.
+    attention i64 [L]: a layer without its FFN matrices: projections, norms, biases, routers.
+    first, second, down i64 [L]: one neuron's row of the deciding matrix (gate, or up without a gate), of up beside a
+    gate (else 0), and of down.
+    embedding: with positions and related tensors. head: with the final norm. A tied head counts in both, and `shared`
+    is its bytes.
+    Codecs: of attention, the first matrix and down per layer [L], and of the head.
     down_is_row_wise: a token reads all of down, however few neurons are active. on_gpu: None if not counted.
     """
 

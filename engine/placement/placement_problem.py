@@ -49,12 +49,13 @@ _KV_SHARE = 0.8
 class Problem:
     """The ways to place a model on a GPU and a CPU, and their costs. Way w is (attention_on_gpu[w], blocks[w]).
 
-    Shapes: seconds f64 [L, W], infinite for an impossible way; vram, ram i64 [L, W], bytes; predictor_vram i64 [L, W],
-    the predictor's share of vram. reached i64 [L, W]: zero-copy blocks after the hot ones, which the GPU reads from
-    pinned host memory. head_seconds, head_vram, head_ram: (on the CPU, on the GPU). order i32 [L, F]: neurons, hottest
-    first. computed f64 [L, K + 1]: expected computed neurons in the first k blocks. fixed_vram: bytes needed as soon as
-    the GPU is used. fixed_ram, fixed_seconds: always added. crossing_s: added whenever two consecutive layers are on
-    different devices; a token starts and ends on the CPU.
+    Costs per layer and way: seconds f64 [L, W], infinite for an impossible way; vram, ram i64 [L, W], bytes;
+    predictor_vram i64 [L, W], the predictor's share of vram. reached i64 [L, W]: zero-copy blocks after the hot ones,
+    which the GPU reads from pinned host memory.
+    Costs of the head, (on the CPU, on the GPU): head_seconds, head_vram, head_ram.
+    Neurons: order i32 [L, F], hottest first; computed f64 [L, K + 1], expected computed neurons in the first k blocks.
+    Other costs: fixed_vram, bytes needed as soon as the GPU is used; fixed_ram, fixed_seconds, always added;
+    crossing_s, added whenever two consecutive layers are on different devices. A token starts and ends on the CPU.
     """
 
     seconds: F64

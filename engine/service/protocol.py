@@ -191,11 +191,12 @@ class Stats:
 class Live:
     """What the model is doing, since the previous event unless stated otherwise; None if unknown.
 
-    mode: "" without a model. token_s, cpu_s, gpu_s: seconds per token, in total and by stage: attention, predictor, ffn
-    (neurons), wait (for the other side), head, sampling, other; empty if not measured. Both sides work at the same
-    time. on_gpu [layers]: share of each layer's neurons that the GPU computes. fired [layers][groups], of one token:
-    percent of a sample of each group that was active; the GPU's groups precede the CPU's, the most active first. Empty
-    if unknown.
+    mode: "" without a model.
+    token_s, cpu_s, gpu_s: seconds per token, in total and by stage: attention, predictor, ffn (neurons), wait (for the
+    other side), head, sampling, other; empty if not measured. Both sides work at the same time.
+    on_gpu [layers]: share of each layer's neurons that the GPU computes.
+    fired [layers][groups], of one token: percent of a sample of each group that was active; the GPU's groups precede
+    the CPU's, the most active first. Empty if unknown.
     """
 
     type: ClassVar[str] = "live"

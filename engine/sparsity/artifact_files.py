@@ -70,9 +70,10 @@ def save_artifact(
     """Write NAME.safetensors and NAME.json into the folder, replacing older ones; return the latter's path.
 
     Tensors may be mapped and larger than memory; they are written in chunks. After a crash or failure, either the
-    complete old or the complete new artefact exists. listing: called when both files are complete beside the older ones
-    (`part_of`); it makes them valid atomically, or raises and changes nothing. Readers of what it wrote call
-    `put_in_place` after a crash. None: renaming the head makes them valid, and `read_head` finishes the rest.
+    complete old or the complete new artefact exists.
+    listing: called when both files are complete beside the older ones (`part_of`); it makes them valid atomically, or
+    raises and changes nothing. Readers of what it wrote call `put_in_place` after a crash. None: renaming the head
+    makes them valid, and `read_head` finishes the rest.
     Units: progress in bytes. Cost: a few MiB of memory.
     Raises: InvalidRequestError if the folder cannot be written, DiskSpaceError if it is full, Cancelled.
     """

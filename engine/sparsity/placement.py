@@ -73,13 +73,15 @@ class Placement:
     """The device of every part of a model.
 
     hot [L] of i32 [K]: each layer's neurons on the GPU, ascending; numbered through a layer's experts. reached [L]:
-    zero-copy neurons, which the GPU computes from RAM over the bus; empty: none. attention [L]: with the layer's norms
-    and KV cache. predictor [L]. neurons: per layer. statistics: source of the ranking; "none": all neurons were equally
-    likely. fired_share: share of active neurons assumed by the solver. vram_parts_bytes, ram_parts_bytes: keys as
-    VRAM_PARTS and RAM_PARTS. objective: predicted seconds per token at `position`. gap: upper bound on the distance
-    from the optimum, relative. gpu_neuron_load: share of a token's computed neurons that the GPU computes. notes:
-    assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the origins
-    say "auto", the faster one.
+    zero-copy neurons, which the GPU computes from RAM over the bus; empty: none.
+    attention [L]: with the layer's norms and KV cache. predictor [L]. neurons: per layer.
+    statistics: source of the ranking; "none": all neurons were equally likely. fired_share: share of active neurons
+    assumed by the solver.
+    vram_parts_bytes, ram_parts_bytes: keys as VRAM_PARTS and RAM_PARTS.
+    objective: predicted seconds per token at `position`. gap: upper bound on the distance from the optimum, relative.
+    gpu_neuron_load: share of a token's computed neurons that the GPU computes.
+    notes: assumptions and reasons, one sentence each. mode: sparse, exact or dense, the mode of the prediction; if the
+    origins say "auto", the faster one.
     """
 
     hot: tuple[I32, ...]
