@@ -11,7 +11,7 @@ from app.clients.engine_status import NARROW, gigabytes, rate, short_name
 from app.translation import figure, noted, tr, tr_n
 from engine.library.records import Download, Estimate, MachineLine
 
-STAGE_WORDS = {
+STAGE_TEXTS = {
     "convert": noted("Convert"),
     "profile": noted("Profile"),
     "train": noted("Predictors"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from app.chat.answers.mode_rates import MODE_WORDS
+from app.chat.answers.mode_rates import MODE_TEXTS
 from app.clients.answer_request import Answered, AnswerRequest
 from app.clients.engine_client import EngineClient
 from app.clients.engine_process import EngineDied
@@ -74,8 +74,8 @@ class Comparison(QObject):
         self.request = replace(request, sampling={**request.sampling, **limits})
         mode = request.mode
         self.sides = [
-            Side(mode, tr(MODE_WORDS.get(mode or loaded_mode, noted("As set")))),
-            Side("dense", tr(MODE_WORDS["dense"])),
+            Side(mode, tr(MODE_TEXTS.get(mode or loaded_mode, noted("As set")))),
+            Side("dense", tr(MODE_TEXTS["dense"])),
         ]
         self.problem = ""  # why it ended early, in a sentence
         self.is_running = False
@@ -152,7 +152,7 @@ class Comparison(QObject):
         now, self._now = self._now, None
         # Esc in the chat or another model can stop it too.
         state = SideState.STOPPED if result.finish_reason == "cancelled" else SideState.DONE
-        self._set(now, state=state, result=result, title=MODE_WORDS.get(result.mode, self.sides[now].title))
+        self._set(now, state=state, result=result, title=MODE_TEXTS.get(result.mode, self.sides[now].title))
         if state is SideState.STOPPED:
             self._end(SideState.STOPPED)
         elif now == len(self.sides) - 1:

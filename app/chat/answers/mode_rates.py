@@ -20,7 +20,7 @@ from engine.service.protocol import GenerationResult
 SCHEMA_VERSION = 1
 KEPT = 16  # rates of each kind; older ones may be of another PC
 MAX_MODELS, MAX_FILE_BYTES = 500, 1 << 20
-MODE_WORDS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
+MODE_TEXTS = {"auto": noted("Auto"), "sparse": noted("Sparse"), "exact": noted("Exact"), "dense": noted("Dense")}
 MODES_TOLD = ("sparse", "exact", "dense")  # what auto can stand for
 
 
@@ -100,7 +100,7 @@ def _is_rate(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
 
 
-def in_words(rates: Mapping[str, ModeRate]) -> str:
+def rates_text(rates: Mapping[str, ModeRate]) -> str:
     """Return the rates in one line: "Exact 38.2 tok/s, dense 21.0 tok/s, in 12 answers on this PC"."""
     if not rates:
         return tr("Not measured yet: it shows here what each costs, once there were answers.")
@@ -110,7 +110,7 @@ def in_words(rates: Mapping[str, ModeRate]) -> str:
 
 def costs(rates: Mapping[str, ModeRate]) -> str:
     """Return the rates as part of a sentence. At least one is needed."""
-    parts = [f"{tr(MODE_WORDS[mode]).lower()} {rate(one.tok_s)}" for mode, one in rates.items()]
+    parts = [f"{tr(MODE_TEXTS[mode]).lower()} {rate(one.tok_s)}" for mode, one in rates.items()]
     answers = sum(one.answers for one in rates.values())
     return tr_n(
         "{rates}, in {n} answer on this PC", "{rates}, in {n} answers on this PC", answers, rates=", ".join(parts)

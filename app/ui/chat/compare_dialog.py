@@ -122,7 +122,7 @@ class SideCard(QFrame):
         self.rate.setText(rate(side.tok_s) if side.tok_s else "")
         self.bar.set_share((side.tok_s or 0.0) / fastest if fastest else 0.0)
         self.facts.setText("  ·  ".join(facts(side)))
-        self._show_words(side.text)
+        self._show_text(side.text)
         if result is not None:
             self.setAccessibleName(f"{side.title}: {rate(side.tok_s)}, {', '.join(facts(side))}")
         self.words.setAccessibleName(tr("Answer, {side}", side=side.title.lower()))
@@ -145,7 +145,7 @@ class SideCard(QFrame):
             selections.append(one)
         self.words.setExtraSelections(selections)
 
-    def _show_words(self, text: str) -> None:
+    def _show_text(self, text: str) -> None:
         words = displayable(text)
         if words == self._shown:
             return

@@ -61,14 +61,14 @@ class PromptCard(QPushButton):
         """Return the height that shows all text at a width."""
         words = QRect(0, 0, width - 2 * theme.px(INSET), 10_000)
         lines = QFontMetrics(theme.font("small")).boundingRect(words, Qt.TextFlag.TextWordWrap, self.prompt).height()
-        return max(theme.px(CARD), self._words_top() + lines + theme.px(INSET))
+        return max(theme.px(CARD), self._text_top() + lines + theme.px(INSET))
 
     def title_width(self) -> int:
         """Return the width that shows the title on one line."""
         return QFontMetrics(theme.font("label")).horizontalAdvance(self.title) + 2 * theme.px(INSET) + 1
 
     @staticmethod
-    def _words_top() -> int:
+    def _text_top() -> int:
         return theme.px(INSET + GLYPH + 8) + theme.line_height("label") + theme.px(3)
 
     def sizeHint(self) -> QSize:
@@ -94,7 +94,7 @@ class PromptCard(QPushButton):
         painter.drawText(content, flags | order(self.title), self.title)
         painter.setFont(theme.font("small"))
         painter.setPen(theme.colour("ink2" if hover or pressed else "ink3"))
-        top = self._words_top()
+        top = self._text_top()
         words = QRectF(inset, top, self.width() - 2 * inset, self.height() - top - px(4))
         painter.drawText(words, flags | Qt.TextFlag.TextWordWrap | order(self.prompt), self.prompt)
 

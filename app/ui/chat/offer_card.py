@@ -116,7 +116,7 @@ class OfferCard(QFrame):
         self._offer(self.hold, runs and fetched is not None and fetched.state != "checking")
         self._offer(self.go_on, fetched is not None and not runs)
         self.go_on.setText(tr("Try again") if failed else tr("Resume"))
-        self.close_button.set_words(tr("Cancel the download") if fetched is not None else tr("Not now"))
+        self.close_button.set_name(tr("Cancel the download") if fetched is not None else tr("Not now"))
         self.setAccessibleName(f"{title}. {line}")
         self.show()
 

@@ -108,7 +108,7 @@ class SamplingPage(Editor):
         return replace(thing, values=self.editor.values(), about="")
 
 
-PERSONA_WORDS = PresetStoreTexts(
+PERSONA_TEXTS = PresetStoreTexts(
     many=noted("Personas"),
     new=noted("New persona"),
     name_of=noted("Name of the persona"),
@@ -117,7 +117,7 @@ PERSONA_WORDS = PresetStoreTexts(
     importing=noted("Import personas"),
     exporting=noted("Export personas"),
 )
-PRESET_WORDS = PresetStoreTexts(
+PRESET_TEXTS = PresetStoreTexts(
     many=noted("Presets"),
     new=noted("New preset"),
     name_of=noted("Name of the preset"),
@@ -130,9 +130,9 @@ PRESET_WORDS = PresetStoreTexts(
 
 def personas_dialog(parent: QWidget | None, personas: Personas) -> PresetStoreDialog[Persona]:
     """Return the dialog of all personas."""
-    return PresetStoreDialog(parent, personas, InstructionsEditor(), PERSONA_WORDS, "chat", Persona("", "", ""))
+    return PresetStoreDialog(parent, personas, InstructionsEditor(), PERSONA_TEXTS, "chat", Persona("", "", ""))
 
 
 def presets_dialog(parent: QWidget | None, presets: Presets, inherited: Mapping[str, Any]) -> PresetStoreDialog[Preset]:
     """Return the dialog of all presets. inherited: the values used where a preset has none."""
-    return PresetStoreDialog(parent, presets, SamplingPage(inherited), PRESET_WORDS, "tune", Preset("", ""))
+    return PresetStoreDialog(parent, presets, SamplingPage(inherited), PRESET_TEXTS, "tune", Preset("", ""))

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from app.chat.answers.answer_setup import Offer
-from app.chat.answers.mode_rates import MODE_WORDS, in_words
+from app.chat.answers.mode_rates import MODE_TEXTS, rates_text
 from app.chat.answers.presets import BALANCED, Preset
 from app.translation import figure as number
 from app.translation import noted, tr
@@ -45,16 +45,16 @@ def figure(preset: Preset, settings_decide: bool) -> str:
     return ", ".join(parts[:2])
 
 
-def mode_words(offer: Offer) -> str:
+def mode_text(offer: Offer) -> str:
     """Return what the chosen mode does."""
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
-        if offer.loaded_mode not in MODE_WORDS:
+        if offer.loaded_mode not in MODE_TEXTS:
             return tr("This model brings no predictors, so it answers without instead.")
-        became = tr(MODE_WORDS[offer.loaded_mode]).lower()
+        became = tr(MODE_TEXTS[offer.loaded_mode]).lower()
         return tr("This model brings no predictors, so it answers {mode} instead.", mode=became)
-    if mode == "auto" and offer.loaded_mode in MODE_WORDS:
-        return tr("Chosen for this model: {mode}.", mode=tr(MODE_WORDS[offer.loaded_mode]).lower())
+    if mode == "auto" and offer.loaded_mode in MODE_TEXTS:
+        return tr("Chosen for this model: {mode}.", mode=tr(MODE_TEXTS[offer.loaded_mode]).lower())
     return f"{tr(ABOUT[mode])}."
 
 
@@ -84,7 +84,7 @@ class PresetMenu(PickMenu):
         self.body.addWidget(self.persona)
         self.add_rule()
         self._neurons = self.add_head(tr("Neurons"))
-        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
+        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_TEXTS.items()], "auto", tr("Neurons"))
         self._mode_place = QVBoxLayout()
         self._mode_place.addWidget(self.modes, 0, Qt.AlignmentFlag.AlignLeading)
         self.says = Label("", "small", wrap=True)
@@ -140,15 +140,15 @@ class PresetMenu(PickMenu):
         here = not offer.is_elsewhere
         for part in (self._neurons, self.modes, self.compare):
             part.setVisible(here)
-        self.says.setText(mode_words(offer) if here else tr(SENT_ALONG))
-        self.costs.setText(in_words(offer.rates) if offer.model and here else "")
+        self.says.setText(mode_text(offer) if here else tr(SENT_ALONG))
+        self.costs.setText(rates_text(offer.rates) if offer.model and here else "")
         self.costs.setVisible(bool(offer.model) and here)
         self.compare.setEnabled(not offer.cannot_compare)
         self.compare.setToolTip(offer.cannot_compare)
         self.compare.set_figure("" if not offer.cannot_compare else tr("Not now"))
         self._last.setVisible(bool(offer.model) and (not offer.is_default or offer.has_default))
         forget = offer.is_default and offer.has_default
-        self.keep.set_words(tr("Stop using this for every {model} chat", model=offer.model) if forget
+        self.keep.set_name(tr("Stop using this for every {model} chat", model=offer.model) if forget
                             else tr("Use this for every chat with {model}", model=offer.model))  # fmt: skip
         self.keep.set_glyph("close" if forget else "models")
         self.place()

@@ -15,7 +15,7 @@ from app.chat.answers.presets import MAX_STOPS, STOP_LENGTH, fields_of_sampling
 from app.settings import Setting, worded
 from app.translation import figure, tr
 from app.ui.look import theme
-from app.ui.settings.setting_rows import MAX_STEPS, in_words
+from app.ui.settings.setting_rows import MAX_STEPS, value_text
 from app.ui.widgets.controls import IconButton, Label, Slider
 
 TITLE_PX, VALUE_PX, TYPING_MS = 112, 80, 400
@@ -77,7 +77,7 @@ class SamplingRow(QWidget):
         shown = self.inherited if self.value is None else self.value
         if shown is None:
             return {"seed": tr("New each time"), "max_tokens": tr("No limit")}.get(self.setting.name, tr("The model's"))
-        return in_words(self.setting, shown)
+        return value_text(self.setting, shown)
 
     def _choose(self, value: Any) -> None:
         if value is None and self.back.hasFocus():

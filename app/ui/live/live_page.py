@@ -14,11 +14,11 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QHBoxLayout, QScr
 
 from app.chat.answers.answer_labels import MODES
 from app.chat.answers.answer_setup import Offer
-from app.chat.answers.mode_rates import MODE_WORDS
+from app.chat.answers.mode_rates import MODE_TEXTS
 from app.clients.engine_status import Phase
 from app.clients.live_figures import LiveFigures
 from app.translation import noted, tr
-from app.ui.composer.preset_menu import mode_words
+from app.ui.composer.preset_menu import mode_text
 from app.ui.live.live_graph import LiveGraph, SpeedCard
 from app.ui.live.neuron_map import NeuronMap
 from app.ui.live.token_time import TokenTime
@@ -71,7 +71,7 @@ class LivePage(QFrame):
     def _build_head(self) -> None:
         self.title, self.dot, self.state = Label(tr("Live"), "title"), Dot("ok"), Label("", "small", elide=True)
         self.mode = Chip("")
-        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_WORDS.items()], "auto", tr("Neurons"))
+        self.modes = Segments([(mode, tr(words)) for mode, words in MODE_TEXTS.items()], "auto", tr("Neurons"))
         self.compare = Button(tr("Compare"), "secondary")
         words, first, line, ways = QVBoxLayout(), QHBoxLayout(), QHBoxLayout(), Flow()
         first.setSpacing(8)
@@ -155,7 +155,7 @@ class LivePage(QFrame):
         self.compare.setVisible(loaded)
         if offer is not None:
             self.modes.set_value(offer.chosen.mode)
-            self.modes.setToolTip(mode_words(offer))
+            self.modes.setToolTip(mode_text(offer))
             self.compare.setEnabled(not offer.cannot_compare)
             self.compare.setToolTip(offer.cannot_compare or tr("Compare with dense"))
         self._show_mode()

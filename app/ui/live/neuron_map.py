@@ -277,9 +277,9 @@ class NeuronMap(LiveCard):
             return self._line
         layer = int((place.x() - field.x()) / field.width() * len(self._on_gpu))
         group = int((field.bottom() - place.y()) / field.height() * self._rows)
-        return self.cell_words(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
+        return self.cell_text(min(layer, len(self._on_gpu) - 1), min(group, self._rows - 1))
 
-    def cell_words(self, layer: int, group: int) -> str:
+    def cell_text(self, layer: int, group: int) -> str:
         """Return the text of a cell."""
         rows = self._rows
         where = tr("on the GPU") if group < round(self._on_gpu[layer] * rows) else tr("on the CPU")
@@ -318,7 +318,7 @@ class NeuronMap(LiveCard):
             self.say(f"{tr('Map of neurons.')} {self._why}".strip())
             return
         if self._cell is not None:
-            self.say(self.cell_words(*self._cell))
+            self.say(self.cell_text(*self._cell))
             return
         there = share(sum(self._on_gpu) / len(self._on_gpu))
         words = tr(

@@ -58,7 +58,7 @@ class HubCard(CardFrame):
         rect = QRectF(box.right() - size.width(), box.bottom() - size.height(), size.width(), size.height())
         self.look.setGeometry(self.mirrored(rect).toRect())
 
-    def paint_words(self, painter: QPainter) -> None:
+    def paint_text(self, painter: QPainter) -> None:
         px, box = theme.px, self.inside()
         taken = self.chip(painter, tr("Asks for access"), box.right(), box.top(), "", True) if self.model.gated else 0
         room = box.width() - (taken + px(10) if taken else 0)

@@ -81,7 +81,7 @@ def main_actions(row: ModelRow) -> tuple[str, ...]:
     return ("download",)
 
 
-WORDS = {
+ACTION_TEXTS = {
     "download": noted("Download"), "fits": noted("What would fit?"), "chat": noted("Chat"), "unload": noted("Unload"),
     "prepare": noted("Prepare"), "retry": noted("Try again"), "delete": noted("Delete"), "repair": noted("Repair"),
 }  # fmt: skip
@@ -103,7 +103,7 @@ class _More(IconButton):
 
 
 class ModelCard(CardFrame):
-    """A model. asked: row id and action: a key of WORDS or GLYPHS, or "details"."""
+    """A model. asked: row id and action: a key of ACTION_TEXTS or GLYPHS, or "details"."""
 
     asked = Signal(str, str)
 
@@ -167,7 +167,7 @@ class ModelCard(CardFrame):
         if words != self.accessibleName():
             self.setAccessibleName(words)
             say_changed(self)
-        self.setToolTip(self._whole_words())
+        self.setToolTip(self._full_text())
         self.update()
 
     def _move_bar(self, value: float) -> None:
@@ -183,7 +183,7 @@ class ModelCard(CardFrame):
         parts = (row.name, row.verdict, self.by_line(), self.sentence()[0], where, f"{rate} {span}".strip(), activity)
         return ". ".join(part.rstrip(".") for part in parts if part.strip("– "))
 
-    def _whole_words(self) -> str:
+    def _full_text(self) -> str:
         """Return the texts that do not fit the card, as tooltip."""
         sentence, _ = self.sentence()
         name = elided(self.row.name, "heading", 100_000)[1] > self.width() - theme.px(140)
@@ -263,10 +263,10 @@ class ModelCard(CardFrame):
             kind = _More if act == "more" else IconButton
             button: Button = kind(glyph, tr(words), parent=self)
         elif act == "download":
-            button = Button(tr(WORDS[act]), "primary" if self.suggested else "secondary", "get", parent=self)
+            button = Button(tr(ACTION_TEXTS[act]), "primary" if self.suggested else "secondary", "get", parent=self)
             button.glyph_px = 16
         else:
-            button = Button(tr(WORDS[act]), "quiet" if act == "prepare" else "secondary", parent=self)
+            button = Button(tr(ACTION_TEXTS[act]), "quiet" if act == "prepare" else "secondary", parent=self)
         button.clicked.connect(lambda _=False, act=act: self._act(act))
         button.hide()
         return button
@@ -303,7 +303,7 @@ class ModelCard(CardFrame):
         top = box.bottom() - theme.px(32) + theme.px(1)
         return QRectF(box.left(), top, max(self._buttons_from - theme.px(4) - box.left(), 0), high)
 
-    def paint_words(self, painter: QPainter) -> None:
+    def paint_text(self, painter: QPainter) -> None:
         px, box, row = theme.px, self.inside(), self.row
         taken = self.chip(painter, row.verdict, box.right(), box.top(), row.verdict_token, True) if row.verdict else 0
         room = box.width() - (taken + px(10) if taken else 0)
@@ -358,7 +358,7 @@ class ModelCard(CardFrame):
         stages = STAGES if self._converts else BASE_STAGES
         at = stages.index(now) if now in stages else 0
         for i, stage in enumerate(stages):
-            icon_rect, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_labels.STAGE_WORDS[stage])
+            icon_rect, words = QRectF(x, top + px(1), px(14), px(14)), tr(model_labels.STAGE_TEXTS[stage])
             if i < at:
                 icons.paint(painter, "check", self.mirrored(icon_rect), theme.colour("ok"))
             else:

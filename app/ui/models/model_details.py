@@ -13,7 +13,7 @@ from app.models import model_labels
 from app.models.model_rows import ModelRow
 from app.translation import figure, noted, tr
 from app.ui.look import theme
-from app.ui.models.model_card import WORDS, main_actions
+from app.ui.models.model_card import ACTION_TEXTS, main_actions
 from app.ui.widgets.controls import Button, Chip, Label, ShareBar
 from app.ui.widgets.dialog import Dialog, Facts
 
@@ -131,7 +131,7 @@ class DetailsDialog(Dialog):
         self.add_close()
         actions = main_actions(row)
         if actions[-1] in {"download", "chat"} and not (row.download or row.preparing or row.loading):
-            self._offer(actions[-1], tr(WORDS[actions[-1]]), "primary")
+            self._offer(actions[-1], tr(ACTION_TEXTS[actions[-1]]), "primary")
 
     def _offer(self, act: str, words: str, look: str, at_start: bool = False) -> None:
         button = self.add_button(Button(words, look), at_start)  # type: ignore[arg-type]

@@ -91,7 +91,7 @@ class PrepareDialog(Dialog):
 
     def show_plan(self, plan: PreparePlan) -> None:
         """Show the steps, their duration, and the gain."""
-        gain = gain_words(plan, self.row.rate)
+        gain = gain_text(plan, self.row.rate)
         steps = [step for step in plan.steps if step.stage != "solve"] or list(plan.steps)
         if not plan.steps:
             self.start.hide()
@@ -129,7 +129,7 @@ class PrepareDialog(Dialog):
         return two_lines(tr(STEP_TITLES[step.stage]), step.why, eta)
 
 
-def gain_words(plan: PreparePlan, now: Rate | None) -> str:
+def gain_text(plan: PreparePlan, now: Rate | None) -> str:
     """Return the gain of a plan in a sentence. now: the model's rate as its card shows it."""
     if plan.then_tok_s is None:
         return ""

@@ -90,7 +90,7 @@ class WorkBar(QFrame):
         self.dot.set_state("warn" if work.resting else "hot_fill", not work.resting)
         self.show_button.setVisible(work.can_show)
         self.stop_button.setVisible(work.can_stop)
-        self.stop_button.set_words(tr("Stop: {words}", words=work.words))
+        self.stop_button.set_name(tr("Stop: {words}", words=work.words))
         self.setAccessibleName(f"{work.words} {work.right}".strip())
 
 

@@ -57,12 +57,12 @@ class LocalServerRows:
             server.need_key()
         self.address.show_value(state.address or ("–" if server.is_wanted else tr("Switched off")), state.address)
         shown = self.eye.isChecked()
-        self.eye.set_words(tr("Hide the key") if shown else tr("Show the key"))
+        self.eye.set_name(tr("Hide the key") if shown else tr("Show the key"))
         self.key.show_value((server.key if shown else HIDDEN) if server.key else "–", server.key)
         for control in (self.eye, self.renew):
             control.setEnabled(bool(server.key))
-        self.talking.value.setText(talking_words(state))
-        self.talking.value.setToolTip("\n".join(client_words(one) for one in state.talking))
+        self.talking.value.setText(clients_text(state))
+        self.talking.value.setToolTip("\n".join(client_text(one) for one in state.talking))
 
 
 def state_text(server: LocalServer) -> str:
@@ -87,17 +87,17 @@ def state_text(server: LocalServer) -> str:
     return " ".join(parts)
 
 
-def talking_words(state: ServerState) -> str:
+def clients_text(state: ServerState) -> str:
     """Return the connected programs in a line."""
     if not state.on:
         return "–"
     if state.talking:
-        return ", ".join(client_words(one) for one in state.talking[:MOST_TALKING])
+        return ", ".join(client_text(one) for one in state.talking[:MOST_TALKING])
     return tr_n("None. {n} request answered so far.", "None. {n} requests answered so far.", state.answered,
                 n=figure(state.answered))  # fmt: skip
 
 
-def client_words(one: dict[str, Any]) -> str:
+def client_text(one: dict[str, Any]) -> str:
     """Return the text for one connected program."""
     client = str(one.get("client") or tr("A program"))
     if one.get("state") == "waiting":

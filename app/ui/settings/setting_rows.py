@@ -32,7 +32,7 @@ ONE_LINE = 200  # a text field of at most this many characters is one line
 TYPING_MS = 400
 
 
-def in_words(setting: Setting, value: float | None) -> str:
+def value_text(setting: Setting, value: float | None) -> str:
     """Return a number as the dialog shows it, with its unit."""
     if value is None:
         return setting.none
@@ -67,7 +67,7 @@ class SettingRow(QFrame):
         words.addStretch(1)
         # Shown only while the value differs from the default; it takes space from the text, so that no control moves.
         self.back = IconButton(
-            "redo", tr("{title}: back to {value}", title=setting.title, value=self.words_for(setting.default))
+            "redo", tr("{title}: back to {value}", title=setting.title, value=self.text_for(setting.default))
         )
         self.back.glyph_px = 15
         self.back.setVisible(False)
@@ -86,9 +86,9 @@ class SettingRow(QFrame):
         """Show a value without emitting `edited`."""
         raise NotImplementedError  # a QWidget cannot be an abstract base class
 
-    def words_for(self, value: Any) -> str:
+    def text_for(self, value: Any) -> str:
         """Return a short text for a value."""
-        return in_words(self.setting, value)
+        return value_text(self.setting, value)
 
     def is_found_by(self, words: list[str]) -> bool:
         """Return whether the row's texts contain every word (lower case)."""
@@ -130,7 +130,7 @@ class ChoiceRow(SettingRow):
         self.row.addWidget(self.segments)
         self.restyle()
 
-    def words_for(self, value: Any) -> str:
+    def text_for(self, value: Any) -> str:
         return dict(self.setting.choices).get(value, "")
 
     def show_value(self, value: Any) -> None:
@@ -148,7 +148,7 @@ class SwitchRow(SettingRow):
         self.row.addWidget(self.toggle)
         self.restyle()
 
-    def words_for(self, value: Any) -> str:
+    def text_for(self, value: Any) -> str:
         return tr("on") if value else tr("off")
 
     def show_value(self, value: Any) -> None:
@@ -168,7 +168,7 @@ class SliderRow(SettingRow):
         self.slider = Slider(self.name())
         self.slider.setRange(0, round((setting.high - setting.low) / self.step))
         self.slider.setPageStep(max(self.slider.maximum() // 10, 1))
-        back = setting.none or in_words(setting, setting.default)
+        back = setting.none or value_text(setting, setting.default)
         self.slider.setToolTip(tr("Double-click for: {back}", back=back))
         self.words = Label("", "row", align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         side = QHBoxLayout()
@@ -186,11 +186,11 @@ class SliderRow(SettingRow):
         self.slider.set_automatic(value is None)
         self.slider.setValue(0 if shown is None else round((shown - self.low) / self.step))
         self.slider.blockSignals(False)
-        words = in_words(self.setting, value)
+        words = value_text(self.setting, value)
         self.words.setText(words)
         self.words.set_look("row", "ink2" if value is None else "ink")
         if value is None and self.automatic is not None:
-            words = f"{words}, {in_words(self.setting, self.automatic)}"
+            words = f"{words}, {value_text(self.setting, self.automatic)}"
         self.words.setToolTip(words if value is None else "")
         self.slider.setAccessibleDescription(words)
         self._offer_back(value)
@@ -205,7 +205,7 @@ class SliderRow(SettingRow):
         self._side.setSpacing(theme.px(8))
         self.slider.setFixedWidth(theme.px(150))
         metrics = QFontMetrics(theme.font("row"))
-        words = (self.setting.none, in_words(self.setting, self.setting.high))
+        words = (self.setting.none, value_text(self.setting, self.setting.high))
         widest = max(metrics.horizontalAdvance(one) for one in words)
         self.words.setMinimumWidth(max(widest + 2, theme.px(112)))  # one width for all, so that the sliders align
 
@@ -316,7 +316,7 @@ class TextRow(SettingRow):
         self.field.setFont(theme.font("row"))
         self.field.setFixedHeight(lines * theme.line_height("row") + theme.px(18))
 
-    def words_for(self, value: Any) -> str:
+    def text_for(self, value: Any) -> str:
         return tr("no text") if not value else tr("the first text")
 
     def show_value(self, value: Any) -> None:

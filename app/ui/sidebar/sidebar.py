@@ -114,7 +114,7 @@ class Sidebar(QFrame):
         """Show the progress of downloads and preparation, "44%"; empty for none. working: not only waiting."""
         self.panel.models.set_figure(figure, working)
         self.rail.models.set_working(bool(figure) and working)
-        self.rail.models.set_words(tr("Models, {figure}", figure=figure) if figure else tr("Models"))
+        self.rail.models.set_name(tr("Models, {figure}", figure=figure) if figure else tr("Models"))
 
     def set_running(self, conversation_id: str | None) -> None:
         """Mark the chat that is being answered with an ember dot; None for none."""

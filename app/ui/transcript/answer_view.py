@@ -248,7 +248,7 @@ class AnswerView(MessageView):
             self.column.insertWidget(self.column.indexOf(self._parts.column) + 1, self._more)
         share = figure(100 * self._parser.share_read, ".0f")
         note = tr("{share}% of this answer is shown. Copy and export take all of it.", share=share)
-        self._more.show_words(tr("Show more"), note)
+        self._more.show_text(tr("Show more"), note)
         self._more.show()
 
     def _read_on(self) -> None:

@@ -283,7 +283,7 @@ class CodeBlockView(QFrame):
         return True
 
     def _set_wrapped(self, wrapped: bool) -> None:
-        self._wrap.set_words(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
+        self._wrap.set_name(tr("Let long lines scroll") if wrapped else tr("Wrap long lines"))
         self.text.set_wrapped(wrapped)
 
     def _show_copy(self) -> None:

@@ -27,7 +27,7 @@ def sent(messages: Sequence[Message]) -> list[Message]:
     return said
 
 
-class _Words(Button):
+class _MarkButton(Button):
     """The clickable text of the line."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class ContextMark(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.words = _Words()
+        self.words = _MarkButton()
         self.words.clicked.connect(self.explain)
         self._why = ""
         row = QHBoxLayout(self)

@@ -241,7 +241,7 @@ def shown(html: str) -> str:
     return _TAGS.sub(replaced, html) if FORMULA in html else html
 
 
-def in_words(source: str) -> str:
+def accessible_text(source: str) -> str:
     """Return a formula as a line of text, or its LaTeX if that is not possible."""
     tex, _ = formula(source)
     return to_text(tex) or tex

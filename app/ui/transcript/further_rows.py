@@ -40,18 +40,18 @@ class FurtherRows(QWidget):
     def update_block(self, block: TableBlock) -> None:
         """Set the current state of the table."""
         self._block = block
-        self._show_words()
+        self._show_text()
 
     def set_width(self, width: int) -> None:
         """Lay the rows out for a column of that width."""
         for table in self.tables:
             table.set_width(width)
 
-    def _show_words(self) -> None:
+    def _show_text(self) -> None:
         left = self._block.rest.count("\n", self._shown) + (not self._block.rest.endswith("\n"))
         n = min(left, PAGE_ROWS)
         note = tr_n("{n} row is not shown. Copy takes it.", "{n} rows are not shown. Copy takes them.", left)
-        self._row.show_words(tr_n("Show {n} more row", "Show {n} more rows", n), note)
+        self._row.show_text(tr_n("Show {n} more row", "Show {n} more rows", n), note)
         self._row.setVisible(self._shown < len(self._block.rest))
 
     def show_more(self) -> bool:
@@ -81,5 +81,5 @@ class FurtherRows(QWidget):
                 self._column.insertWidget(len(self.tables) - 1, table)
                 self.grown.emit()
         self._shown = end
-        self._show_words()
+        self._show_text()
         return self._shown < self._wanted

@@ -41,7 +41,7 @@ class CopyButton(HoverButton):
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self.text_to_copy)
-        self.set_words(tr("Copied"))
+        self.set_name(tr("Copied"))
         self.set_glyph("check")
         if self._resting is None:
             self._resting = QTimer(self, singleShot=True, interval=COPIED_MS)
@@ -49,7 +49,7 @@ class CopyButton(HoverButton):
         self._resting.start()
 
     def _rest(self) -> None:
-        self.set_words(self._words)
+        self.set_name(self._words)
         self.set_glyph("copy")
 
     def paintEvent(self, event: QPaintEvent) -> None:

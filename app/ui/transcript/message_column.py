@@ -187,7 +187,7 @@ class MessageColumn(QWidget):
 
     def drop_above(self, count: int, at_once: bool = False) -> None:
         """Remove the first `count` views."""
-        self.keep_words(count)
+        self.save_texts(count)
         going, self.views = self.views[:count], self.views[count:]
         self.first += len(going)
         self._discard(going, at_once)
@@ -200,7 +200,7 @@ class MessageColumn(QWidget):
         going, self.views = self.views[keep:], self.views[:keep]
         self._discard(going, at_once)
 
-    def keep_words(self, count: int) -> None:
+    def save_texts(self, count: int) -> None:
         """Save the current text of the first `count` views before they are removed."""
         for index in range(self.first, self.first + count):
             self.messages[index] = self.as_it_stands(index)

@@ -25,7 +25,7 @@ class MoreRow(QWidget):
         row.addWidget(self.button)
         row.addWidget(self.note, 1)
 
-    def show_words(self, button: str, note: str) -> None:
+    def show_text(self, button: str, note: str) -> None:
         """Set the button's text and the note."""
         self.button.setText(button)
         self.note.setText(note)

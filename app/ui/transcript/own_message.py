@@ -119,7 +119,7 @@ class OwnMessage(MessageView):
             self._row.addWidget(button)
         self._row.addWidget(self._bubble)
         self.column.addLayout(self._row)
-        self._bubble.setVisible(self._has_words)  # only now: without a parent it would be a window
+        self._bubble.setVisible(self._has_text)  # only now: without a parent it would be a window
         self._versions: VersionSwitch | None = None
         self._editor: MessageEditor | None = None
         self._width = 0
@@ -131,12 +131,12 @@ class OwnMessage(MessageView):
         return [self._more, self._edit, self._copy]
 
     @property
-    def _has_words(self) -> bool:
+    def _has_text(self) -> bool:
         """Whether the message has text, or no attachments either."""
         return bool(self.message.text.strip()) or not self.message.attachments
 
     def texts(self) -> list[SelectableText | None]:
-        return [None if self.is_editing or not self._has_words else text for text in (self._text, *self._pages)]
+        return [None if self.is_editing or not self._has_text else text for text in (self._text, *self._pages)]
 
     def reveal(self, piece: int, nth: int, find: TextFind) -> tuple[SelectableText, int] | None:
         while len(self._pages) < piece and not self.shows_all:
@@ -189,7 +189,7 @@ class OwnMessage(MessageView):
         if self._left is not None:
             share = figure(100 * self._shown / len(self.message.text), ".0f")
             note = tr("{share}% of this message is shown. Copy and export take all of it.", share=share)
-            self._left.show_words(tr("Show more"), note)
+            self._left.show_text(tr("Show more"), note)
             self._left.setVisible(self._shown < len(self.message.text))
 
     def _open_attached(self, place: int) -> None:
@@ -240,7 +240,7 @@ class OwnMessage(MessageView):
     def _show_bubble(self, shown: bool) -> None:
         for button in self._buttons:
             button.setVisible(shown)
-        self._bubble.setVisible(shown and self._has_words)
+        self._bubble.setVisible(shown and self._has_text)
         if self._versions is not None:
             self._versions.setVisible(shown)
 

@@ -142,7 +142,7 @@ class Prose(TextView):
         if self._sources:
             text = self.plain()
             for source in set(self._sources):
-                text = text.replace(source, formulas.in_words(source))
+                text = text.replace(source, formulas.accessible_text(source))
             self.setAccessibleDescription(text)
         elif self.accessibleDescription():
             self.setAccessibleDescription("")

@@ -25,7 +25,7 @@ PAGE, PAGE_LINES = 20_000, 400  # characters and lines shown before the user ask
 ANY_HEIGHT = 16_777_215  # QWIDGETSIZE_MAX: no bound
 
 
-class _Words(TextView):
+class _ThoughtText(TextView):
     """The thought's text, small and unformatted; grows at its end."""
 
     grown = Signal()  # the shown share has changed
@@ -40,7 +40,7 @@ class _Words(TextView):
         self._restyle()
 
     @property
-    def has_words(self) -> bool:
+    def has_text(self) -> bool:
         """Whether there is any text."""
         return self._length > 0
 
@@ -109,7 +109,7 @@ class ThoughtView(QWidget):
         self._head.clicked.connect(self._toggle)
         self._dot = Dot("hot_fill", working=True)
         self._tokens = Label("", "meta")
-        self.words = _Words()
+        self.words = _ThoughtText()
         self._left = MoreRow()
         self._left.hide()
         self._left.clicked.connect(self.words.show_more)
@@ -147,8 +147,8 @@ class ThoughtView(QWidget):
     def _show_left(self) -> None:
         share = self.words.share_shown
         note = tr("{share}% of this thought is shown. Export takes all of it.", share=figure(100 * share, ".0f"))
-        self._left.show_words(tr("Show more"), note)
-        self._left.setVisible(share < 1 and self.words.has_words)
+        self._left.show_text(tr("Show more"), note)
+        self._left.setVisible(share < 1 and self.words.has_text)
 
     def reveal(self, has_place: bool) -> bool:
         """Open the thought at once; if the shown text lacks the match, show one more page.
@@ -172,7 +172,7 @@ class ThoughtView(QWidget):
 
     def add(self, text: str) -> None:
         """Append to the thought."""
-        self.words.add(text if self.words.has_words else text.lstrip("\n"))
+        self.words.add(text if self.words.has_text else text.lstrip("\n"))
         self._dot.set_state("hot_fill", working=True)
 
     def set_text(self, text: str) -> None:

@@ -129,7 +129,7 @@ class CardFrame(QWidget):
         self.write(painter, words, rect, "chip", tone or "ink2", middle=True)
         return width
 
-    def paint_words(self, painter: QPainter) -> None:
+    def paint_text(self, painter: QPainter) -> None:
         """Paint the card's text."""
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -137,7 +137,7 @@ class CardFrame(QWidget):
         rect, radius = QRectF(self.rect()), theme.px(12)
         block(painter, rect, theme.colour("card"), radius)
         outline(painter, rect, QColor(theme.colour("edge" if self.hovered else "line")), radius)
-        self.paint_words(painter)
+        self.paint_text(painter)
 
     # -------------------------------------------------------------- mouse and keyboard
 

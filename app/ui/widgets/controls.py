@@ -309,13 +309,13 @@ class IconButton(Button):
 
     def __init__(self, glyph: str, tooltip: str, shortcut: str = "", parent: QWidget | None = None) -> None:
         super().__init__("", "quiet", glyph, parent=parent)
-        self.shortcut_words = shortcut
-        self.set_words(tooltip)
+        self.shortcut_text = shortcut
+        self.set_name(tooltip)
 
-    def set_words(self, tooltip: str) -> None:
+    def set_name(self, tooltip: str) -> None:
         """Set its name."""
         self.setAccessibleName(tooltip)
-        self.setToolTip(f"{tooltip}  ({self.shortcut_words})" if self.shortcut_words else tooltip)
+        self.setToolTip(f"{tooltip}  ({self.shortcut_text})" if self.shortcut_text else tooltip)
 
     def _restyle(self) -> None:
         super()._restyle()

@@ -34,7 +34,7 @@ class PickRow(Button):
         self.figure = figure
         self._name()
 
-    def set_words(self, words: str) -> None:
+    def set_name(self, words: str) -> None:
         """Set the name."""
         self.setText(words.replace("&", "&&"))
         self._name()

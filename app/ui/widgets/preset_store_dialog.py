@@ -224,7 +224,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
             self.name.setText(kept.name)
         for row in self.rows():
             if row.property("thing") == kept.id:
-                row.set_words(kept.name)
+                row.set_name(kept.name)
         self._tell()
 
     def _tell(self) -> None:

@@ -14,7 +14,7 @@ from support.shown_text import numbers_in
 from app.clients.engine_status import NARROW
 from app.models import model_labels
 from app.models.model_rows import too_big
-from app.ui.models.model_dialogs import gain_words
+from app.ui.models.model_dialogs import gain_text
 from app.ui.models.placement_popup import Placed
 from engine.library.records import Download, Estimate, PreparePlan
 
@@ -134,8 +134,8 @@ def test_one_model_has_one_rate_wherever_it_is_shown(
     assert rate.is_measured is (measured is not None)
     shown = model_labels.rate_text(rate)[0]
     plan = PreparePlan("m", (), predicted * solver, predicted * solver * gain, 1.0, 0, False)
-    assert shown in gain_words(plan, rate)
-    assert ("measured here" in gain_words(plan, rate)) is rate.is_measured
+    assert shown in gain_text(plan, rate)
+    assert ("measured here" in gain_text(plan, rate)) is rate.is_measured
     then = rate.changed(plan.now_tok_s, plan.then_tok_s)
     assert then is not None
     assert then.tok_s == pytest.approx(rate.tok_s * gain), "what is gained is gained on the rate that is known"
@@ -147,7 +147,7 @@ def test_a_rate_that_nobody_knows_is_the_engines_own() -> None:
     assert model_labels.rate_of(None) is None
     assert model_labels.rate_of(estimate("no", None, short=1)) is None
     assert Placed("m", {"line": "all in RAM, about 74 tok/s", "where": "all in RAM"}).line.endswith("74\u202ftok/s")
-    assert numbers_in(gain_words(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None)) == ["12 tok/s"]
+    assert numbers_in(gain_text(PreparePlan("m", (), None, 12.0, 1.0, 0, False), None)) == ["12 tok/s"]
 
 
 # ------------------------------------------------------------------ what does not fit

@@ -22,7 +22,7 @@ from app.clients.engine_worker import EngineWorker, default_makers
 from app.models.model_switch import STARTER
 from app.servers.local_server import LocalServer
 from app.settings import AppSettings
-from app.ui.settings.local_server_rows import HIDDEN, LocalServerRows, state_text, talking_words
+from app.ui.settings.local_server_rows import HIDDEN, LocalServerRows, clients_text, state_text
 from app.ui.settings.settings_dialog import SettingsDialog
 from engine.errors import RemoteKeyError, RemoteUnreachableError
 from engine.remote.client import RemoteServer
@@ -188,7 +188,7 @@ def test_the_settings_show_address_key_and_who_talks(make: Make, qtbot: QtBot) -
     assert "Pip" in state_text(server)
     assert numbers_in(state_text(server)) == ["2"], "requests that were refused"
     engine.served.emit(ServerState(True, "http://127.0.0.1:8999/v1", "", 0, 0, 4))
-    assert numbers_in(talking_words(server.state)) == ["4"]
+    assert numbers_in(clients_text(server.state)) == ["4"]
     assert "Pip" not in state_text(server)
     dialog.search.setText("api key")
     assert not rows.key.isHidden()

@@ -11,7 +11,7 @@ import pytest
 from support.shown_text import numbers_in
 
 from app.chat.answers.answer_choices import AnswerChoices, checked_choices
-from app.chat.answers.mode_rates import KEPT, ModeRate, ModeRates, in_words
+from app.chat.answers.mode_rates import KEPT, ModeRate, ModeRates, rates_text
 from app.chat.answers.personas import Persona, Personas
 from app.chat.answers.presets import Preset, Presets
 from app.clients.engine_status import FEWEST_TOKENS
@@ -146,7 +146,7 @@ def test_rates_are_kept_and_bad_ones_left_out(tmp_path: Path) -> None:
 
 
 def test_the_cost_in_words() -> None:
-    assert numbers_in(in_words({})) == []
-    words = in_words({"exact": ModeRate(38.24, 9), "dense": ModeRate(21.0, 3)})
+    assert numbers_in(rates_text({})) == []
+    words = rates_text({"exact": ModeRate(38.24, 9), "dense": ModeRate(21.0, 3)})
     assert numbers_in(words) == ["38.2 tok/s", "21.0 tok/s", "12"]
-    assert numbers_in(in_words({"dense": ModeRate(120.0, 1)})) == ["120 tok/s", "1"]
+    assert numbers_in(rates_text({"dense": ModeRate(120.0, 1)})) == ["120 tok/s", "1"]

@@ -175,10 +175,10 @@ def test_what_is_lit_goes_out_when_the_answer_ends(qtbot: QtBot) -> None:
     room = Room(qtbot, live=a_live())
     room.show(a_live())
     cells = room.page.neurons
-    assert "fired" in cells.cell_words(0, 0)
+    assert "fired" in cells.cell_text(0, 0)
     room.figures.take_status(replace(ON_CARD, phase=Phase.READY))
     room.page.set_status()
-    qtbot.waitUntil(lambda: "fired" not in cells.cell_words(0, 0))
+    qtbot.waitUntil(lambda: "fired" not in cells.cell_text(0, 0))
     qtbot.waitUntil(lambda: not cells._fade.isActive())  # nothing moves any more
 
 
@@ -188,7 +188,7 @@ def test_nothing_moves_by_itself_where_that_is_not_wanted(qtbot: QtBot, monkeypa
     monkeypatch.setattr(theme.current(), "still", True)
     room.page.neurons.go_out()
     assert not room.page.neurons._fade.isActive()
-    assert "fired" not in room.page.neurons.cell_words(0, 0)
+    assert "fired" not in room.page.neurons.cell_text(0, 0)
 
 
 def test_hovering_tells_more(qtbot: QtBot) -> None:
