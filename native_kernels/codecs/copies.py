@@ -3,10 +3,10 @@
 value = scale (2 code + 1 - 2^bits) / 2, with one float16 scale for every 512 columns: symmetric levels, none of them
 zero. Choosing the codes for a matrix is not done here.
 
-A row holds superblocks of 512 columns, each of 16 runs of 32 (fewer in the last, padded to whole groups), then the
-scales. A superblock holds the lower bits of all codes, then the upper ones: a plane of 4, 2 or 1 bits, in groups of
-four bytes for every run. In a plane of b bits, bits [b i, b i + b) of byte j of group r belong to column 32 r / b + 4 i
-+ j of their run.
+A row holds superblocks of 512 columns, each of 16 pieces of 32 (fewer in the last, padded to whole groups), then
+the scales. A superblock holds the lower bits of all codes, then the upper ones: a plane of 4, 2 or 1 bits, in runs of
+four bytes for every piece. In a plane of b bits, bits [b i, b i + b) of byte j of run r belong to column
+32 r / b + 4 i + j of their piece.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from native_kernels.codecs.codec import F32, U8, Codec
 COPY_GROUP = 512
 _FILLED = 64  # rows are padded to a multiple of this many columns
 _PIECE = 32  # columns of one lane
-_LANES = 16  # runs in a superblock
+_LANES = 16  # pieces in a superblock
 _DECODED = 1 << 16  # numbers per chunk
 _PLANES = {1: (1,), 2: (2,), 3: (2, 1), 4: (4,)}  # bits of each plane, lowest first
 
@@ -62,7 +62,7 @@ class CopyCodec(Codec):
         rows = np.ascontiguousarray(rows)
         codes = np.zeros((len(rows), n_cols // _PIECE, _PIECE), np.uint8)
         for at, taken, bits, up in self._planes(n_cols):
-            n, runs = taken.stop - taken.start, bits  # a run's 4 bytes hold 32 / bits codes
+            n, runs = taken.stop - taken.start, bits  # a piece's run of 4 bytes holds 32 / bits codes
             packed = rows[:, at : at + 4 * n * runs].reshape(len(rows), runs, n, 4).swapaxes(1, 2)  # [rows, n, runs, 4]
             mask = (1 << bits) - 1
             levels = np.stack([(packed >> (bits * i)) & mask for i in range(8 // bits)], axis=3)
@@ -132,7 +132,7 @@ class CopyCodec(Codec):
         return n_cols
 
     def _planes(self, n_cols: int) -> Iterator[tuple[int, slice, int, int]]:
-        """Yield (first byte, runs, bits, shift of these bits in a code) for every plane of a row's superblocks."""
+        """Yield (first byte, pieces, bits, shift of these bits in a code) for every plane of a row's superblocks."""
         n_pieces, at = n_cols // _PIECE, 0
         for first in range(0, n_pieces, _LANES):
             taken, up = slice(first, min(first + _LANES, n_pieces)), 0

@@ -52,7 +52,7 @@ def _emit_unpack(bits: int) -> Any:
 
     @operation(void, *[i64] * 5)
     def unpack(b: Any, quants: Any, scales: Any, pieces: Any, codes_to: Any, scales_to: Any) -> None:
-        """Unpack a superblock: codes as bytes in the input's order, scales as 16 float32; 0 for missing runs."""
+        """Unpack a superblock: codes as bytes in the input's order, scales as 16 float32; 0 for missing pieces."""
         whole = b.icmp_signed("==", pieces, number(16))
         with b.if_else(whole) as (all_there, ragged):
             for here, is_ragged in ((all_there, False), (ragged, True)):
@@ -79,7 +79,7 @@ def _emit_tile(bits: int, n_tokens: int) -> Any:
     def tile(b: Any, codes: Any, scales: Any, row_pieces: Any, x: Any, x_step: Any, blocks: Any, out: Any) -> None:
         """Multiply _TILE_ROWS unpacked rows by n_tokens tokens -> out f32 [n_tokens, _TILE_ROWS].
 
-        Rows and scales have row_pieces runs of 32. x: the first token's buffer.
+        Rows and scales have row_pieces pieces of 32. x: the first token's buffer.
         """
         rows, tokens = range(_TILE_ROWS), range(n_tokens)
         n_padded = b.mul(blocks, number(512))

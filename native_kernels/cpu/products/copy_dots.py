@@ -1,6 +1,6 @@
 """Products of rows of low-bit copies, for row_dots: one superblock of 512 columns per step.
 
-A lane sums the products of a run's 32 codes with the input's bytes as integers. The difference between levels and codes
+A lane sums the products of a piece's 32 codes with the input bytes as integers. The difference between levels and codes
 is a known multiple of the sum of those bytes. So only the addition of superblocks rounds, and its order is the same for
 one row, for several, and for many tokens.
 
@@ -53,7 +53,7 @@ def shifted(b: Any, packed: Any, down: int) -> Any:
 
 
 def codes_of(b: Any, registers: list[list[Any]], planes: tuple[int, ...], chunk: int) -> Any:
-    """Return the codes of columns 4 chunk to 4 chunk + 3 of every run; registers: those of each plane."""
+    """Return the codes of columns 4 chunk to 4 chunk + 3 of every piece; registers: those of each plane."""
     found, up = None, 0
     for plane, bits in zip(registers, planes, strict=True):
         of_run = 8 // bits
@@ -65,7 +65,7 @@ def codes_of(b: Any, registers: list[list[Any]], planes: tuple[int, ...], chunk:
 
 
 def group_scale(b: Any, at: Any, n: Any | None) -> Any:
-    """Return a superblock's scale as float32 in every lane with a run; n: number of runs, None: all."""
+    """Return a superblock's scale as float32 in every lane with a piece; n: number of pieces, None: all."""
     half = b.bitcast(splat(b, load(b, at, I16), VS), VH)
     scales = halves_to_floats(b, half)
     return scales if n is None else b.select(part(b, n), scales, constant(VF, 0.0))
@@ -118,7 +118,7 @@ class Copies:
     def _superblock(
         self, b: Any, rows: list[Any], step: Any, x: Any, d: Any, sums: Any, asks: Any | None, pieces: Any | None
     ) -> None:
-        """Add the products of a superblock. pieces: its number of runs if incomplete; None: all 16."""
+        """Add the products of a superblock. pieces: its number of pieces if incomplete; None: all 16."""
         padded = b.mul(b.udiv(b.add(d, number(511)), number(512)), number(512))
         x_bytes = b.add(x, b.mul(step, number(512)))
         x_scales = b.add(b.add(x, padded), b.mul(step, number(64)))

@@ -2,8 +2,8 @@
 #pragma once
 #include "weights.cuh"
 
-// A unit is a run of 32 columns: one word of four bytes from each plane group of its superblock. The codes of columns 4
-// i to 4 i + 3 are at the same bits of the four bytes of one word.
+// A unit is a piece of 32 columns: one word of four bytes from each run of its superblock. The codes of columns 4 i to
+// 4 i + 3 are at the same bits of the four bytes of one word.
 template <int BITS>
 struct Copy {
     struct Row {
