@@ -19,5 +19,5 @@ def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "engine" / "_assets").mkdir(parents=True)
     monkeypatch.setattr(assets, "__file__", str(tmp_path / "engine" / "assets.py"))
     assert assets.asset_root() == tmp_path / "engine" / "_assets"
-    with pytest.raises(ModelNotFoundError, match="starter model is missing"):
+    with pytest.raises(ModelNotFoundError, match="starter model"):
         assets.starter_model()

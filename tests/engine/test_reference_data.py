@@ -143,7 +143,7 @@ def test_the_shipped_model_continues_as_its_source_does(shipped: tuple[OpenedMod
 def test_the_shipped_model_says_what_it_is(shipped: tuple[OpenedModel, ModelWeights]) -> None:
     opened, weights = shipped
     assert opened.name == "Pip"
-    assert "tiny demonstration model" in opened.description
+    assert "demonstration" in opened.description
     assert opened.parameters == 32_514_560
     assert opened.sampling == {"temperature": 0.3, "top_k": 40, "top_p": 0.9}
     assert opened.files.weights[0].stat().st_size <= 36_000_000

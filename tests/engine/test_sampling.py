@@ -138,7 +138,7 @@ def test_without_a_seed_two_samplers_differ() -> None:
 def test_broken_logits_are_named(bad: float, temperature: float) -> None:
     logits = np.zeros(100, np.float32)
     logits[7] = bad
-    with pytest.raises(BrokenLogitsError, match="1 of the model's 100 logits"):
+    with pytest.raises(BrokenLogitsError, match=r"\b1 .*\b100 logits"):
         make_sampler(SamplingConfig(temperature=temperature))(logits, [])
 
 

@@ -146,7 +146,7 @@ def test_a_short_conversation_after_a_long_one_loses_nothing(starter: LoadedMode
 
 
 def test_a_message_longer_than_the_context_is_refused_with_both_figures(starter: LoadedModel) -> None:
-    with pytest.raises(ContextOverflowError, match=r"\d{4,} tokens and the context holds 1024"):
+    with pytest.raises(ContextOverflowError, match=r"\d{4,} .*\b1024\b"):
         ChatSession(starter).chat([say("word " * 3000)], GREEDY)
 
 
@@ -281,7 +281,7 @@ def test_an_answer_cut_by_its_limit_can_be_continued(starter: LoadedModel) -> No
 def test_the_longest_prompt_leaves_room_for_one_token(starter: LoadedModel) -> None:
     session = ChatSession(starter)
     prompt = [20] * starter.context
-    with pytest.raises(ContextOverflowError, match="1024 tokens and the context holds 1024"):
+    with pytest.raises(ContextOverflowError, match=r"\b1024 .*\b1024\b"):
         session.generate(prompt, GREEDY)
     events = list(session.generate(prompt[:-1], GREEDY))
     assert sum(event.token_id is not None for event in events) <= 1

@@ -16,6 +16,7 @@ import torch
 from samples.predictors import predictor_of
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_model
+from support.shown_text import numbers_in
 
 from engine.bundle import artefacts
 from engine.chat_session import ChatSession
@@ -66,10 +67,8 @@ def write_folder(folder: Path, d_model: int = 32, d_ff: int = 64) -> Path:
 
 
 def test_a_powerinfer_file_answers_in_sparse_mode(model: LoadedModel) -> None:
-    assert (model.mode, model.mode_reason) == (
-        "sparse",
-        "Only the neurons that the predictors expect are computed, as asked",
-    )
+    assert model.mode == "sparse"
+    assert "predictors" in model.mode_reason
     assert [layer.rank for layer in model.modes.predictor.layers] == [8, 16]
     last = list(ChatSession(model).generate(TOKENS[:10], GREEDY))[-1]
     assert 0.1 < (last.stats.fired_share or 0) < (last.stats.active_share or 0) < 0.9
@@ -185,14 +184,11 @@ def test_a_folder_of_predictors_beside_a_hugging_face_model(tmp_path: Path, acti
 def test_predictors_of_another_model_are_refused_and_auto_does_without_them(tmp_path: Path) -> None:
     folder = make_tiny_model(tmp_path / "m")
     write_folder(folder / "predictors", d_ff=96)
-    with pytest.raises(ArtifactMismatchError, match="96 neurons; the model has 2 layers, width 32 and 64 neurons"):
+    with pytest.raises(ArtifactMismatchError, match=r"\b96 neurons.*\b64 neurons"):
         load(folder, "sparse")
     model = load(folder)
     assert model.mode == "exact"
-    assert (
-        "The model's predictors cannot be used: The predictor is for 2 layers, width 32 and 96 neurons"
-        in model.mode_reason
-    )
+    assert "96 neurons" in model.mode_reason
     (folder / "predictors" / "model_1.pt").write_bytes(b"PK\x03\x04")
     with pytest.raises(ModelFormatError):
         load(folder, "exact").transformer("sparse")
@@ -206,7 +202,7 @@ def test_sparse_without_predictors_is_refused_with_a_way_out(tmp_path: Path) -> 
     with pytest.raises(UnsupportedModelError, match="no predictors") as caught:
         load(make_tiny_model(tmp_path / "silu", activation="silu"), "sparse")
     assert "exact" not in caught.value.hint, "which is dense there"
-    assert "silu-glu makes no zeros" in caught.value.hint
+    assert "silu-glu" in caught.value.hint
     with pytest.raises(UnsupportedModelError, match="no predictors"):
         read_predictors(load(folder).opened)
 
@@ -216,11 +212,7 @@ def test_sparse_without_predictors_is_refused_with_a_way_out(tmp_path: Path) -> 
 
 def test_auto_takes_sparse_where_it_reads_less(path: Path, tmp_path: Path) -> None:
     model = load(path)
-    found = re.fullmatch(
-        r"In a sample text the predictors expect (\d+)% of the neurons, which reads (\d\.\d+) MB a token less than "
-        r"exact mode",
-        model.mode_reason,
-    )
+    found = re.search(r"(\d+)% .*\b(\d\.\d+) MB", model.mode_reason)
     assert model.mode == "sparse"
     assert found
     gates, predictors = 4 * 2 * 64 * 32, 2 * (8 + 16) * (32 + 64)
@@ -228,10 +220,10 @@ def test_auto_takes_sparse_where_it_reads_less(path: Path, tmp_path: Path) -> No
 
     everything = load(make_tiny_powerinfer(tmp_path / "all.gguf", rank=8, threshold=-1e9))
     assert everything.mode == "exact"
-    assert "expect 100% of the neurons, and sparse mode would read 0.00461 MB a token more" in everything.mode_reason
+    assert numbers_in(everything.mode_reason) == ["100%", "0.00461 MB"]
     large = load(make_tiny_powerinfer(tmp_path / "large.gguf", rank=64))
     assert large.mode == "exact"
-    assert "The predictors alone take 0.0205 MB a token more" in large.mode_reason
+    assert numbers_in(large.mode_reason) == ["0.0205 MB"]
     assert last_logits(large, TOKENS, mode="sparse").shape == (270,)
 
 
@@ -308,7 +300,7 @@ def test_inspect_says_the_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert cli.main(["inspect", str(model.opened.files.path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["predictor_kinds"] == {"cascade": 1, "gate_copy": 1}
     assert cli.main(["inspect", str(model.opened.files.path)]) == 0
-    assert "MB: cascade in 1 layers, gate_copy in 1 layers" in capsys.readouterr().out
+    assert re.search(r"cascade in 1 .*gate_copy in 1 ", capsys.readouterr().out)
     again = convert(model.opened.files.path, tmp_path / "c", "q4_0")
     assert again.warnings == ()
     carried = read_predictors(open_model(again.bundle))

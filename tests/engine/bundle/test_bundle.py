@@ -113,7 +113,7 @@ def test_verify_finds_a_changed_byte(bundle: Bundle, tmp_path: Path) -> None:
     data = bytearray((copy / "layer-0001.bin").read_bytes())
     data[-1] ^= 1
     (copy / "layer-0001.bin").write_bytes(data)
-    with pytest.raises(ModelFormatError, match=r"layer-0001\.bin of the bundle copy was changed"):
+    with pytest.raises(ModelFormatError, match=r"layer-0001\.bin"):
         verify(open_bundle(copy))
 
 
@@ -131,13 +131,13 @@ def test_artefacts_live_in_the_bundle_and_are_bound_to_the_model(bundle: Bundle,
     check_artefact(copy.path, changed, "statistics")
     assert artefact_folder(open_model(copy.path)) == folder
     (folder / "neuron_stats.json").write_text("[]")
-    with pytest.raises(ArtifactMismatchError, match="not the file that its manifest lists"):
+    with pytest.raises(ArtifactMismatchError, match="manifest"):
         check_artefact(copy.path, changed, "statistics")
     (folder / "neuron_stats.json").unlink()
     assert open_model(copy.path).has_stats
-    with pytest.raises(ArtifactMismatchError, match=r"lacks its file artefacts/neuron_stats\.json"):
+    with pytest.raises(ArtifactMismatchError, match=r"artefacts/neuron_stats\.json"):
         check_artefact(copy.path, changed, "statistics")
-    with pytest.raises(ModelFormatError, match=r"lacks its file artefacts/neuron_stats\.json"):
+    with pytest.raises(ModelFormatError, match=r"artefacts/neuron_stats\.json"):
         verify(open_bundle(copy.path))
 
 
@@ -174,8 +174,8 @@ def test_a_change_at_either_end_of_a_tensor_changes_the_fingerprint(tmp_path: Pa
 def test_inspect_explains_a_bundle(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inspect", str(bundle.path)]) == 0
     out = capsys.readouterr().out
-    assert "made from model (safetensors)" in out
-    assert ("very values" if bundle.manifest.codec == "f16" else "largest error against the source") in out
+    assert "model (safetensors)" in out, "what it was made from"
+    assert ("error" in out) == (bundle.manifest.codec != "f16")
     assert cli.main(["inspect", str(bundle.path), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["format"] == "bundle"

@@ -171,12 +171,9 @@ def test_what_was_made_of_a_model_goes_along_before_what_came_with_it(powerinfer
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (
-            lambda folder: write_predictors(folder, d_ff=96),
-            "predictors were left behind: The predictor is for 2 layers",
-        ),
-        (lambda folder: (folder / "model_1.pt").write_bytes(b"PK\x03\x04"), "predictors were left behind"),
-        (lambda folder: (folder / "model_0.pt").unlink(), r"left behind: .*model_0\.pt is missing"),
+        (lambda folder: write_predictors(folder, d_ff=96), "96 neurons"),
+        (lambda folder: (folder / "model_1.pt").write_bytes(b"PK\x03\x04"), "model_1.pt"),
+        (lambda folder: (folder / "model_0.pt").unlink(), "model_0.pt"),
     ],
 )
 def test_predictors_that_cannot_be_used_stay_behind_and_are_named(tmp_path: Path, damage: Any, words: str) -> None:
@@ -185,8 +182,8 @@ def test_predictors_that_cannot_be_used_stay_behind_and_are_named(tmp_path: Path
     damage(folder / "predictors")
     made = convert(folder, tmp_path / "b", "f16")
     assert len(made.warnings) == 1
-    with pytest.raises(AssertionError, match=words):
-        raise AssertionError(made.warnings[0])
+    assert "predictors" in made.warnings[0]
+    assert words in made.warnings[0]
     assert open_bundle(made.bundle).manifest.warnings == made.warnings
     assert load(made.bundle, "auto").mode == "exact"
     assert not (made.bundle / "artefacts").exists()
@@ -341,6 +338,5 @@ def test_a_source_bundle_whose_artefact_is_another_models_leaves_it_behind(tmp_p
     manifest["artefacts"]["predictors"]["fingerprint"] = "0" * 64
     (bundle / "manifest.json").write_text(json.dumps(manifest))
     made = convert(bundle, tmp_path / "c", "f16")
-    assert "predictors were left behind: The predictors in the bundle b were made for another model." in (
-        made.warnings[0].removeprefix("The model's ")
-    )
+    assert "predictors" in made.warnings[0]
+    assert "another model" in made.warnings[0]

@@ -265,7 +265,7 @@ def test_a_codec_without_kernels_goes_layer_by_layer_and_says_so(
     path = recode(source, tmp_path / "m.gguf", "q5_1")
     opened = open_model(path)
     weights = load_weights(opened, hold="mapped")
-    assert why_not(opened.config, weights, "exact") == ["No CPU kernel multiplies q5_1."]
+    assert ["q5_1" in reason for reason in why_not(opened.config, weights, "exact")] == [True]
     model = LoadedModel.load(path, EngineConfig(context=32))
     assert (model.weights.hold, model.backend.reads_all_of(model.opened)) == ("f32", False)
     assert model.transformer().decoder is not None  # unpacked to float32, for which there are kernels
@@ -288,7 +288,7 @@ def test_where_kernels_cannot_run_the_reference_does_and_the_reason_is_kept(
     monkeypatch.setattr("engine.backends.self_test", broken)
     by_reference = LoadedModel.load(path, EngineConfig(context=32))
     assert by_reference.backend.name == "reference"
-    assert by_reference.backend.reason == "The CPU kernels cannot run: no room for code"
+    assert "no room for code" in by_reference.backend.reason
     assert by_reference.transformer().decoder is None
     assert by_reference.weights.hold == "f32"
     with pytest.raises(KernelUnavailableError, match="no room for code"):

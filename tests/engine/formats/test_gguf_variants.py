@@ -40,7 +40,7 @@ def test_a_tensor_of_every_type_is_bounded_by_its_size(tmp_path: Path, number: i
     info = open_gguf(path).tensors["t"]
     assert (info.shape, info.codec, info.n_bytes) == ((3, 2 * block), GGML_TYPES[number], 6 * size)
     path.write_bytes(raw[:-1])
-    with pytest.raises(ModelFormatError, match="tensor t ends 1 bytes past the file"):
+    with pytest.raises(ModelFormatError, match=r"\bt ends 1 byte"):
         open_gguf(path)
 
 
@@ -89,7 +89,7 @@ def test_a_list_of_neurons_is_called_what_it_is(tmp_path: Path, magic: bytes, ar
     path = tmp_path / "m.gguf.generated.gpuidx"
     write_gguf(path, {"general.architecture": architecture, "split.vram_capacity": 1 << 33},
                {"blk.0.gpu_idx": ids, "blk.0.gpu_bucket": ids}, magic=magic)  # fmt: skip
-    with pytest.raises(UnsupportedModelError, match=r"m\.gguf\.generated\.gpuidx is no model: PowerInfer") as caught:
+    with pytest.raises(UnsupportedModelError, match=r"m\.gguf\.generated\.gpuidx .*PowerInfer") as caught:
         open_gguf(path)
     assert "beside it" in caught.value.hint
     assert is_gpu_index(path)
@@ -150,11 +150,11 @@ def test_a_missing_part_is_named(parts: list[Path], missing: int) -> None:
 
 def test_parts_that_contradict_their_names(parts: list[Path], tmp_path: Path) -> None:
     shutil.copy(parts[1], parts[2])
-    with pytest.raises(ModelFormatError, match=r"00003-of-00003\.gguf says that it is part 2 of 3, not 3 of 3"):
+    with pytest.raises(ModelFormatError, match=r"00003-of-00003\.gguf .*part 2 of 3.* 3 of 3"):
         open_gguf(parts[0])
     alone = tmp_path / "alone.gguf"
     shutil.copy(parts[1], alone)
-    with pytest.raises(ModelFormatError, match=r"alone\.gguf says that it is part 2 of 3, not 1 of 1") as caught:
+    with pytest.raises(ModelFormatError, match=r"alone\.gguf .*part 2 of 3.* 1 of 1") as caught:
         open_gguf(alone)
     assert "-00002-of-00003.gguf" in caught.value.hint
     with pytest.raises(ModelFormatError, match="part 3 of 2"):
@@ -164,12 +164,12 @@ def test_parts_that_contradict_their_names(parts: list[Path], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"split.no": None}, "its metadata knows of no parts"),
-        ({"split.count": None}, "its metadata knows of no parts"),
-        ({"split.count": 2}, "part 2 of 2, not 2 of 3"),
-        ({"split.no": "one"}, "split.no in .* expected is a number"),
-        ({"split.no": -1}, "split.no in .* expected is a number"),
-        ({"general.architecture": "falcon"}, "belongs to another model"),
+        ({"split.no": None}, "no parts"),
+        ({"split.count": None}, "no parts"),
+        ({"split.count": 2}, "part 2 of 2.* 2 of 3"),
+        ({"split.no": "one"}, "split.no"),
+        ({"split.no": -1}, "split.no"),
+        ({"general.architecture": "falcon"}, "another model"),
     ],
 )
 def test_parts_that_contradict_themselves(parts: list[Path], changes: dict[str, Any], words: str) -> None:
@@ -183,10 +183,10 @@ def test_parts_that_contradict_themselves(parts: list[Path], changes: dict[str, 
 def test_parts_that_do_not_add_up(parts: list[Path]) -> None:
     own = {"split.no": 1, "split.count": 3, "split.tensors.count": 6}
     write_gguf(parts[1], own, {"1.a": numbers(1, 3, 32)})
-    with pytest.raises(ModelFormatError, match="hold 5 tensors; 6 were written"):
+    with pytest.raises(ModelFormatError, match=r"\b5 tensors.* 6 "):
         open_gguf(parts[0])
     write_gguf(parts[1], own, {"1.a": numbers(1, 3, 32), "2.a": numbers(10, 5)})
-    with pytest.raises(ModelFormatError, match=r"2\.a lies both in big-00002.* and in big-00003"):
+    with pytest.raises(ModelFormatError, match=r"2\.a .*big-00002.* big-00003"):
         open_gguf(parts[0])
     write_gguf(parts[1], own, {"1.a": numbers(1, 3, 32), "1.b": numbers(10, 5)}, magic=b"PWRI")
     with pytest.raises(ModelFormatError, match="different formats"):

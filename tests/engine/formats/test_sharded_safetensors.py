@@ -56,9 +56,9 @@ def test_a_missing_shard_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("where", "first", "second", "words"),
     [
-        ({**WHERE, "a": B}, "ab", "c", f"puts a into {B}; it lies in {A}"),
-        ({**WHERE, "d": B}, "ab", "c", f"puts d into {B}, which has no such tensor"),
-        (WHERE, "ab", "bc", f"tensor b lies both in {A} and in {B}"),
+        ({**WHERE, "a": B}, "ab", "c", rf"\ba .*{B}.* {A}"),
+        ({**WHERE, "d": B}, "ab", "c", rf"\bd .*{B}"),
+        (WHERE, "ab", "bc", rf"\bb .*{A}.* {B}"),
     ],
 )
 def test_contradictions_between_index_and_shards(

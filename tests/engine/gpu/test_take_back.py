@@ -187,14 +187,15 @@ def test_it_is_given_back_and_taken_again_with_the_same_answers(
     session = ChatSession(model)
     assert model.gpu is not None
     assert model.gpu.placement.vram_bytes < all_of_it.vram_bytes
-    assert model.gpu.notes == ["The GPU's memory ran short: less of the model is there now."]
+    assert len(model.gpu.notes) == 1
+    assert "short" in model.gpu.notes[0]
     assert answer(session) == first
     generation = model.generation
     for _ in range(3):
         model.gpu.balance()
     assert model.generation > generation
     assert model.gpu.placement.vram_bytes == all_of_it.vram_bytes
-    assert model.gpu.notes[-1].startswith("Memory of the GPU is free again")
+    assert "free again" in model.gpu.notes[-1]
     assert answer(session) == first
     generation = model.generation
     for _ in range(5):  # all is there: nothing is placed anew
@@ -243,7 +244,7 @@ def test_a_gpu_that_others_held_at_loading_is_used_when_they_leave_it(
     free.n_bytes = 100 * MIB
     model = machine.load(make_tiny_model(tmp_path / "m"), device="auto")
     assert (model.device, model.gpu) == ("cpu", None)
-    assert "the budget holds nothing of the model" in model.device_reason
+    assert "budget" in model.device_reason
     assert model.on_gpu is not None
     assert all(gpu.closed for gpu in machine.gpus)
     session = ChatSession(model)
@@ -330,7 +331,7 @@ def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path
     host.submit(protocol.Load("1", str(path), engine))
     host.run_pending()
     [loaded] = [event for event in events if isinstance(event, protocol.Finished)]
-    assert loaded.result["placement"]["line"].startswith("A GPU: 100% of the active neurons on the GPU")
+    assert loaded.result["placement"]["line"].startswith("A GPU: 100% ")
     assert host._idle() is not None
     assert not [event for event in events if isinstance(event, protocol.News)]
     free.n_bytes = 0
@@ -340,7 +341,7 @@ def test_the_host_tells_where_the_model_is_now(machine: FakeGpuMachine, tmp_path
         host._idle()
     away, back = (event for event in events if isinstance(event, protocol.News))
     assert (away.topic, away.values["device"]) == ("model", "cpu")
-    assert away.values["placement"]["line"].startswith("No GPU is used: all of the model in RAM")
+    assert away.values["placement"]["vram_bytes"] == 0
     assert any("ran short" in note for note in away.values["notes"])
     assert back.values["device"] == "cuda"
     assert back.values["vram_bytes"] > 0

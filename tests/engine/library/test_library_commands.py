@@ -36,7 +36,7 @@ def test_a_model_is_imported_listed_used_removed_and_brought_back(
     gone = run_json(capsys, "remove", "My model")
     assert (gone["removed"], gone["bytes"]) == ("local/my-model", taken["n_bytes"])
     assert cli.main(["inspect", "my model"]) == 1
-    assert "no file, folder or installed model" in capsys.readouterr().err
+    assert "my model" in capsys.readouterr().err
     assert run_json(capsys, "remove", "--undo", gone["undo"])["restored"] == "local/my-model"
     assert len(run_json(capsys, "list")["models"]) == 2
 
@@ -57,12 +57,12 @@ def test_the_same_in_words(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["remove", "nobody"], "no installed model called 'nobody'"),
-        (["remove"], "Either the name"),
-        (["remove", "a", "--undo", "b"], "Either the name"),
-        (["remove", "--undo", "0123456789abcdef"], "gone for good"),
-        (["remove", "hearth/starter-chat"], "comes with Hearth"),
-        (["import", "nothing.gguf"], "no model at"),
+        (["remove", "nobody"], "'nobody'"),
+        (["remove"], "--undo"),
+        (["remove", "a", "--undo", "b"], "--undo"),
+        (["remove", "--undo", "0123456789abcdef"], "gone"),
+        (["remove", "hearth/starter-chat"], "starter model"),
+        (["import", "nothing.gguf"], "nothing.gguf"),
     ],
 )
 def test_failures_are_two_sentences(capsys: pytest.CaptureFixture[str], argv: list[str], words: str) -> None:

@@ -91,17 +91,15 @@ def test_greedy_text_is_the_same_and_the_reason_is_said(tmp_path: Path, monkeypa
         return model, [event.token_id for event in ChatSession(model).generate([0, 20, 33, 47], sampling)]
 
     unpacked, wanted = answer()
-    assert unpacked.weights_reason.startswith("Held as 32-bit numbers: ")
+    assert "32-bit" in unpacked.weights_reason
     opened = open_model(path)
     need = weights_module.MARGIN_BYTES + KVCache.bytes_for(opened.config, 64)
     free_ram(monkeypatch, need + load_weights(opened, hold="mapped").ram_bytes + path.stat().st_size)
     model, tokens = answer()
     assert tokens == wanted
     assert model.weights.hold == "mapped"
-    assert model.weights_reason == (
-        "Run straight from the file: unpacked weights do not fit into the free RAM, so they stay in the file and are "
-        "unpacked on use; up skips inactive neurons, down is computed row-wise"
-    )
+    assert "file" in model.weights_reason
+    assert "row-wise" in model.weights_reason
 
 
 def test_powerinfers_files_leave_out_neurons_in_every_matrix(tmp_path: Path) -> None:
@@ -239,7 +237,7 @@ def test_a_small_down_is_copied_neuron_by_neuron_with_the_same_values(tmp_path: 
     as_it_is = load_weights(opened, hold="mapped").layers[0].down
     np.testing.assert_array_equal(rows.T, ReferenceOperators().rows(as_it_is, np.arange(64)))
     assert weights.ram_bytes == load_weights(opened, hold="mapped").ram_bytes + turned_bytes(opened) > 0
-    assert weights.hold_reason.endswith("down was copied, so that the weights of each neuron lie together")
+    assert "down was copied" in weights.hold_reason
 
 
 def test_a_down_that_is_large_or_has_no_room_or_no_use_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

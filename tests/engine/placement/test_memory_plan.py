@@ -11,6 +11,7 @@ from samples.experts_gguf import make_tiny_mixtral
 from samples.placement_cases import MIB, a_profile
 from samples.raw_gguf import make_tiny_powerinfer
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.shown_text import numbers_in
 
 from engine.assets import starter_model
 from engine.conversion.convert import convert
@@ -80,11 +81,11 @@ def test_a_derived_budget_leaves_a_margin_and_an_explicit_one_none() -> None:
     assert explicit.vram_bytes == int(7.3 * (1 << 30))
     assert explicit.vram_is_explicit
     assert budgets_of(profile, None, None).vram_bytes == 0
-    assert "no effect" in budgets_of(profile, None, 4).vram_reason
-    with pytest.raises(DeviceMemoryError, match=r"25 GiB was asked for; GeForce RTX 4090 has 23\.99 GiB"):
+    assert budgets_of(profile, None, 4).vram_reason
+    with pytest.raises(DeviceMemoryError, match=r"25 GiB.* GeForce RTX 4090 .*23\.99 GiB"):
         budgets_of(profile, gpu, 25)
     full = replace(gpu, free_bytes=1 << 30)
-    assert "of which 1.00 are free at the moment" in budgets_of(profile, full, 4).vram_reason
+    assert "1.00" in numbers_in(budgets_of(profile, full, 4).vram_reason)
     few_less = replace(gpu, free_bytes=gpu.free_bytes - 1000)
     assert budgets_of(profile, few_less, None).vram_bytes in (derived.vram_bytes, derived.vram_bytes - (128 << 20))
 

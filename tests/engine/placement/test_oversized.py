@@ -12,6 +12,7 @@ import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.placement_cases import a_profile
 from samples.tiny_model import make_tiny_model
+from support.shown_text import numbers_in
 
 from engine.config import EngineConfig, ModelConfig
 from engine.errors import HostMemoryError
@@ -177,9 +178,9 @@ def test_it_is_refused_with_need_and_have_and_something_that_works(asked: Asked)
         fitting_context(model, room, asked.context, "f16", is_given=True)
     message = refused.value.message
     need = Case(model, "f16").in_ram(asked.context)
-    assert message.startswith(f"The model needs {need / GIB:.1f} GiB of memory with a context of {asked.context}")
-    assert f"; {room.ram_bytes / GIB:.1f} GiB of RAM" in message
-    assert ("of graphics memory" in message) == (room.vram_bytes > 0)
+    told = [f"{need / GIB:.1f} GiB", str(asked.context), f"{room.ram_bytes / GIB:.1f} GiB"]
+    told += [f"{room.vram_bytes / GIB:.1f} GiB"] if room.vram_bytes > 0 else []
+    assert numbers_in(message) == told
     offered = alternatives(Case(model, "f16"), room, asked.context)
     assert refused.value.hint == offered[0].words
     for one in offered:
@@ -224,7 +225,8 @@ def test_a_gpu_that_was_left_out_is_offered() -> None:
     profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
     room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
     [first, *_] = alternatives(Case(model, "f16"), room, 1024)
-    assert (first.kind, first.words) == ("device", "Let the GPU compute with the CPU: it fits then.")
+    assert first.kind == "device"
+    assert "GPU" in first.words
     assert is_held(model, replace(room, gpu=profile.gpus[0],
                                   budgets=memory_plan.budgets_of(profile, profile.gpus[0], None)), 1024)  # fmt: skip
 
@@ -279,5 +281,5 @@ def test_a_gpu_that_does_not_help_is_no_way_out(tmp_path: Path, monkeypatch: pyt
     case = Case(ModelBytes.of(open_model(path)), "f16")
     lacking = case.in_ram(64) - (4 << 10)
     replace(profile, ram=RamInfo(8 * GIB, (512 << 20) + lacking)).save(file)
-    with pytest.raises(HostMemoryError, match="The GPU does not help: The CPU computes: A GPU does not work"):
+    with pytest.raises(HostMemoryError, match=r"A GPU .*cuInit"):
         machine.load(path, device="auto")

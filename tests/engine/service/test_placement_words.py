@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fakes.gpu_machine import GIB, FakeGpuMachine
 from samples.tiny_model import make_tiny_gguf, make_tiny_model
+from support.shown_text import numbers_in
 
 from engine.config import EngineConfig
 from engine.errors import ArtifactMismatchError
@@ -61,18 +62,18 @@ def test_with_a_gpu(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest
     json.dumps(told)
     assert model.gpu is not None
     placement = model.gpu.placement
-    assert told["line"] == (
-        f"A GPU: 100% of the active neurons on the GPU, {memory_of(model.vram_bytes, 4 * GIB)}, "
-        f"{about(placement.predicted_tok_s)}"
-    )
+    memory, rate = memory_of(model.vram_bytes, 4 * GIB), about(placement.predicted_tok_s)
+    assert told["line"].startswith("A GPU: ")
+    assert numbers_in(told["line"]) == ["100%", *numbers_in(memory), *numbers_in(rate)]
     assert told["line"] == f"{told['where']}, {about(placement.predicted_tok_s)}"
     assert (told["hot_share"], told["gpu_neuron_load"], told["is_automatic"]) == (1, 1, True)
     assert told["vram_bytes"] == model.vram_bytes <= told["vram_budget_bytes"] < told["vram_total_bytes"] == 4 * GIB
     assert told["context"] == model.context
     why = told["why"]
-    assert why[0].startswith("A GPU: 4.3\u202fGB free, the only usable GPU.")
-    assert any("what is free, less a margin of 512 MiB" in sentence for sentence in why)
-    assert any(f"a context of {model.context} tokens" in sentence for sentence in why)
+    assert why[0].startswith("A GPU: ")
+    assert numbers_in(why[0]) == ["4.3 GB"]
+    assert any("512 MiB" in numbers_in(sentence) for sentence in why), "the margin"
+    assert any(f"{model.context} tokens" in sentence for sentence in why)
     assert all(sentence.endswith((".", ")")) for sentence in why)
     assert len(set(why)) == len(why)
     monkeypatch.setattr(type(model.gpu), "products", "Somebody multiplies.")
@@ -83,16 +84,17 @@ def test_with_a_gpu(machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest
     told = placement_of(smaller)
     assert not told["is_automatic"]
     assert 0 < told["hot_share"] < 1
-    assert told["line"].startswith(f"A GPU: {told['gpu_neuron_load']:.0%} of the active neurons on the GPU, ")
-    assert any("were asked for" in sentence for sentence in told["why"])
+    assert numbers_in(told["line"])[0] == f"{told['gpu_neuron_load']:.0%}"
+    assert any(f"{room:.2f} GiB" in sentence for sentence in told["why"]), "what was asked for"
     smaller.close()
     told = placement_of(smaller)  # it was given back, and the CPU computes
-    assert told["line"].startswith("No GPU is used: ")
+    assert told["vram_bytes"] == 0
 
 
 def test_models_without_zeros_have_no_active_neurons(machine: FakeGpuMachine, tmp_path: Path) -> None:
     model = machine.load(make_tiny_gguf(tmp_path / "m.gguf"), mode="dense")
-    assert "100% of the neurons on the GPU" in placement_of(model)["line"]
+    assert numbers_in(placement_of(model)["line"])[0] == "100%"
+    assert "active" not in placement_of(model)["line"]
     model.close()
 
 
@@ -109,9 +111,8 @@ def test_the_reason_names_the_gpu_that_was_not_taken(
     inside = GpuInfo(None, "Intel graphics", None, None, 32 * GIB, None, None, None, None, False, ("no CUDA",))
     replace(profile, gpus=(inside, *profile.gpus)).save(file)
     model = machine.load(make_tiny_model(tmp_path / "m"))
-    assert placement_of(model)["why"][0] == (
-        "A GPU: 4.3\u202fGB free, the only usable GPU. Intel graphics is not usable: no CUDA."
-    )
+    assert placement_of(model)["why"][0].startswith("A GPU: ")
+    assert "Intel graphics" in placement_of(model)["why"][0]
     model.close()
 
 
@@ -121,10 +122,10 @@ def test_without_a_gpu(tmp_path: Path) -> None:
     told = placement_of(model)
     assert told.keys() == KEYS
     json.dumps(told)
-    assert told["line"].startswith(f"No GPU is used: all of the model in RAM, {gib(told['ram_bytes'])}, about ")
+    assert numbers_in(told["line"])[0] == numbers_in(gib(told["ram_bytes"]))[0]
     assert told["line"].endswith("\u202ftok/s")
     assert told["predicted_tok_s"] > 0
-    assert told["why"][0].startswith("CPU only: ")
+    assert "CPU" in told["why"][0]
     assert any("No statistics" in sentence for sentence in told["why"]) or told["why"]
     assert (told["gpu"], told["vram_bytes"], told["gpu_neuron_load"]) == ("", 0, None)
 
@@ -139,6 +140,6 @@ def test_what_cannot_be_foretold_is_no_reason_not_to_say_the_rest(
 
     monkeypatch.setattr(solving, "read_setting", reads)
     told = placement_of(model)
-    assert told["line"].endswith("speed unknown")
+    assert "tok/s" not in told["line"]
     assert told["predicted_tok_s"] is None
-    assert told["why"][0] == "The CPU computes, as asked."
+    assert "CPU" in told["why"][0]

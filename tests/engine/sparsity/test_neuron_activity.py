@@ -56,7 +56,7 @@ def test_what_is_kept_is_what_comes_back(tmp_path: Path) -> None:
     assert NeuronActivity.load(tmp_path).hot == ()
     with pytest.raises(ArtifactMismatchError, match="another model"):
         NeuronActivity.load(tmp_path, "other")
-    with pytest.raises(ArtifactMismatchError, match="for the activation relu"):
+    with pytest.raises(ArtifactMismatchError, match="relu"):
         NeuronActivity.load(tmp_path, "m", "fatrelu:0.1")
 
 
@@ -92,14 +92,14 @@ def test_a_writer_that_dies_leaves_the_old_one_or_the_new_one(tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"positions": 5.0}, "no counts of so many positions"),
-        ({"positions": 1e9}, "no counts of so many positions"),
+        ({"positions": 5.0}, "positions"),
+        ({"positions": 1e9}, "positions"),
         ({"positions": "many"}, "lacks positions"),
         ({"positions": True}, "lacks placement"),
         ({"placement": None}, "lacks placement"),
         ({"slots": [2, 2]}, "not those that"),
-        ({"slots": [3]}, "another number of layers"),
-        ({"slots": [-1, 4]}, "numbers of slots that are none"),
+        ({"slots": [3]}, "layers"),
+        ({"slots": [-1, 4]}, "slots"),
         ({"slots": None}, "slots"),
         ({"layers": 3}, "not those that"),
         ({"schema_version": 2}, "version 2"),
@@ -120,8 +120,8 @@ def test_a_head_that_lies_is_refused(tmp_path: Path, change: dict[str, Any], wor
         ({"counts": np.zeros((2, 6), np.int64)}, "not those that"),
         ({"hot": np.array([4, 1, 6])}, "does not have"),
         ({"hot": np.array([4, 4, 1])}, "twice"),
-        ({"hot": np.array([4, 1, -1])}, "no numbers of neurons"),
-        ({"hot": np.array([4, 1, 1 << 40])}, "no numbers of neurons"),
+        ({"hot": np.array([4, 1, -1])}, "neurons"),
+        ({"hot": np.array([4, 1, 1 << 40])}, "neurons"),
         ({"hot": np.array([4, 1, 2], np.float32)}, "not those that"),
     ],
 )

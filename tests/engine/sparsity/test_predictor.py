@@ -112,17 +112,14 @@ def test_predictors_inside_a_gguf_file(tmp_path: Path, threshold: float | None) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"blk.0.fc1.weight": None, "blk.0.fc2.weight": None}, r"layer 1, and blk\.0\.fc1\.weight is missing"),
-        ({"blk.1.fc2.weight": None}, r"lacks the matrix blk\.1\.fc2\.weight"),
-        ({"blk.1.fc2.weight": random(0, F, 5)}, "rank 4 has 5 columns"),
-        ({"blk.1.fc1.weight": random(0, 4, D + 1)}, "layer 1 is for a width of 7 and 9 neurons; that of layer 0 for 6"),
-        ({"blk.1.fc2.weight": np.full((F, 4), np.nan, "<f4")}, r"blk\.1\.fc2\.weight holds values that are no numbers"),
-        (
-            {"blk.1.fc2.weight": np.full((F, 4), -np.inf, "<f2")},
-            r"blk\.1\.fc2\.weight holds values that are no numbers",
-        ),
-        ({"blk.1.fc1.weight": random(0, 4)}, r"lacks the matrix blk\.1\.fc1\.weight"),
-        ({"blk.1.fc1.bias": random(0, 5)}, r"bias has the shape \[5\] beside 4 rows"),
+        ({"blk.0.fc1.weight": None, "blk.0.fc2.weight": None}, r"blk\.0\.fc1\.weight"),
+        ({"blk.1.fc2.weight": None}, r"blk\.1\.fc2\.weight"),
+        ({"blk.1.fc2.weight": random(0, F, 5)}, r"\b4\b.*\b5\b"),
+        ({"blk.1.fc1.weight": random(0, 4, D + 1)}, r"\b7\b.*\b9\b.*\b6\b"),
+        ({"blk.1.fc2.weight": np.full((F, 4), np.nan, "<f4")}, r"blk\.1\.fc2\.weight"),
+        ({"blk.1.fc2.weight": np.full((F, 4), -np.inf, "<f2")}, r"blk\.1\.fc2\.weight"),
+        ({"blk.1.fc1.weight": random(0, 4)}, r"blk\.1\.fc1\.weight"),
+        ({"blk.1.fc1.bias": random(0, 5)}, r"bias .*\[5\].*\b4\b"),
     ],
 )
 def test_predictors_that_do_not_fit(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -138,7 +135,7 @@ def test_predictors_that_do_not_fit(tmp_path: Path, change: dict[str, Any], word
 def test_a_threshold_that_is_no_number(tmp_path: Path, threshold: Any) -> None:
     tensors = {"blk.0.fc1.weight": random(0, 4, D), "blk.0.fc2.weight": random(0, F, 4)}
     path = write_gguf(tmp_path / "m.gguf", {"powerinfer.sparse_threshold": threshold}, tensors, magic=b"PWRI")
-    with pytest.raises(ModelFormatError, match=r"powerinfer\.sparse_threshold in the GGUF metadata is"):
+    with pytest.raises(ModelFormatError, match=r"powerinfer\.sparse_threshold"):
         predictor_from_gguf(open_gguf(path))
 
 
@@ -171,7 +168,7 @@ def test_packed_predictors_are_unpacked_or_stay_where_they_lie(tmp_path: Path) -
     stored.save(tmp_path)
     np.testing.assert_allclose(scores(Predictor.load(tmp_path), 0, x), scores(unpacked, 0, x), rtol=1e-4, atol=1e-3)
     source.packed["blk.0.fc1.weight"].data[-1, :2] = np.array([np.inf], "<f2").view(np.uint8)
-    with pytest.raises(ModelFormatError, match=r"blk\.0\.fc1\.weight holds values that are no numbers"):
+    with pytest.raises(ModelFormatError, match=r"blk\.0\.fc1\.weight"):
         predictor_from_gguf(source, as_stored=True)
 
 
@@ -197,13 +194,13 @@ def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
         read_predictor_folder(tmp_path)
     write_repository(tmp_path, 3)
     (tmp_path / "model_1.pt").unlink()
-    with pytest.raises(ModelFormatError, match=r"layer 2, and model_1\.pt is missing"):
+    with pytest.raises(ModelFormatError, match=r"model_1\.pt"):
         read_predictor_folder(tmp_path)
     sound = {"fc1.weight": torch.ones(3, D), "fc2.weight": torch.ones(F, 3)}
     for state, words in [
-        ({"fc1.weight": torch.ones(3, D)}, r"model_1\.pt holds fc1\.weight; a predictor is"),
-        ({**sound, "fc3.weight": torch.ones(1)}, r"fc3\.weight; a predictor is"),
-        ({**sound, "fc1.weight": torch.ones(3, D, dtype=torch.int64)}, "is int64"),
+        ({"fc1.weight": torch.ones(3, D)}, r"model_1\.pt .*fc1\.weight"),
+        ({**sound, "fc3.weight": torch.ones(1)}, r"fc3\.weight"),
+        ({**sound, "fc1.weight": torch.ones(3, D, dtype=torch.int64)}, "int64"),
         ({**sound, "fc1.weight": torch.full((3, D), float("inf"))}, "no numbers"),
     ]:
         torch.save(state, tmp_path / "model_1.pt")
@@ -211,7 +208,7 @@ def test_repositories_with_holes_and_odd_content(tmp_path: Path) -> None:
             read_predictor_folder(tmp_path)
     torch.save(sound, tmp_path / "model_1.pt")
     (tmp_path / "config.json").write_text('{"sparse_threshold": "0"}')
-    with pytest.raises(ModelFormatError, match=r"sparse_threshold in config\.json is '0'"):
+    with pytest.raises(ModelFormatError, match=r"sparse_threshold .*config\.json .*'0'"):
         read_predictor_folder(tmp_path)
 
 
@@ -320,13 +317,13 @@ def test_what_a_token_reads_of_a_predictor() -> None:
 
 
 def test_parts_that_do_not_fit_together() -> None:
-    with pytest.raises(ModelFormatError, match="is in f32, which is no codec of copies"):
+    with pytest.raises(ModelFormatError, match=r"f32.*codec"):
         GateCopy(PackedMatrix.pack(random(0, F, D), "f32"))
-    with pytest.raises(ModelFormatError, match=r"bias has the shape \[3\] beside 9 rows"):
+    with pytest.raises(ModelFormatError, match=r"bias .*\[3\].*\b9\b"):
         copy(0, 2, bias=random(0, 3))
-    with pytest.raises(ModelFormatError, match="threshold is nan"):
+    with pytest.raises(ModelFormatError, match=r"threshold.* nan"):
         copy(0, 2, threshold=float("nan"))
-    with pytest.raises(ModelFormatError, match=r"of \(6, 9\) and \(7, 9\)"):
+    with pytest.raises(ModelFormatError, match=r"\(6, 9\).*\(7, 9\)"):
         LayerPredictor(layer(0, 4).low_rank, GateCopy(PackedMatrix.pack(random(0, F, 7), "copy2")))
 
 
@@ -334,19 +331,19 @@ def test_parts_that_do_not_fit_together() -> None:
     ("change", "words"),
     [
         ({"model": None}, "lacks the model"),
-        ({"layers": 3}, "lacks its list of layers"),
-        ({"layers": []}, "has no layers"),
-        ({"layers": [{"kind": "oracle", "input": "normed"}]}, "layer 0 .* lacks a kind or an input"),
-        ({"layers": [{"kind": "low_rank", "input": None}]}, "layer 0 .* lacks a kind or an input"),
-        ({"layers": 2 * [{"kind": "low_rank", "input": "normed"}]}, r"lacks the matrix 1\.a"),
-        ({"layers": [{"kind": "low_rank", "input": "normed", "threshold": "x"}]}, "threshold of layer 0 .* is 'x'"),
-        ({"layers": [{"kind": "gate_copy", "input": "normed"}]}, "The copy of layer 0 .* is said to be in 'None'"),
-        ({"schema_version": 1}, "lacks a kind or an input"),
-        ({"schema_version": 1, "kind": "low_rank", "input": "both"}, "lacks a kind or an input"),
-        ({"budget": {"held": True}}, "a budget that is none"),
-        ({"budget": {"held": True, "measured": [{"text": 1}]}}, "was measured on no text"),
+        ({"layers": 3}, "layers"),
+        ({"layers": []}, "layers"),
+        ({"layers": [{"kind": "oracle", "input": "normed"}]}, "[Ll]ayer 0 .*kind"),
+        ({"layers": [{"kind": "low_rank", "input": None}]}, "[Ll]ayer 0 .*input"),
+        ({"layers": 2 * [{"kind": "low_rank", "input": "normed"}]}, r"1\.a"),
+        ({"layers": [{"kind": "low_rank", "input": "normed", "threshold": "x"}]}, "threshold.* 'x'"),
+        ({"layers": [{"kind": "gate_copy", "input": "normed"}]}, "layer 0 .*'None'"),
+        ({"schema_version": 1}, "kind"),
+        ({"schema_version": 1, "kind": "low_rank", "input": "both"}, "input"),
+        ({"budget": {"held": True}}, "budget"),
+        ({"budget": {"held": True, "measured": [{"text": 1}]}}, "text"),
         ({"budget": {"held": True, "measured": [], "level": 0.9}}, "lacks perplexity_rise"),
-        ({"text": 3}, "says a text that is no text"),
+        ({"text": 3}, "text"),
     ],
 )
 def test_our_own_files_when_damaged(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -359,5 +356,5 @@ def test_our_own_files_when_damaged(tmp_path: Path, change: dict[str, Any], word
 def test_a_predictor_of_another_shape() -> None:
     predictor = Predictor((layer(0, 4),))
     predictor.check_against(1, D, F)
-    with pytest.raises(ArtifactMismatchError, match="for 1 layers, width 6 and 9 neurons; the model has 2 layers"):
+    with pytest.raises(ArtifactMismatchError, match=r"\b1 .*\b6 .*\b9 neurons.*\b2 layers"):
         predictor.check_against(2, D, F)

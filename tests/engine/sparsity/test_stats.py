@@ -83,11 +83,11 @@ def test_fired_share() -> None:
     ("counts", "tokens", "words"),
     [
         (np.zeros(4, np.int64), None, r"i64 \[L, F\]"),
-        (np.zeros((2, 4), np.int32), None, r"i64 \[L, F\]; these are int32"),
+        (np.zeros((2, 4), np.int32), None, r"i64 \[L, F\].*int32"),
         (np.zeros((0, 4), np.int64), None, r"i64 \[L, F\]"),
         (np.full((1, 1), -1, np.int64), None, "from -1 to -1"),
         (np.full((1, 1), 1 << 60, np.int64), None, "possible is 0"),
-        (np.full((1, 1), 11, np.int64), 10, "over 10 tokens cannot count up to 11"),
+        (np.full((1, 1), 11, np.int64), 10, "10 tokens.* 11"),
     ],
 )
 def test_senseless_counts(counts: np.ndarray, tokens: int | None, words: str) -> None:
@@ -96,18 +96,18 @@ def test_senseless_counts(counts: np.ndarray, tokens: int | None, words: str) ->
 
 
 def test_artefacts_that_do_not_fit(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match=r"There is no neuron_stats\.json"):
+    with pytest.raises(ModelNotFoundError, match=r"neuron_stats\.json"):
         NeuronStats.load(tmp_path)
     head = some_stats(model="abc").save(tmp_path)
-    with pytest.raises(ArtifactMismatchError, match="made from another model"):
+    with pytest.raises(ArtifactMismatchError, match="another model"):
         NeuronStats.load(tmp_path, model="xyz")
     sound = json.loads(head.read_text())
     for change, kind, words in [
-        ({"schema_version": 2}, ArtifactMismatchError, "is of version 2; this Hearth reads version 1"),
+        ({"schema_version": 2}, ArtifactMismatchError, "version 2"),
         ({"layers": 2}, ArtifactMismatchError, "not those that"),
-        ({"source": "guessed"}, ModelFormatError, "lacks tokens, source"),
-        ({"tokens": "many"}, ModelFormatError, "lacks tokens, source"),
-        ({"tensors_sha256": "0"}, ArtifactMismatchError, "is not the file that"),
+        ({"source": "guessed"}, ModelFormatError, "source"),
+        ({"tokens": "many"}, ModelFormatError, "tokens"),
+        ({"tensors_sha256": "0"}, ArtifactMismatchError, "neuron_stats"),
     ]:
         head.write_text(json.dumps(sound | change))
         with pytest.raises(kind, match=words):
@@ -116,7 +116,7 @@ def test_artefacts_that_do_not_fit(tmp_path: Path) -> None:
     other = NeuronStats(np.ones((3, 50), np.int64), 1, "measured", "")
     other.save(tmp_path / "other")
     (tmp_path / "other" / "neuron_stats.safetensors").replace(tmp_path / "neuron_stats.safetensors")
-    with pytest.raises(ArtifactMismatchError, match="is not the file that"):
+    with pytest.raises(ArtifactMismatchError, match="neuron_stats"):
         NeuronStats.load(tmp_path)
 
 
@@ -145,12 +145,12 @@ def test_activation_folders_with_holes_and_odd_content(tmp_path: Path) -> None:
         read_activation_folder(tmp_path)
     for layer in (0, 1, 3):
         torch.save(torch.arange(4), tmp_path / f"activation_{layer}.pt")
-    with pytest.raises(ModelNotFoundError, match=r"activation_2\.pt is missing .* goes up to 3"):
+    with pytest.raises(ModelNotFoundError, match=r"activation_2\.pt .*\b3"):
         read_activation_folder(tmp_path)
     for value, words in [
-        (torch.arange(5), "counts 5 neurons"),
-        (torch.ones(2, 2), "not one row of counts"),
-        ({"a": torch.arange(4), "b": torch.arange(4)}, "not one row of counts"),
+        (torch.arange(5), "5 neurons"),
+        (torch.ones(2, 2), "counts"),
+        ({"a": torch.arange(4), "b": torch.arange(4)}, "counts"),
         (torch.tensor([0.5, 1, 2, 3]), "no counts"),
         (torch.tensor([float("nan"), 1, 2, 3]), "no counts"),
         (torch.tensor([-1, 1, 2, 3]), "count from -1"),

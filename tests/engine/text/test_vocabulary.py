@@ -189,11 +189,11 @@ def test_garbage_is_named_with_its_path(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelFormatError, match=r"tokenizer\.json cannot be read: No such file"):
+    with pytest.raises(ModelFormatError, match=r"tokenizer\.json .*No such file"):
         Tokenizer.from_files(tmp_path / "tokenizer.json")
     files = written(tmp_path)
     files[1].unlink()
-    with pytest.raises(ModelFormatError, match=r"tokenizer_config\.json cannot be read"):
+    with pytest.raises(ModelFormatError, match=r"tokenizer_config\.json"):
         Tokenizer.from_files(*files)
 
 

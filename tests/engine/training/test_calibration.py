@@ -140,5 +140,5 @@ def test_the_recipe_names_every_prompt(tmp_path: Path, monkeypatch: pytest.Monke
     assert recipe_fingerprint() != before
     monkeypatch.undo()
     monkeypatch.setattr(prompts, "asset_root", lambda: tmp_path)
-    with pytest.raises(ModelNotFoundError, match=r"calibration.*cannot be read"):
+    with pytest.raises(ModelNotFoundError, match="calibration"):
         recipe_fingerprint()

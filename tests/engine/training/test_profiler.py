@@ -163,9 +163,9 @@ def test_kept_counts_are_not_trusted(model: LoadedModel, own_folders: Path, dama
 
 
 def test_too_short_a_text_is_refused(model: LoadedModel) -> None:
-    with pytest.raises(InvalidRequestError, match=rf"has \d tokens; at least {LEAST_TOKENS}"):
+    with pytest.raises(InvalidRequestError, match=rf"\d tokens.* {LEAST_TOKENS}"):
         profile(model, "Hello!")
-    with pytest.raises(InvalidRequestError, match="63 tokens were asked for"):
+    with pytest.raises(InvalidRequestError, match="63 tokens"):
         profile(model, TEXT, 63)
 
 
@@ -286,7 +286,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
     assert cli.main(["profile", str(folder), "--tokens", "300"]) == 0
     words = capsys.readouterr().out
-    assert "carry 80% of the activations" in words
+    assert "80%" in words
     assert values["file"] in words
 
 

@@ -198,7 +198,7 @@ def test_a_gpu_that_is_late_ends_the_token_with_an_error(tiny: Loaded) -> None:
 
     runner.recover = it_moves_again  # type: ignore[method-assign]
     gpu.between(lambda: gate.wait() and None)
-    with pytest.raises(DeviceFailedError, match=r"did not answer within 1\.5 seconds"):
+    with pytest.raises(DeviceFailedError, match=r"1\.5 seconds"):
         ours.decoder.step(TOKENS[2], cache)
     runner.recover = recover  # type: ignore[method-assign]
     assert cache.length == 2

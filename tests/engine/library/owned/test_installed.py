@@ -198,14 +198,14 @@ def test_a_model_goes_by_its_id_its_name_and_its_catalogue_id(library: Library, 
         assert (found.id, found.name, found.path.name) == ("Maker/Tiny-7B", "Tiny", "tiny.gguf")
         assert (found.activation, found.template) == ("relu", "plain")
     assert library.resolve("pip").id == library.resolve("starter-chat").id == STARTER_ID
-    with pytest.raises(ModelNotFoundError, match="no installed model called 'else'"):
+    with pytest.raises(ModelNotFoundError, match="'else'"):
         library.resolve("else")
 
 
 def test_two_models_of_one_name_are_told_apart_by_their_ids(library: Library, tiny_gguf: Path) -> None:
     put(library, tiny_gguf, "a/one")
     put(library, tiny_gguf, "b/two")
-    with pytest.raises(ModelNotFoundError, match="2 models are called 'Tiny'") as caught:
+    with pytest.raises(ModelNotFoundError, match=r"2 models.* 'Tiny'") as caught:
         library.resolve("Tiny")
     assert "a/one" in caught.value.hint
     assert library.resolve("b/two").id == "b/two"

@@ -96,7 +96,7 @@ def test_with_a_gpu_that_holds_a_part_all_pay(gguf: Path, tmp_path: Path) -> Non
     half = seen(gguf, reference(hardware)).gains.needed_vram(0.5)
     found = seen(gguf, reference(hardware, vram_budget_gib=half))
     assert stages(found.plan) == ["convert", "profile", "train", "solve"]
-    assert found.plan.steps[-1].why == "Decides what lies on the GPU."
+    assert "GPU" in found.plan.steps[-1].why
     rates = [found.gains.tok_s(ways) for ways in (Ways(), Ways(True), Ways(True, True), Ways(True, True, True))]
     assert rates == sorted(rates)  # type: ignore[type-var]  # it fits in all of them
 
@@ -224,12 +224,12 @@ def test_counting_takes_as_much_text_as_there_is_time_for(gguf: Path, tmp_path: 
 
 
 def test_what_is_missing_is_said_in_a_sentence(gguf: Path, own_bundle: Path) -> None:
-    assert what_is_missing(open_model(gguf, "relu")) == (
-        "Preparing would make it faster by laying its neurons out one by one, counting which neurons fire and "
-        "training predictors."
-    )
+    everything = what_is_missing(open_model(gguf, "relu"))
+    assert "predictors" in everything
+    assert "count" in everything
     predict(own_bundle, signed=False)
-    assert what_is_missing(open_model(own_bundle)) == ("Preparing would make it faster by counting which neurons fire.")
+    assert "count" in what_is_missing(open_model(own_bundle))
+    assert "predictors" not in what_is_missing(open_model(own_bundle))
     count(own_bundle)
     assert what_is_missing(open_model(own_bundle)) == ""
     assert what_is_missing(open_model(starter_model())) != ""  # its downs lie row by row
@@ -245,7 +245,8 @@ def test_a_prepared_bundle_that_is_gone_gives_way_to_the_files(gguf: Path, tmp_p
 
 def test_experts_need_no_predictors(tmp_path: Path) -> None:
     opened = open_model(make_tiny_mixtral(tmp_path / "experts.gguf"), "relu")
-    assert what_is_missing(opened).endswith("counting which neurons fire.")
+    assert "count" in what_is_missing(opened)
+    assert "predictors" not in what_is_missing(opened)
     assert not Gains(opened, reference(slow_machine(tmp_path / "hw.json"))).missing.train
 
 

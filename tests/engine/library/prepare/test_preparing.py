@@ -275,14 +275,14 @@ def test_a_damaged_state_counts_as_none(shelf: OneModel, cpu: EngineConfig, own_
 
 
 def test_one_model_at_a_time(shelf: OneModel, cpu: EngineConfig) -> None:
-    with only_one("somebody/else"), pytest.raises(LibraryError, match="somebody/else is being prepared"):
+    with only_one("somebody/else"), pytest.raises(LibraryError, match="somebody/else"):
         run(shelf, cpu)
     assert shelf.prepared == []
     run(shelf, cpu)
 
 
 def test_what_cannot_be_prepared_is_refused(shelf: OneModel, cpu: EngineConfig, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match="known are train, sign"):
+    with pytest.raises(InvalidRequestError, match="train, sign"):
         run(shelf, cpu, "magic")
     with pytest.raises(ModelNotFoundError):
         preparing.prepare(shelf, "local/other")

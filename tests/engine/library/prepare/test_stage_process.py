@@ -129,7 +129,7 @@ def test_a_stage_whose_process_is_killed_goes_on(shelf: OneModel, everything: En
         with StageProcess() as jobs:
             prepare(shelf, everything, jobs, report=kill)
     except EngineProcessError as error:
-        assert "was ended by signal 9" in error.message  # noqa: PT017 - solving may be quicker than the signal
+        assert "signal 9" in error.message  # noqa: PT017 - solving may be quicker than the signal
         state = read_state(ID)
         assert state is not None
         assert state.stage in STAGES[STAGES.index(stage) : STAGES.index(stage) + 2]
@@ -221,7 +221,7 @@ def test_its_faults_are_logged() -> None:
 
 
 def test_one_that_ends_is_noticed() -> None:
-    with pytest.raises(EngineProcessError, match="ended with exit code 3 during profile"):
+    with pytest.raises(EngineProcessError, match=r"\b3 .*profile"):
         run(partner("sys.exit(3)"))
     with pytest.raises(EngineProcessError, match="cannot be started"):
         run(StageProcess(["/no/such/program"]))

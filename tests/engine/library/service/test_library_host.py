@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_request_is_said(asker: Callable[..., Asker]) -> No
 
     here = asker(**fake(broken=LibraryJob("quick", bug, {"model": str}, {"vram_budget_gib": float})))
     assert here.failure("nonsense").error == "InvalidRequestError"
-    assert "lacks its argument 'model'" in here.failure("broken").message
+    assert "'model'" in here.failure("broken").message
     assert "'model'" in here.failure("broken", model=7).message
     failed = here.failure("broken", model="a", vram_budget_gib=8)
     assert failed.crash
