@@ -16,7 +16,8 @@
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_parts.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Answer</source>
         <translation>Antwort</translation>
     </message>
@@ -138,7 +139,7 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/models/model_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Stopped</source>
         <translation>Gestoppt</translation>
     </message>
@@ -446,16 +447,6 @@
         <translation>Chat in den Papierkorb gelegt</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_controller.py"/>
-        <source>This model</source>
-        <translation>Dieses Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/chat_controller.py"/>
-        <source>{name} brings no predictors: its neurons are chosen automatically</source>
-        <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>Chat angeheftet</translation>
@@ -569,7 +560,8 @@
         <location filename="../../app/chat/conversation.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <location filename="../../app/ui/tray.py"/>
         <source>New chat</source>
@@ -579,6 +571,16 @@
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/engine_settings.py"/>
+        <source>This model</source>
+        <translation>Dieses Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/engine_settings.py"/>
+        <source>{name} brings no predictors: its neurons are chosen automatically</source>
+        <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
         <location filename="../../app/chat/next_message.py"/>
@@ -769,7 +771,7 @@
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Instructions</source>
         <translation>Anweisungen</translation>
     </message>
@@ -1242,7 +1244,7 @@
     <message>
         <location filename="../../app/desktop/erasing.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Access token</source>
@@ -1571,7 +1573,7 @@
         <location filename="../../app/library_messages.py"/>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
-        <location filename="../../app/ui/widgets/note.py"/>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>Erneut versuchen</translation>
@@ -1813,7 +1815,7 @@
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>{done} of {total}</source>
         <translation>{done} von {total}</translation>
     </message>
@@ -1924,13 +1926,13 @@
         <location filename="../../app/models/model_selection.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <source>Chat</source>
         <translation>Chat</translation>
     </message>
     <message>
         <location filename="../../app/models/model_selection.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>On this PC</source>
         <translation>Auf diesem PC</translation>
     </message>
@@ -2008,24 +2010,14 @@
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
-        <source>Another model is being prepared: stop that first, or wait</source>
-        <translation>Ein anderes Modell wird vorbereitet: Stoppen Sie das zuerst, oder warten Sie</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/models_controller.py"/>
         <source>{name} added</source>
         <translation>{name} hinzugefügt</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{name} deleted</source>
         <translation>{name} gelöscht</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/models_controller.py"/>
-        <source>{name} is prepared for this PC</source>
-        <translation>{name} ist für diesen PC vorbereitet</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
@@ -2033,7 +2025,17 @@
         <translation>{name} entfernt</translation>
     </message>
     <message>
-        <location filename="../../app/servers/own_server.py"/>
+        <location filename="../../app/models/preparation.py"/>
+        <source>Another model is being prepared: stop that first, or wait</source>
+        <translation>Ein anderes Modell wird vorbereitet: Stoppen Sie das zuerst, oder warten Sie</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/preparation.py"/>
+        <source>{name} is prepared for this PC</source>
+        <translation>{name} ist für diesen PC vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/servers/local_server.py"/>
         <source>No keyring can be used here: the key holds until Hearth is closed</source>
         <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
     </message>
@@ -2415,6 +2417,7 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>About Hearth</source>
         <translation>Über Hearth</translation>
@@ -2426,14 +2429,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a model folder</source>
         <translation>Modellordner hinzufügen</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Add a server</source>
         <translation>Server hinzufügen</translation>
     </message>
@@ -2450,14 +2453,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
         <translation>Neu beantworten</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Answer again with another model</source>
         <translation>Mit anderem Modell antworten</translation>
     </message>
@@ -2626,14 +2629,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>Chats importieren</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_dialog.py"/>
         <source>Keyboard shortcuts</source>
         <translation>Tastenkürzel</translation>
     </message>
@@ -2650,7 +2653,8 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/live/live_page.py"/>
-        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/pages.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Live</source>
         <translation>Live</translation>
@@ -2664,12 +2668,13 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <location filename="../../app/ui/main_window.py"/>
         <location filename="../../app/ui/models/model_list.py"/>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/models_page.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/pages.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models</source>
@@ -2677,7 +2682,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move the models folder</source>
         <translation>Modellordner verschieben</translation>
@@ -2789,6 +2794,7 @@
         <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Settings</source>
         <translation>Einstellungen</translation>
@@ -3250,14 +3256,14 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Personas</source>
         <translation>Personas</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>Vorgaben</translation>
     </message>
@@ -3304,15 +3310,15 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Delete</source>
         <translation>Löschen</translation>
     </message>
@@ -3335,7 +3341,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Stay</source>
         <translation>Bleiben</translation>
     </message>
@@ -3349,8 +3355,8 @@
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
-        <location filename="../../app/ui/widgets/sheet.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Close</source>
         <translation>Schließen</translation>
     </message>
@@ -3375,7 +3381,7 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
         <location filename="../../app/ui/models/work_bar.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Stop</source>
         <translation>Stoppen</translation>
     </message>
@@ -3534,7 +3540,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Load</source>
         <translation>Laden</translation>
     </message>
@@ -3608,78 +3614,78 @@
         <translation>{size} herunterzuladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export personas</source>
         <translation>Personas exportieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export presets</source>
         <translation>Vorgaben exportieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import personas</source>
         <translation>Personas importieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import presets</source>
         <translation>Vorgaben importieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Name of the persona</source>
         <translation>Name der Persona</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>Name of the preset</source>
         <translation>Name der Vorgabe</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>New persona</source>
         <translation>Neue Persona</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>New preset</source>
         <translation>Neue Vorgabe</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>Kleine Modelle halten sich vielleicht nicht an lange Anweisungen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Take personas in from a file</source>
         <translation>Personas aus einer Datei übernehmen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Take presets in from a file</source>
         <translation>Vorgaben aus einer Datei übernehmen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>What the model is told before the chat begins, in your words</source>
         <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Write your own personas into a file</source>
         <translation>Eigene Personas in eine Datei schreiben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Write your own presets into a file</source>
         <translation>Eigene Vorgaben in eine Datei schreiben</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>{n} characters. They take up context in every chat with this persona.</source>
         <translation>
             <numerusform>{n} Zeichen. Es belegt Kontext in jedem Chat mit dieser Persona.</numerusform>
@@ -3733,10 +3739,10 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <location filename="../../app/ui/transcript/code_block.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
@@ -3744,55 +3750,14 @@
         <translation>Kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <source>Put into the message</source>
         <translation>In die Nachricht einfügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <source>Text of {name}</source>
         <translation>Text von {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>Auf diesem PC antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>Mit Hearth antworten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>An {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -3991,6 +3956,47 @@
         <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} of context</source>
         <translation>{used} von {tokens} Kontext</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>Auf diesem PC antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>Answer with Hearth</source>
+        <translation>Mit Hearth antworten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>Sent to {server}</source>
+        <translation>An {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>Was Sie in diesem Chat schreiben, verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, ein anderes Programm auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>Was Sie schreiben, geht an {server}, {host}. Es verlässt diesen PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>another program on this PC</source>
+        <translation>ein anderes Programm auf diesem PC</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4308,7 +4314,7 @@
         <translation>benutzen server wechseln modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_dialog.py"/>
         <source>Ctrl+K finds these and everything else by name.</source>
         <translation>Strg+K findet diese und alles andere beim Namen.</translation>
     </message>
@@ -4421,21 +4427,6 @@ Andere Programme: {others}</translation>
         <translation>{time}, {share}% der Zeit</translation>
     </message>
     <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on the CPU</source>
-        <translation>Jetzt auf der CPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on the GPU and the CPU</source>
-        <translation>Jetzt auf der GPU und der CPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on {card} and the CPU</source>
-        <translation>Jetzt auf {card} und der CPU</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/chat_models.py"/>
         <source>From the next message on, {model} answers this chat</source>
         <translation>Ab der nächsten Nachricht antwortet {model} in diesem Chat</translation>
@@ -4520,143 +4511,143 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A GGUF file</source>
         <translation>Eine GGUF-Datei</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A model folder</source>
         <translation>Ein Modellordner</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A server</source>
         <translation>Ein Server</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a GGUF file</source>
         <translation>GGUF-Datei hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a model</source>
         <translation>Modell hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Adding {name}</source>
         <translation>{name} hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Check the files</source>
         <translation>Dateien prüfen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Checking {name}</source>
         <translation>{name} prüfen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Copy the repository id</source>
         <translation>Repository-Kennung kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Copying {name}</source>
         <translation>{name} kopieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Details</source>
         <translation>Details</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF-Modelle (*.gguf)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Models lie in {folder} now</source>
         <translation>Modelle liegen jetzt in {folder}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>More</source>
         <translation>Mehr</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Moving the models to {name}</source>
         <translation>Modelle nach {name} verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Moving {name}</source>
         <translation>{name} verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Open its folder</source>
         <translation>Ordner öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/repository_view.py"/>
         <source>Open its page</source>
         <translation>Seite öffnen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepare for this PC</source>
         <translation>Für diesen PC vorbereiten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Refresh</source>
         <translation>Aktualisieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>Aus der Liste entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Repository id copied</source>
         <translation>Repository-Kennung kopiert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Unload</source>
         <translation>Entladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Where models should lie</source>
         <translation>Wo Modelle liegen sollen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Working {name}</source>
         <translation>Arbeit an {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>{name}: every file is as it should be</source>
         <translation>{name}: Jede Datei ist, wie sie sein soll</translation>
     </message>
@@ -4917,8 +4908,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Add</source>
         <translation>Hinzufügen</translation>
     </message>
@@ -4934,9 +4925,9 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
         <translation>Abbrechen</translation>
@@ -5018,11 +5009,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/server_acts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>Behalten</translation>
     </message>
@@ -5161,7 +5152,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_list.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Not on this PC</source>
         <translation>Nicht auf diesem PC</translation>
     </message>
@@ -5227,37 +5218,37 @@ Andere Programme: {others}</translation>
         <translation>{model} entladen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Add a model from this PC</source>
         <translation>Modell von diesem PC hinzufügen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Clear the search  (Esc)</source>
         <translation>Suche leeren  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Drop a GGUF file or a model folder</source>
         <translation>GGUF-Datei oder Modellordner hier ablegen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Filter models; Enter searches the hub, or opens a repository link</source>
         <translation>Modelle filtern; die Eingabetaste durchsucht den Hub oder öffnet einen Repository-Link</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Filter; Enter searches the hub</source>
         <translation>Filtern; Eingabe durchsucht den Hub</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Looking at this PC</source>
         <translation>Diesen PC ansehen</translation>
     </message>
@@ -5396,84 +5387,84 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Remove</source>
         <translation>Entfernen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Remove {server}?</source>
         <translation>{server} entfernen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Send it there</source>
         <translation>Dorthin senden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Send this chat to {server}?</source>
         <translation>Diesen Chat an {server} senden?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
         <translation>Mit Ihrer nächsten Nachricht geht alles in diesem Chat Gesagte und Angehängte an {host}. Andere Chats bleiben, wie sie sind.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>{server} on this PC</source>
         <translation>{server} auf diesem PC</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>Ein Server mit der API von OpenAI: ein Programm auf diesem PC wie Ollama oder ein anderer Rechner. Nur Chats, für die Sie ihn wählen, gehen dorthin.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Address</source>
         <translation>Adresse</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asking the server</source>
         <translation>Server wird gefragt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asks this address which models it has</source>
         <translation>Fragt diese Adresse, welche Modelle sie hat</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Choose a model first</source>
         <translation>Wählen Sie zuerst ein Modell</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Enter adds “{model}”.</source>
         <translation>Enter fügt „{model}“ hinzu.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Filter models, or the name of one</source>
         <translation>Modelle filtern, oder der Name eines Modells</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>For another address add another server: no chat is moved by itself.</source>
         <translation>Für eine andere Adresse fügen Sie einen weiteren Server hinzu: Kein Chat wechselt von selbst.</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>It has {n} models. Choose which are offered.</source>
         <translation>
             <numerusform>Er hat {n} Modell. Wählen Sie, ob es angeboten wird.</numerusform>
@@ -5481,79 +5472,79 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>It names no model. Type the name of one.</source>
         <translation>Er nennt kein Modell. Geben Sie einen Namen ein.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Kept as it is</source>
         <translation>Bleibt, wie er ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Key</source>
         <translation>Schlüssel</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Leave empty if it needs none</source>
         <translation>Leer lassen, wenn keiner nötig ist</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>List its models</source>
         <translation>Modelle auflisten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name</source>
         <translation>Name</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Not encrypted: others in this network can read what is sent.</source>
         <translation>Nicht verschlüsselt: Andere in diesem Netz können mitlesen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>The key is kept in this system's keyring and sent to this address only.</source>
         <translation>Der Schlüssel liegt im Schlüsselbund dieses Systems und wird nur an diese Adresse gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Type to filter, or a model's name</source>
         <translation>Tippen zum Filtern, oder ein Modellname</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>What you call it</source>
         <translation>Wie Sie ihn nennen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Change {server}</source>
         <translation>{server} ändern</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>New chat with {model} on {server}</source>
         <translation>Neuer Chat mit {model} auf {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>No model chosen</source>
         <translation>Kein Modell gewählt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Only chats for which you choose one are sent there.</source>
         <translation>Nur Chats, für die Sie einen wählen, werden dorthin gesendet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Servers</source>
         <translation>Server</translation>
     </message>
@@ -5692,107 +5683,107 @@ Andere Programme: {others}</translation>
         <translation>Ihre Chats sind sicher</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Choose what is deleted. Hearth itself stays installed.</source>
         <translation>Wählen Sie, was gelöscht wird. Hearth selbst bleibt installiert.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Close Hearth</source>
         <translation>Hearth schließen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete this for good?</source>
         <translation>Endgültig löschen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete what Hearth stores on this PC</source>
         <translation>Löschen, was Hearth auf diesem PC speichert</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete {size} for good?</source>
         <translation>{size} endgültig löschen?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete {size}…</source>
         <translation>{size} löschen …</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete…</source>
         <translation>Löschen …</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Deleting</source>
         <translation>Löschen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Empty</source>
         <translation>Leer</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Everything that Hearth stores on this PC is deleted.</source>
         <translation>Alles, was Hearth auf diesem PC speichert, wird gelöscht.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth is closing, to delete this.</source>
         <translation>Hearth schließt sich, um zu löschen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth is ending what it was doing.</source>
         <translation>Hearth beendet, was es gerade tat.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth stops what it is doing, deletes it, and starts again.</source>
         <translation>Hearth beendet, was es gerade tut, löscht und startet neu.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>It cannot be undone.</source>
         <translation>Das lässt sich nicht rückgängig machen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Less than 1 MB</source>
         <translation>Weniger als 1 MB</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Not everything was deleted</source>
         <translation>Nicht alles wurde gelöscht</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Start Hearth again</source>
         <translation>Hearth neu starten</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>The rest is still there.</source>
         <translation>Der Rest ist noch da.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>This is deleted: {groups}.</source>
         <translation>Gelöscht wird: {groups}.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>What is left is still there:</source>
         <translation>Noch vorhanden ist:</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>and {n} more</source>
         <translation>
             <numerusform>und {n} weiteres</numerusform>
@@ -5800,37 +5791,37 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>{size} deleted.</source>
         <translation>{size} gelöscht.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>A program</source>
         <translation>Ein Programm</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Connected now</source>
         <translation>Jetzt verbunden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Every program that talks to this server needs the new one.</source>
         <translation>Jedes Programm, das mit diesem Server spricht, braucht den neuen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Hide the key</source>
         <translation>Schlüssel ausblenden</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>It is being switched on.</source>
         <translation>Er wird eingeschaltet.</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>None. {n} requests answered so far.</source>
         <translation>
             <numerusform>Keine. Bisher {n} Anfrage beantwortet.</numerusform>
@@ -5838,57 +5829,57 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Off. No other program can use a model here.</source>
         <translation>Aus. Kein anderes Programm kann hier ein Modell nutzen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>On, answered by {model}.</source>
         <translation>Ein, {model} antwortet.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>On, but no model is loaded: programs are told so.</source>
         <translation>Ein, aber es ist kein Modell geladen: Programme erfahren das.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Programs that have the old key are refused from then on</source>
         <translation>Programme mit dem alten Schlüssel werden danach abgewiesen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Renew</source>
         <translation>Erneuern</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Renew the key?</source>
         <translation>Schlüssel erneuern?</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Show the key</source>
         <translation>Schlüssel anzeigen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Switched off</source>
         <translation>Ausgeschaltet</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>local server for other programs, openai api</source>
         <translation>lokaler server für andere programme, openai api</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{client} waits</source>
         <translation>{client} wartet</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{client}: {n} tokens</source>
         <translation>
             <numerusform>{client}: {n} Token</numerusform>
@@ -5896,7 +5887,7 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{n} requests were refused.</source>
         <translation>
             <numerusform>{n} Anfrage wurde abgewiesen.</numerusform>
@@ -6036,8 +6027,23 @@ Andere Programme: {others}</translation>
         <source>What leaves this PC, and what does not</source>
         <translation>Was diesen PC verlässt und was nicht</translation>
     </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on the CPU</source>
+        <translation>Jetzt auf der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on the GPU and the CPU</source>
+        <translation>Jetzt auf der GPU und der CPU</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on {card} and the CPU</source>
+        <translation>Jetzt auf {card} und der CPU</translation>
+    </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>And {n} more chats</source>
         <translation>
             <numerusform>Und {n} weiterer Chat</numerusform>
@@ -6045,13 +6051,13 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Bin</source>
         <translation>Papierkorb</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete {n} chats for good?</source>
         <translation>
             <numerusform>{n} Chat endgültig löschen?</numerusform>
@@ -6059,17 +6065,17 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete “{title}” for good</source>
         <translation>„{title}“ endgültig löschen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete “{title}” for good?</source>
         <translation>„{title}“ endgültig löschen?</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
         <translation>
             <numerusform>Gelöschte Chats bleiben {n} Tag erhalten. Suche und Export lassen sie aus.</numerusform>
@@ -6077,37 +6083,37 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Empty the bin</source>
         <translation>Papierkorb leeren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>It cannot be restored afterwards.</source>
         <translation>Danach ist er nicht wiederherzustellen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Restore</source>
         <translation>Wiederherstellen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Restore “{title}”</source>
         <translation>„{title}“ wiederherstellen</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>The bin is empty.</source>
         <translation>Der Papierkorb ist leer.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>What is in the bin cannot be restored afterwards.</source>
         <translation>Was im Papierkorb liegt, ist danach nicht wiederherzustellen.</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>{n} days left</source>
         <translation>
             <numerusform>Noch {n} Tag</numerusform>
@@ -6115,37 +6121,37 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Chats (*.json)</source>
         <translation>Chats (*.json)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Export all chats</source>
         <translation>Alle Chats exportieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Export this chat</source>
         <translation>Diesen Chat exportieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth-Chats</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>JSON, which Hearth can import (*.json)</source>
         <translation>JSON, das Hearth importieren kann (*.json)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Markdown (*.md)</source>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Where the chats should lie</source>
         <translation>Wo die Chats liegen sollen</translation>
     </message>
@@ -6187,7 +6193,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>New folder</source>
         <translation>Neuer Ordner</translation>
     </message>
@@ -6332,24 +6338,30 @@ Andere Programme: {others}</translation>
         <translation>Neuer Titel</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Move</source>
         <translation>Verschieben</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name of the folder</source>
         <translation>Name des Ordners</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>There is a folder of that name: the chat joins it.</source>
         <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
     </message>
     <message>
+        <location filename="../../app/ui/sidebar/rail.py"/>
+        <source>Open the sidebar</source>
+        <translation>Seitenleiste öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Close the search  (Esc)</source>
-        <translation>Suche schließen  (Esc)</translation>
+        <source>Search</source>
+        <translation>Suchen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -6360,21 +6372,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>No chat mentions “{typed}”</source>
         <translation>Kein Chat erwähnt „{typed}“</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Open the sidebar</source>
-        <translation>Seitenleiste öffnen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Search</source>
-        <translation>Suchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Search chats</source>
-        <translation>Chats durchsuchen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -6398,7 +6395,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_figures.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Figures of this answer</source>
         <translation>Zahlen zu dieser Antwort</translation>
     </message>
@@ -6406,6 +6403,29 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/answer_figures.py"/>
         <source>This answer, measured on this PC</source>
         <translation>Diese Antwort, auf diesem PC gemessen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_parts.py"/>
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>Table in the answer</source>
+        <translation>Tabelle in der Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
+        <source>Show more</source>
+        <translation>Mehr anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <source>This answer</source>
+        <translation>Diese Antwort</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/code_block.py"/>
@@ -6528,6 +6548,27 @@ Andere Programme: {others}</translation>
             <numerusform>{n} Nachrichten wurden weggelassen.</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>{n} weitere Zeile anzeigen</numerusform>
+            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
+            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/jump_button.py"/>
+        <source>Jump to end</source>
+        <translation>Zum Ende springen</translation>
+    </message>
     <message>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
         <source>Next version</source>
@@ -6542,45 +6583,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
         <source>Version {which} of {count}</source>
         <translation>Version {which} von {count}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/thought_view.py"/>
-        <source>Show more</source>
-        <translation>Mehr anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>Table in the answer</source>
-        <translation>Tabelle in der Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <source>This answer</source>
-        <translation>Diese Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
-        <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>{n} weitere Zeile anzeigen</numerusform>
-            <numerusform>{n} weitere Zeilen anzeigen</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
-        <translation>
-            <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
-            <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
@@ -6699,11 +6701,6 @@ Andere Programme: {others}</translation>
         <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/transcript.py"/>
-        <source>Jump to end</source>
-        <translation>Zum Ende springen</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/tray.py"/>
         <source>Open Hearth</source>
         <translation>Hearth öffnen</translation>
@@ -6717,6 +6714,56 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Copy details</source>
         <translation>Details kopieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Looking at what there is</source>
+        <translation>Nachsehen, was es gibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No model is like that</source>
+        <translation>Kein Modell ist so</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No model is on this PC yet</source>
+        <translation>Auf diesem PC ist noch kein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models are known</source>
+        <translation>Es sind keine Modelle bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Show all</source>
+        <translation>Alle anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Show the recommended ones</source>
+        <translation>Empfohlene anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>The list of models was not read.</source>
+        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>The models to choose from, and those on this PC.</source>
+        <translation>Die Modelle zur Auswahl und die auf diesem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Those you download or add will be here.</source>
+        <translation>Was Sie herunterladen oder hinzufügen, steht dann hier.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Try another filter, or any size and family.</source>
+        <translation>Nehmen Sie einen anderen Filter oder beliebige Größe und Familie.</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/engine_card.py"/>
@@ -6750,54 +6797,19 @@ Andere Programme: {others}</translation>
         <translation>Rückgängig</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Looking at what there is</source>
-        <translation>Nachsehen, was es gibt</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
+        <translation>GPU-Speicher: {ours} Prozent Hearth, {others} Prozent andere Programme</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No model is like that</source>
-        <translation>Kein Modell ist so</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>Share on the GPU, {share} percent</source>
+        <translation>Anteil auf der GPU, {share} Prozent</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>Auf diesem PC ist noch kein Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No models are known</source>
-        <translation>Es sind keine Modelle bekannt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Show all</source>
-        <translation>Alle anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Show the recommended ones</source>
-        <translation>Empfohlene anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>The list of models was not read.</source>
-        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>The models to choose from, and those on this PC.</source>
-        <translation>Die Modelle zur Auswahl und die auf diesem PC.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Those you download or add will be here.</source>
-        <translation>Was Sie herunterladen oder hinzufügen, steht dann hier.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Try another filter, or any size and family.</source>
-        <translation>Nehmen Sie einen anderen Filter oder beliebige Größe und Familie.</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>{name}, {done} percent</source>
+        <translation>{name}, {done} Prozent</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/pick_row.py"/>
@@ -6805,47 +6817,47 @@ Andere Programme: {others}</translation>
         <translation>angezeigt</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Duplicate</source>
         <translation>Duplizieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Export</source>
         <translation>Exportieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Hearth's</source>
         <translation>von Hearth</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Import</source>
         <translation>Importieren</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
         <translation>Es kommt mit Hearth und bleibt, wie es ist. Duplizieren Sie es, um es zu Ihrem zu machen.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>They are all here already</source>
         <translation>Sie sind alle schon hier</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{added}, {left_out} left out: they make no sense here</source>
         <translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{name} could not be written: {why}</source>
         <translation>{name} konnte nicht geschrieben werden: {why}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{n} added</source>
         <translation>
             <numerusform>{n} hinzugefügt</numerusform>
@@ -6853,7 +6865,7 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{n} written to {name}</source>
         <translation>
             <numerusform>{n} nach {name} geschrieben</numerusform>
@@ -6861,19 +6873,14 @@ Andere Programme: {others}</translation>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
-        <translation>GPU-Speicher: {ours} Prozent Hearth, {others} Prozent andere Programme</translation>
+        <location filename="../../app/ui/widgets/search_field.py"/>
+        <source>Close the search  (Esc)</source>
+        <translation>Suche schließen  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>Share on the GPU, {share} percent</source>
-        <translation>Anteil auf der GPU, {share} Prozent</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>{name}, {done} percent</source>
-        <translation>{name}, {done} Prozent</translation>
+        <location filename="../../app/ui/widgets/search_field.py"/>
+        <source>Search chats</source>
+        <translation>Chats durchsuchen</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>

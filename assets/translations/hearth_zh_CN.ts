@@ -16,7 +16,8 @@
     <message>
         <location filename="../../app/chat/answers/answer_labels.py"/>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_parts.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Answer</source>
         <translation>回答</translation>
     </message>
@@ -138,7 +139,7 @@
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/models/model_labels.py"/>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Stopped</source>
         <translation>已停止</translation>
     </message>
@@ -442,16 +443,6 @@
         <translation>对话已移入回收站</translation>
     </message>
     <message>
-        <location filename="../../app/chat/chat_controller.py"/>
-        <source>This model</source>
-        <translation>此模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/chat_controller.py"/>
-        <source>{name} brings no predictors: its neurons are chosen automatically</source>
-        <translation>{name} 没有预测器：其神经元将自动选择</translation>
-    </message>
-    <message>
         <location filename="../../app/chat/chat_folders.py"/>
         <source>Chat pinned</source>
         <translation>已固定聊天</translation>
@@ -559,7 +550,8 @@
         <location filename="../../app/chat/conversation.py"/>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/chat/empty_page.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <location filename="../../app/ui/tray.py"/>
         <source>New chat</source>
@@ -569,6 +561,16 @@
         <location filename="../../app/chat/draft_attachments.py"/>
         <source>{name} is not attached: {most} go along with one message.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/engine_settings.py"/>
+        <source>This model</source>
+        <translation>此模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/engine_settings.py"/>
+        <source>{name} brings no predictors: its neurons are chosen automatically</source>
+        <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
         <location filename="../../app/chat/next_message.py"/>
@@ -759,7 +761,7 @@
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
         <location filename="../../app/settings.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Instructions</source>
         <translation>指令</translation>
     </message>
@@ -1228,7 +1230,7 @@
     <message>
         <location filename="../../app/desktop/erasing.py"/>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Access token</source>
@@ -1556,7 +1558,7 @@
         <location filename="../../app/library_messages.py"/>
         <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
-        <location filename="../../app/ui/widgets/note.py"/>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>重试</translation>
@@ -1798,7 +1800,7 @@
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>{done} of {total}</source>
         <translation>{done} / {total}</translation>
     </message>
@@ -1909,13 +1911,13 @@
         <location filename="../../app/models/model_selection.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <source>Chat</source>
         <translation>聊天</translation>
     </message>
     <message>
         <location filename="../../app/models/model_selection.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>On this PC</source>
         <translation>在此电脑上</translation>
     </message>
@@ -1993,24 +1995,14 @@
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
-        <source>Another model is being prepared: stop that first, or wait</source>
-        <translation>正在准备另一个模型：请先停止或等待</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/models_controller.py"/>
         <source>{name} added</source>
         <translation>已添加 {name}</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{name} deleted</source>
         <translation>已删除 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/models/models_controller.py"/>
-        <source>{name} is prepared for this PC</source>
-        <translation>{name} 已为此电脑准备好</translation>
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
@@ -2018,7 +2010,17 @@
         <translation>已移除 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/servers/own_server.py"/>
+        <location filename="../../app/models/preparation.py"/>
+        <source>Another model is being prepared: stop that first, or wait</source>
+        <translation>正在准备另一个模型：请先停止或等待</translation>
+    </message>
+    <message>
+        <location filename="../../app/models/preparation.py"/>
+        <source>{name} is prepared for this PC</source>
+        <translation>{name} 已为此电脑准备好</translation>
+    </message>
+    <message>
+        <location filename="../../app/servers/local_server.py"/>
         <source>No keyring can be used here: the key holds until Hearth is closed</source>
         <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
     </message>
@@ -2400,6 +2402,7 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>About Hearth</source>
         <translation>关于 Hearth</translation>
@@ -2411,14 +2414,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a model folder</source>
         <translation>添加模型文件夹</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Add a server</source>
         <translation>添加服务器</translation>
     </message>
@@ -2435,14 +2438,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Answer again</source>
         <translation>重新回答</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Answer again with another model</source>
         <translation>换一个模型重新回答</translation>
     </message>
@@ -2611,14 +2614,14 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Import chats</source>
         <translation>导入聊天</translation>
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_dialog.py"/>
         <source>Keyboard shortcuts</source>
         <translation>键盘快捷键</translation>
     </message>
@@ -2635,7 +2638,8 @@
     <message>
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/ui/live/live_page.py"/>
-        <location filename="../../app/ui/main_window.py"/>
+        <location filename="../../app/ui/pages.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Live</source>
         <translation>实时</translation>
@@ -2649,12 +2653,13 @@
         <location filename="../../app/shortcuts.py"/>
         <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
-        <location filename="../../app/ui/main_window.py"/>
         <location filename="../../app/ui/models/model_list.py"/>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <location filename="../../app/ui/models/models_page.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/pages.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <location filename="../../app/ui/sidebar/sidebar.py"/>
         <source>Models</source>
@@ -2662,7 +2667,7 @@
     </message>
     <message>
         <location filename="../../app/shortcuts.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
         <source>Move the models folder</source>
         <translation>移动模型文件夹</translation>
@@ -2774,6 +2779,7 @@
         <location filename="../../app/stored_data.py"/>
         <location filename="../../app/ui/keyboard/palette_entries.py"/>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>Settings</source>
         <translation>设置</translation>
@@ -3235,14 +3241,14 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/persona_menu.py"/>
         <source>Personas</source>
         <translation>角色</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/answer_menus.py"/>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Presets</source>
         <translation>预设</translation>
     </message>
@@ -3289,15 +3295,15 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Delete</source>
         <translation>删除</translation>
     </message>
@@ -3320,7 +3326,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_page.py"/>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Stay</source>
         <translation>留在此处</translation>
     </message>
@@ -3334,8 +3340,8 @@
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
-        <location filename="../../app/ui/widgets/sheet.py"/>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Close</source>
         <translation>关闭</translation>
     </message>
@@ -3360,7 +3366,7 @@
         <location filename="../../app/ui/composer/composer.py"/>
         <location filename="../../app/ui/composer/context_meter.py"/>
         <location filename="../../app/ui/models/work_bar.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Stop</source>
         <translation>停止</translation>
     </message>
@@ -3518,7 +3524,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Load</source>
         <translation>加载</translation>
     </message>
@@ -3592,78 +3598,78 @@
         <translation>需下载 {size}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export personas</source>
         <translation>导出角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Export presets</source>
         <translation>导出预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import personas</source>
         <translation>导入角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import presets</source>
         <translation>导入预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Name of the persona</source>
         <translation>角色名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <location filename="../../app/ui/composer/sampling_popup.py"/>
         <source>Name of the preset</source>
         <translation>预设名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>New persona</source>
         <translation>新角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>New preset</source>
         <translation>新预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Small models may not follow long instructions.</source>
         <translation>小模型可能不会遵守很长的指令。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Take personas in from a file</source>
         <translation>从文件导入角色</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Take presets in from a file</source>
         <translation>从文件导入预设</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>What the model is told before the chat begins, in your words</source>
         <translation>聊天开始前告诉模型的话，由您来写</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Write your own personas into a file</source>
         <translation>将您的角色写入文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Write your own presets into a file</source>
         <translation>将您的预设写入文件</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/chat/shelf_dialogs.py"/>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>{n} characters. They take up context in every chat with this persona.</source>
         <translation>
             <numerusform>{n} 个字符。使用此角色的每个聊天都会占用上下文。</numerusform>
@@ -3715,10 +3721,10 @@
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <location filename="../../app/ui/settings/setting_groups.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <location filename="../../app/ui/transcript/code_block.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <location filename="../../app/ui/transcript/selection/selection.py"/>
         <location filename="../../app/ui/widgets/field_menu.py"/>
@@ -3726,55 +3732,14 @@
         <translation>复制</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <source>Put into the message</source>
         <translation>放入消息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/composer/attachment_sheet.py"/>
+        <location filename="../../app/ui/composer/attachment_dialog.py"/>
         <source>Text of {name}</source>
         <translation>{name} 的文本</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <location filename="../../app/user_messages.py"/>
-        <source>Answer on this PC</source>
-        <translation>在此电脑上回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>Answer with Hearth</source>
-        <translation>由 Hearth 回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>From the next message on, nothing is sent</source>
-        <translation>从下一条消息起不再发送</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>Sent to {server}</source>
-        <translation>发送到 {server}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write in this chat leaves this PC.</source>
-        <translation>您在此聊天中写的内容会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write is sent to {server}, another program on this PC.</source>
-        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
-        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/away_mark.py"/>
-        <source>another program on this PC</source>
-        <translation>本机上的另一程序</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
@@ -3968,6 +3933,47 @@
         <location filename="../../app/ui/composer/context_meter.py"/>
         <source>{used} of {tokens} of context</source>
         <translation>上下文 {used} / {tokens}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <location filename="../../app/user_messages.py"/>
+        <source>Answer on this PC</source>
+        <translation>在此电脑上回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>Answer with Hearth</source>
+        <translation>由 Hearth 回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>From the next message on, nothing is sent</source>
+        <translation>从下一条消息起不再发送</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>Sent to {server}</source>
+        <translation>发送到 {server}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write in this chat leaves this PC.</source>
+        <translation>您在此聊天中写的内容会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write is sent to {server}, another program on this PC.</source>
+        <translation>您写的内容会发送到 {server}，本机上的另一程序。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>What you write is sent to {server}, {host}. It leaves this PC.</source>
+        <translation>您写的内容会发送到 {server}，{host}。它会离开此电脑。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/destination_line.py"/>
+        <source>another program on this PC</source>
+        <translation>本机上的另一程序</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
@@ -4284,7 +4290,7 @@
         <translation>使用 服务器 切换 模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/keyboard/shortcuts_sheet.py"/>
+        <location filename="../../app/ui/keyboard/shortcuts_dialog.py"/>
         <source>Ctrl+K finds these and everything else by name.</source>
         <translation>Ctrl+K 可按名称查找这些以及其他一切。</translation>
     </message>
@@ -4397,21 +4403,6 @@ Other programs: {others}</source>
         <translation>{time}，占时间的 {share}%</translation>
     </message>
     <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on the CPU</source>
-        <translation>现在在 CPU 上运行</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on the GPU and the CPU</source>
-        <translation>现在在 GPU 和 CPU 上运行</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/main_window.py"/>
-        <source>Now on {card} and the CPU</source>
-        <translation>现在在 {card} 和 CPU 上运行</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/chat_models.py"/>
         <source>From the next message on, {model} answers this chat</source>
         <translation>从下一条消息起，由 {model} 回答此对话</translation>
@@ -4495,143 +4486,143 @@ Other programs: {others}</source>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A GGUF file</source>
         <translation>GGUF 文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A model folder</source>
         <translation>模型文件夹</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>A server</source>
         <translation>服务器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a GGUF file</source>
         <translation>添加 GGUF 文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Add a model</source>
         <translation>添加模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Adding {name}</source>
         <translation>正在添加 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Check the files</source>
         <translation>检查文件</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Checking {name}</source>
         <translation>正在检查 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Copy the repository id</source>
         <translation>复制仓库标识</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Copying {name}</source>
         <translation>正在复制 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Details</source>
         <translation>详细信息</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF 模型 (*.gguf)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Models lie in {folder} now</source>
         <translation>模型现存放于 {folder}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>More</source>
         <translation>更多</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Moving the models to {name}</source>
         <translation>正在将模型移到 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Moving {name}</source>
         <translation>正在移动 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Open its folder</source>
         <translation>打开其文件夹</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/repository_view.py"/>
         <source>Open its page</source>
         <translation>打开其页面</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <source>Prepare for this PC</source>
         <translation>为此电脑准备</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Refresh</source>
         <translation>刷新</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_details.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Remove from list</source>
         <translation>从列表移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Repository id copied</source>
         <translation>已复制仓库标识</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Unload</source>
         <translation>卸载</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Where models should lie</source>
         <translation>模型存放位置</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Working {name}</source>
         <translation>正在处理 {name}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/model_acts.py"/>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>{name}: every file is as it should be</source>
         <translation>{name}：所有文件均完好</translation>
     </message>
@@ -4892,8 +4883,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/models_head.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Add</source>
         <translation>添加</translation>
     </message>
@@ -4909,9 +4900,9 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <location filename="../../app/ui/transcript/own_message.py"/>
         <source>Cancel</source>
         <translation>取消</translation>
@@ -4993,11 +4984,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <location filename="../../app/ui/models/server_acts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>保留</translation>
     </message>
@@ -5135,7 +5126,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_list.py"/>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Not on this PC</source>
         <translation>不在此电脑上</translation>
     </message>
@@ -5201,37 +5192,37 @@ Other programs: {others}</source>
         <translation>卸载 {model}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Add a model from this PC</source>
         <translation>从此电脑添加模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Clear the search  (Esc)</source>
         <translation>清除搜索  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Drop a GGUF file or a model folder</source>
         <translation>将 GGUF 文件或模型文件夹拖到此处</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Filter models; Enter searches the hub, or opens a repository link</source>
         <translation>筛选模型；按回车搜索模型中心或打开仓库链接</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Filter; Enter searches the hub</source>
         <translation>筛选；按回车搜索模型中心</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Hearth asks whether to copy it or to use it where it is.</source>
         <translation>Hearth 会询问是复制还是在原处使用。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_head.py"/>
+        <location filename="../../app/ui/models/models_header.py"/>
         <source>Looking at this PC</source>
         <translation>正在检测此电脑</translation>
     </message>
@@ -5369,163 +5360,163 @@ Other programs: {others}</source>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
         <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Remove</source>
         <translation>移除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Remove {server}?</source>
         <translation>移除 {server}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Send it there</source>
         <translation>发送</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>Send this chat to {server}?</source>
         <translation>将此聊天发送到 {server}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>With your next message, all that was said in this chat and what is attached to it goes to {host}. Other chats stay as they are.</source>
         <translation>随下一条消息，此聊天的全部内容和附件会发送到 {host}。其他聊天不受影响。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_acts.py"/>
+        <location filename="../../app/ui/models/server_actions.py"/>
         <source>{server} on this PC</source>
         <translation>本机上的 {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>A server that speaks OpenAI's API: a program on this PC such as Ollama, or another machine. Only chats for which you choose it are sent there.</source>
         <translation>使用 OpenAI API 的服务器：本机上的程序（如 Ollama）或另一台机器。只有您为其选择该服务器的聊天才会发送到那里。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Address</source>
         <translation>地址</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asking the server</source>
         <translation>正在询问服务器</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asks this address which models it has</source>
         <translation>询问此地址有哪些模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Choose a model first</source>
         <translation>请先选择模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Enter adds “{model}”.</source>
         <translation>按 Enter 添加“{model}”。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Filter models, or the name of one</source>
         <translation>筛选模型，或输入模型名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>For another address add another server: no chat is moved by itself.</source>
         <translation>要用其他地址，请另加服务器：聊天不会自行转移。</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>It has {n} models. Choose which are offered.</source>
         <translation>
             <numerusform>它有 {n} 个模型。请选择提供哪些。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>It names no model. Type the name of one.</source>
         <translation>它未列出模型。请输入模型名称。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Kept as it is</source>
         <translation>保持不变</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Key</source>
         <translation>密钥</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Leave empty if it needs none</source>
         <translation>如不需要请留空</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>List its models</source>
         <translation>列出其模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name</source>
         <translation>名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Not encrypted: others in this network can read what is sent.</source>
         <translation>未加密：此网络中的其他人可以读取发送的内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>The key is kept in this system's keyring and sent to this address only.</source>
         <translation>密钥保存在此系统的密钥环中，只发送到此地址。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Type to filter, or a model's name</source>
         <translation>输入以筛选，或输入模型名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_sheet.py"/>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>What you call it</source>
         <translation>您对它的称呼</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Change {server}</source>
         <translation>更改 {server}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>New chat with {model} on {server}</source>
         <translation>与 {server} 上的 {model} 新建聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>No model chosen</source>
         <translation>未选择模型</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Only chats for which you choose one are sent there.</source>
         <translation>只有您选择的聊天才会发送到那里。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/server_shelf.py"/>
+        <location filename="../../app/ui/models/server_section.py"/>
         <source>Servers</source>
         <translation>服务器</translation>
     </message>
@@ -5664,208 +5655,208 @@ Other programs: {others}</source>
         <translation>您的对话安然无恙</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Choose what is deleted. Hearth itself stays installed.</source>
         <translation>请选择要删除的内容。Hearth 本身仍保持安装。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Close Hearth</source>
         <translation>关闭 Hearth</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete this for good?</source>
         <translation>永久删除？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete what Hearth stores on this PC</source>
         <translation>删除 Hearth 存储在此电脑上的内容</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete {size} for good?</source>
         <translation>永久删除 {size}？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete {size}…</source>
         <translation>删除 {size}…</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Delete…</source>
         <translation>删除…</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Deleting</source>
         <translation>正在删除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Empty</source>
         <translation>空</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Everything that Hearth stores on this PC is deleted.</source>
         <translation>Hearth 存储在此电脑上的所有内容都将被删除。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth is closing, to delete this.</source>
         <translation>Hearth 正在关闭以便删除。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth is ending what it was doing.</source>
         <translation>Hearth 正在结束当前工作。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Hearth stops what it is doing, deletes it, and starts again.</source>
         <translation>Hearth 会停止当前工作，删除后重新启动。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>It cannot be undone.</source>
         <translation>此操作无法撤销。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Less than 1 MB</source>
         <translation>不到 1 MB</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Not everything was deleted</source>
         <translation>并非全部已删除</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>Start Hearth again</source>
         <translation>重新启动 Hearth</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>The rest is still there.</source>
         <translation>其余内容仍在。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>This is deleted: {groups}.</source>
         <translation>将删除：{groups}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>What is left is still there:</source>
         <translation>以下内容仍在：</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>and {n} more</source>
         <translation>
             <numerusform>以及另外 {n} 项</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/erase_sheet.py"/>
+        <location filename="../../app/ui/settings/erase_dialogs.py"/>
         <source>{size} deleted.</source>
         <translation>已删除 {size}。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>A program</source>
         <translation>程序</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Connected now</source>
         <translation>当前连接</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Every program that talks to this server needs the new one.</source>
         <translation>与此服务器通信的每个程序都需要新密钥。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Hide the key</source>
         <translation>隐藏密钥</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>It is being switched on.</source>
         <translation>正在开启。</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>None. {n} requests answered so far.</source>
         <translation>
             <numerusform>无。至今已回答 {n} 个请求。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Off. No other program can use a model here.</source>
         <translation>已关闭。其他程序无法使用此处的模型。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>On, answered by {model}.</source>
         <translation>已开启，由 {model} 回答。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>On, but no model is loaded: programs are told so.</source>
         <translation>已开启，但未加载模型：程序会收到说明。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Programs that have the old key are refused from then on</source>
         <translation>之后使用旧密钥的程序会被拒绝</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Renew</source>
         <translation>更新</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Renew the key?</source>
         <translation>更新密钥？</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Show the key</source>
         <translation>显示密钥</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Switched off</source>
         <translation>已关闭</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>local server for other programs, openai api</source>
         <translation>本地服务器 其他程序 openai api</translation>
     </message>
     <message>
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{client} waits</source>
         <translation>{client} 在等待</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{client}: {n} tokens</source>
         <translation>
             <numerusform>{client}：{n} 个 token</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/settings/own_server_rows.py"/>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>{n} requests were refused.</source>
         <translation>
             <numerusform>已拒绝 {n} 个请求。</numerusform>
@@ -6004,112 +5995,127 @@ Other programs: {others}</source>
         <source>What leaves this PC, and what does not</source>
         <translation>哪些内容会离开这台电脑，哪些不会</translation>
     </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on the CPU</source>
+        <translation>现在在 CPU 上运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on the GPU and the CPU</source>
+        <translation>现在在 GPU 和 CPU 上运行</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/window_settings.py"/>
+        <source>Now on {card} and the CPU</source>
+        <translation>现在在 {card} 和 CPU 上运行</translation>
+    </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>And {n} more chats</source>
         <translation>
             <numerusform>另有 {n} 个对话</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Bin</source>
         <translation>回收站</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete {n} chats for good?</source>
         <translation>
             <numerusform>彻底删除 {n} 个对话？</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete “{title}” for good</source>
         <translation>彻底删除“{title}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Delete “{title}” for good?</source>
         <translation>彻底删除“{title}”？</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Deleted chats are kept for {n} days. Searches and exports leave them out.</source>
         <translation>
             <numerusform>已删除的对话会保留 {n} 天，搜索和导出不包含它们。</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Empty the bin</source>
         <translation>清空回收站</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>It cannot be restored afterwards.</source>
         <translation>之后将无法恢复。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Restore</source>
         <translation>恢复</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Restore “{title}”</source>
         <translation>恢复“{title}”</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>The bin is empty.</source>
         <translation>回收站是空的。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>What is in the bin cannot be restored afterwards.</source>
         <translation>之后将无法恢复回收站中的内容。</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/sidebar/bin_sheet.py"/>
+        <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>{n} days left</source>
         <translation>
             <numerusform>还剩 {n} 天</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Chats (*.json)</source>
         <translation>聊天 (*.json)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Export all chats</source>
         <translation>导出所有聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Export this chat</source>
         <translation>导出此聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth 聊天</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>JSON, which Hearth can import (*.json)</source>
         <translation>JSON，Hearth 可导入 (*.json)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Markdown (*.md)</source>
         <translation>Markdown (*.md)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/chat_acts.py"/>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Where the chats should lie</source>
         <translation>聊天存放位置</translation>
     </message>
@@ -6151,7 +6157,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>New folder</source>
         <translation>新建文件夹</translation>
     </message>
@@ -6296,24 +6302,30 @@ Other programs: {others}</source>
         <translation>新标题</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Move</source>
         <translation>移动</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>Name of the folder</source>
         <translation>文件夹名称</translation>
     </message>
     <message>
-        <location filename="../../app/ui/sidebar/folder_sheet.py"/>
+        <location filename="../../app/ui/sidebar/folder_dialog.py"/>
         <source>There is a folder of that name: the chat joins it.</source>
         <translation>已有同名文件夹：聊天将放入其中。</translation>
     </message>
     <message>
+        <location filename="../../app/ui/sidebar/rail.py"/>
+        <source>Open the sidebar</source>
+        <translation>打开侧栏</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/rail.py"/>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Close the search  (Esc)</source>
-        <translation>关闭搜索  (Esc)</translation>
+        <source>Search</source>
+        <translation>搜索</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -6324,21 +6336,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
         <source>No chat mentions “{typed}”</source>
         <translation>没有聊天提到“{typed}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Open the sidebar</source>
-        <translation>打开侧栏</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Search</source>
-        <translation>搜索</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/side_panel.py"/>
-        <source>Search chats</source>
-        <translation>搜索聊天</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/side_panel.py"/>
@@ -6362,7 +6359,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_figures.py"/>
-        <location filename="../../app/ui/transcript/message_view.py"/>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
         <source>Figures of this answer</source>
         <translation>此回答的数据</translation>
     </message>
@@ -6370,6 +6367,29 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/answer_figures.py"/>
         <source>This answer, measured on this PC</source>
         <translation>此回答，在此电脑上测得</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_parts.py"/>
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>Table in the answer</source>
+        <translation>回答中的表格</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <location filename="../../app/ui/transcript/own_message.py"/>
+        <location filename="../../app/ui/transcript/thought_view.py"/>
+        <source>Show more</source>
+        <translation>显示更多</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <source>This answer</source>
+        <translation>此回答</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/answer_view.py"/>
+        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/code_block.py"/>
@@ -6485,6 +6505,25 @@ Other programs: {others}</source>
             <numerusform>已省略 {n} 条消息。</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>Show {n} more rows</source>
+        <translation>
+            <numerusform>再显示 {n} 行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <location filename="../../app/ui/transcript/further_rows.py"/>
+        <source>{n} rows are not shown. Copy takes them.</source>
+        <translation>
+            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/jump_button.py"/>
+        <source>Jump to end</source>
+        <translation>跳到末尾</translation>
+    </message>
     <message>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
         <source>Next version</source>
@@ -6499,43 +6538,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/transcript/message_buttons.py"/>
         <source>Version {which} of {count}</source>
         <translation>版本 {which} / {count}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/transcript/own_message.py"/>
-        <location filename="../../app/ui/transcript/thought_view.py"/>
-        <source>Show more</source>
-        <translation>显示更多</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>Table in the answer</source>
-        <translation>回答中的表格</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <source>This answer</source>
-        <translation>此回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/message_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
-        <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>Show {n} more rows</source>
-        <translation>
-            <numerusform>再显示 {n} 行</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
-        <location filename="../../app/ui/transcript/more_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
-        <translation>
-            <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
-        </translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
@@ -6654,11 +6656,6 @@ Other programs: {others}</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/transcript/transcript.py"/>
-        <source>Jump to end</source>
-        <translation>跳到末尾</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/tray.py"/>
         <source>Open Hearth</source>
         <translation>打开 Hearth</translation>
@@ -6672,6 +6669,56 @@ Other programs: {others}</source>
         <location filename="../../app/ui/widgets/banner.py"/>
         <source>Copy details</source>
         <translation>复制详细信息</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Looking at what there is</source>
+        <translation>正在查看</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No model is like that</source>
+        <translation>没有符合的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No model is on this PC yet</source>
+        <translation>此电脑上还没有模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models are known</source>
+        <translation>没有已知的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Show all</source>
+        <translation>显示全部</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Show the recommended ones</source>
+        <translation>显示推荐</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>The list of models was not read.</source>
+        <translation>未能读取模型列表。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>The models to choose from, and those on this PC.</source>
+        <translation>可选模型以及此电脑上的模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Those you download or add will be here.</source>
+        <translation>您下载或添加的模型会显示在此处。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Try another filter, or any size and family.</source>
+        <translation>请换一个筛选条件，或不限大小和系列。</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/engine_card.py"/>
@@ -6705,54 +6752,19 @@ Other programs: {others}</source>
         <translation>撤销</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Looking at what there is</source>
-        <translation>正在查看</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
+        <translation>GPU 显存：Hearth 占百分之 {ours}，其他程序占百分之 {others}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No model is like that</source>
-        <translation>没有符合的模型</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>Share on the GPU, {share} percent</source>
+        <translation>GPU 占比，百分之 {share}</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>此电脑上还没有模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>No models are known</source>
-        <translation>没有已知的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Show all</source>
-        <translation>显示全部</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Show the recommended ones</source>
-        <translation>显示推荐</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>The list of models was not read.</source>
-        <translation>未能读取模型列表。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>The models to choose from, and those on this PC.</source>
-        <translation>可选模型以及此电脑上的模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Those you download or add will be here.</source>
-        <translation>您下载或添加的模型会显示在此处。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/note.py"/>
-        <source>Try another filter, or any size and family.</source>
-        <translation>请换一个筛选条件，或不限大小和系列。</translation>
+        <location filename="../../app/ui/widgets/indicators.py"/>
+        <source>{name}, {done} percent</source>
+        <translation>{name}，百分之 {done}</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/pick_row.py"/>
@@ -6760,73 +6772,68 @@ Other programs: {others}</source>
         <translation>已显示</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Duplicate</source>
         <translation>复制一份</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Export</source>
         <translation>导出</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Hearth's</source>
         <translation>Hearth 自带</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Import</source>
         <translation>导入</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>It comes with Hearth and stays as it is. Duplicate it to make it yours.</source>
         <translation>这是 Hearth 自带的，不可更改。复制一份即可归您所用。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>They are all here already</source>
         <translation>全都已在此处</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{added}, {left_out} left out: they make no sense here</source>
         <translation>{added}，略过 {left_out} 个：在此无意义</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{name} could not be written: {why}</source>
         <translation>无法写入 {name}：{why}</translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{n} added</source>
         <translation>
             <numerusform>已添加 {n} 个</numerusform>
         </translation>
     </message>
     <message numerus="yes">
-        <location filename="../../app/ui/widgets/shelf_dialog.py"/>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>{n} written to {name}</source>
         <translation>
             <numerusform>已将 {n} 个写入 {name}</numerusform>
         </translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>GPU memory: {ours} percent Hearth, {others} percent other programs</source>
-        <translation>GPU 显存：Hearth 占百分之 {ours}，其他程序占百分之 {others}</translation>
+        <location filename="../../app/ui/widgets/search_field.py"/>
+        <source>Close the search  (Esc)</source>
+        <translation>关闭搜索  (Esc)</translation>
     </message>
     <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>Share on the GPU, {share} percent</source>
-        <translation>GPU 占比，百分之 {share}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/signs.py"/>
-        <source>{name}, {done} percent</source>
-        <translation>{name}，百分之 {done}</translation>
+        <location filename="../../app/ui/widgets/search_field.py"/>
+        <source>Search chats</source>
+        <translation>搜索聊天</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
