@@ -187,7 +187,7 @@ class StoredData:
         """Remove the folders that are empty now."""
         from engine.library.owned.disk_space import DOWNLOADS as PARTS
         from engine.library.owned.erasing import drop_empty_below
-        from engine.library.owned.workshop import INCOMING
+        from engine.library.owned.staging_folder import INCOMING
 
         folders = [folder / name for folder in models for name in (PARTS, INCOMING)]
         for group in GROUPS:

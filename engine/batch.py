@@ -39,7 +39,7 @@ class BatchModel(Protocol):
     def union_shares(self) -> F32:
         """Return mean shares per step [L, 2]: neurons whose first matrix, and whose other rows, were read."""
 
-    def reached_shares(self) -> F32:
+    def routed_shares(self) -> F32:
         """Return mean shares per step [L, 2]: neurons read zero-copy, and those of them that were used."""
 
     def stage_seconds(self) -> dict[str, float]:
@@ -67,7 +67,7 @@ class BatchTransformer:
         steps = max(1, self.counters.tokens // self.batch)
         return (self._unions / (steps * config.d_ff)).astype(np.float32)
 
-    def reached_shares(self) -> F32:
+    def routed_shares(self) -> F32:
         return np.zeros((self._model.config.n_layers, 2), np.float32)
 
     def stage_seconds(self) -> dict[str, float]:

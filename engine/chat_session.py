@@ -19,7 +19,7 @@ from engine.loaded_model import LoadedModel
 from engine.model.transformer import Transformer
 from engine.sampling import Sampler, make_sampler
 from engine.text.attached_texts import AttachedTexts, Portion
-from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
+from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, ChatMessage, ChatRoom, Fitted, Overflow
 from native_kernels.cuda.runtime.driver import CudaOutOfMemoryError
 
 log = logging.getLogger(__name__)

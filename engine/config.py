@@ -270,7 +270,7 @@ class ModelConfig:
         return max(1, self.n_experts_used) + (self.shared_d_ff > 0)
 
     @property
-    def reached_share(self) -> float:
+    def routed_share(self) -> float:
         """Share of a layer's neurons in the experts that a token uses; 1 without a router."""
         if not self.n_experts:
             return 1.0

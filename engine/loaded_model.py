@@ -16,7 +16,7 @@ from typing import Any
 from engine.backends import Backend, choose_backend
 from engine.config import EngineConfig, KvCodec, Mode, SamplingConfig
 from engine.executor.hot_blocks import HotBlocks
-from engine.gpu.part import GpuPart, load_part
+from engine.gpu.residency import GpuResidency, load_residency
 from engine.gpu.trial import choice
 from engine.job import Job, Progress, run_cancellable
 from engine.load_context import LoadContext
@@ -25,7 +25,7 @@ from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile, choose_gpu, choose_threads, probe
 from engine.machine.measured_hardware import load_profile
 from engine.model.kv_cache import KVCache
-from engine.model.read_in import ReadIn, parts_of, spans_of
+from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.model.transformer import Transformer
 from engine.model.weights import Hold, OpenedModel, load_weights, open_model
 from engine.modes import SAMPLE_TEXT, ModeChooser, choose_mode, predictor_room
@@ -33,7 +33,7 @@ from engine.opening import choose_context, find_model, read_tokenizer
 from engine.placement.machine_figures import forget_hasty
 from engine.placement.memory_plan import budgets_of
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import Room, fitting_context
+from engine.placement.oversized import MemoryLimits, fitting_context
 from engine.text.tokenizer import Tokenizer
 
 _HELD: dict[Hold, str] = {
@@ -59,8 +59,8 @@ class LoadedModel(LoadContext):
     mode: Mode  # sparse, exact or dense
     mode_reason: str
     load_s: float
-    on_gpu: GpuPart | None = None  # the part that a GPU computes
-    reading: ReadIn | None = None  # prefetches the files without a GPU; a GPU's part has its own
+    on_gpu: GpuResidency | None = None  # the part that a GPU computes
+    reading: Prefetch | None = None  # prefetches the files without a GPU; a GPU's part has its own
 
     @classmethod
     def load(
@@ -108,7 +108,7 @@ class LoadedModel(LoadContext):
             if part is not None:
                 part.close()
             raise
-        reading = None if loaded.gpu is not None else ReadIn(spans_of(parts_of(context.weights)), context.weights)
+        reading = None if loaded.gpu is not None else Prefetch(spans_of(parts_of(context.weights)), context.weights)
         return dataclasses.replace(loaded, load_s=time.perf_counter() - started, reading=reading)
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class LoadedModel(LoadContext):
         return nullcontext() if reading is None else reading.held()
 
     @property
-    def gpu(self) -> GpuPart | None:
+    def gpu(self) -> GpuResidency | None:
         """The part that a GPU computes now."""
         return self.on_gpu if self.on_gpu is not None and self.on_gpu.is_usable else None
 
@@ -309,7 +309,7 @@ def _fit_memory(opened: OpenedModel, device: _Device, engine: EngineConfig) -> _
     other = choose_gpu(hardware)[0] if engine.device == "cpu" else None
     sizes, predictor_bytes = ModelBytes.of(opened), predictor_room(opened, engine.mode)
     context = fitting_context(
-        sizes, Room(hardware, gpu, budgets, other), context, kv_codec,
+        sizes, MemoryLimits(hardware, gpu, budgets, other), context, kv_codec,
         sequences=engine.sequences, is_given=engine.context is not None, must_bytes=predictor_bytes[0],
     )  # fmt: skip
     return _Memory(context, kv_codec, sizes, predictor_bytes)
@@ -342,7 +342,7 @@ def _read(
 
 def _prepare(
     context: LoadContext, device: _Device, memory: _Memory, preparing: Progress, job: Job,
-) -> tuple[GpuPart | None, str]:  # fmt: skip
+) -> tuple[GpuResidency | None, str]:  # fmt: skip
     """Compile the CPU's kernels and load the GPU's part; otherwise return why there is none."""
     engine, hardware = context.engine, device.hardware
     predictor = context.modes.to_be_asked(engine.mode) if device.gpu is None else None
@@ -351,10 +351,11 @@ def _prepare(
     job.stop_if_cancelled()
     if device.gpu is None:
         return None, device.cpu_reason
-    part, why_not = load_part(device.gpu, hardware, device.threads, context, job)
+    part, why_not = load_residency(device.gpu, hardware, device.threads, context, job)
     if part is None or not part.is_usable:  # without a GPU everything must fit in RAM
         fitting_context(
-            memory.sizes, Room(hardware, None, budgets_of(hardware, None, None)), context.context, context.kv_codec,
+            memory.sizes, MemoryLimits(hardware, None, budgets_of(hardware, None, None)),
+            context.context, context.kv_codec,
             sequences=engine.sequences, is_given=True, must_bytes=memory.predictor_bytes[0], why=why_not,
         )  # fmt: skip
     return part, why_not

@@ -13,7 +13,7 @@ from engine.config import ModelConfig
 from engine.errors import ModelFormatError, UnsupportedModelError
 from engine.formats.packed_rows import ALIGNMENT, up64
 from engine.plain_config import from_plain
-from native_kernels.lane_packing import row_bytes
+from native_kernels.codecs.lane_packing import row_bytes
 
 FORMAT = "hearth-bundle"
 SCHEMA_VERSION = 1

@@ -106,7 +106,7 @@ def _parameters_used(opened: OpenedModel) -> int:
     config = opened.config
     of_experts = sum(tensor.n_elements for tensor in opened.plan if tensor.of_expert)
     return (
-        opened.parameters - of_experts + of_experts // config.n_neurons * round(config.n_neurons * config.reached_share)
+        opened.parameters - of_experts + of_experts // config.n_neurons * round(config.n_neurons * config.routed_share)
     )
 
 

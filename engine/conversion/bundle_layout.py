@@ -17,7 +17,7 @@ from engine.formats.packed_rows import up64
 from engine.model.expert_stack import RowSource, stacked
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
-from native_kernels.lane_packing import row_bytes
+from native_kernels.codecs.lane_packing import row_bytes
 
 
 @dataclass(frozen=True, eq=False)

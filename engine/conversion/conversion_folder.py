@@ -21,7 +21,7 @@ from engine.bundle.artefacts import file_names
 from engine.bundle.bundle import hash_file, is_bundle, write_json
 from engine.bundle.bundle_manifest import ARTEFACT_FOLDER, ArtefactEntry, FileEntry, TensorEntry
 from engine.conversion.bundle_layout import Layout, Part
-from engine.conversion.carried import Carried
+from engine.conversion.carried_artefacts import Carried
 from engine.errors import DiskSpaceError, EngineError, InvalidRequestError
 from engine.model.model_files import OpenedModel
 from engine.plain_config import from_plain

@@ -36,7 +36,7 @@ from engine.bundle.bundle_manifest import (
     TensorEntry,
 )
 from engine.conversion.bundle_layout import Layout, Part, Region, plan_layout, tokenizer_files
-from engine.conversion.carried import Carried, plan_carried, write_carried
+from engine.conversion.carried_artefacts import Carried, plan_carried, write_carried
 from engine.conversion.conversion_folder import ArtefactReceipt, Receipt, Workshop, disk_errors, flush_folder
 from engine.errors import (
     ArtifactMismatchError,
@@ -51,7 +51,7 @@ from engine.formats.packed_rows import F32, U8, decode_rows, encode_rows
 from engine.job import Job
 from engine.model.expert_stack import RowSource
 from engine.model.model_files import OpenedModel, open_model
-from native_kernels.lane_packing import pack_rows
+from native_kernels.codecs.lane_packing import pack_rows
 
 CODECS: tuple[BundleCodec, ...] = tuple(codec for codec in get_args(BundleCodec) if codec != "f32")
 

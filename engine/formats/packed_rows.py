@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from engine.errors import UnsupportedModelError
 from engine.formats.quant import CODECS
-from native_kernels.lane_packing import GROUP as GROUP
-from native_kernels.lane_packing import n_groups, pack_rows, unpack_rows
+from native_kernels.codecs.lane_packing import GROUP as GROUP
+from native_kernels.codecs.lane_packing import n_groups, pack_rows, unpack_rows
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]

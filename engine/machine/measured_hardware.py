@@ -19,7 +19,7 @@ from engine.errors import EngineError, ModelFormatError, ModelNotFoundError
 from engine.formats.json_text import read_object
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import MOST_SAMPLE_BYTES, HardwareProfile
-from engine.machine.lane_rates import LaneRates
+from engine.machine.read_rates import ReadRates
 
 log = logging.getLogger(__name__)
 
@@ -71,27 +71,27 @@ def remember_context(profile: HardwareProfile, gpu: GpuInfo) -> None:
     _keep(profile, {f"{_gpu(gpu)}.context_bytes": gpu.context_bytes})
 
 
-def recall_lanes(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str) -> tuple[bool, LaneRates | None]:
+def recall_read_rates(profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str) -> tuple[bool, ReadRates | None]:
     """Return whether rows of this kind were timed with this GPU and threads, and their rates.
 
     Rates None: the estimated ones were found correct.
     """
     known = _read().get(_machine(profile))
-    found = known.get(_lanes(gpu, threads, kind)) if isinstance(known, dict) else None
+    found = known.get(_read_rates(gpu, threads, kind)) if isinstance(known, dict) else None
     if not isinstance(found, list):
         return False, None
     if not found:
         return True, None
     rates = [rate for rate in map(_figure, found) if rate is not None]
-    return (True, LaneRates(*rates)) if len(rates) == len(found) == 3 else (False, None)
+    return (True, ReadRates(*rates)) if len(rates) == len(found) == 3 else (False, None)
 
 
-def remember_lanes(
-    profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str, rates: LaneRates | None
+def remember_read_rates(
+    profile: HardwareProfile, gpu: GpuInfo, threads: int, kind: str, rates: ReadRates | None
 ) -> None:  # fmt: skip
-    """Store the answer of `recall_lanes`. Ignores a file that cannot be written."""
-    values = [] if rates is None else [rates.reach, rates.beside, rates.alone]
-    _keep(profile, {_lanes(gpu, threads, kind): values})
+    """Store the answer of `recall_read_rates`. Ignores a file that cannot be written."""
+    values = [] if rates is None else [rates.zero_copy, rates.beside, rates.alone]
+    _keep(profile, {_read_rates(gpu, threads, kind): values})
 
 
 def recall_expected(model: str) -> float | None:
@@ -180,8 +180,8 @@ def _reading(threads: int, n_bytes: int) -> str:
     return f"cpu_bytes_per_s.{threads}.{n_bytes >> 20}"
 
 
-def _lanes(gpu: GpuInfo, threads: int, kind: str) -> str:
-    return f"{_gpu(gpu)}.lanes.{threads}.{kind}"
+def _read_rates(gpu: GpuInfo, threads: int, kind: str) -> str:
+    return f"{_gpu(gpu)}.read_rates.{threads}.{kind}"
 
 
 def _driven(gpu: GpuInfo) -> str:

@@ -203,7 +203,7 @@ def _moved(model: LoadedModel, counted: _Counted, fired_of: Callable[[], I64]) -
         least = token_bytes(model.weights, part, mode, shares, fired, position, predictor, least=True)
         floor = partial(least.least_s, part.bytes_per_s or UNKNOWN_GPU_BYTES_PER_S)
         return _Moved(moved.on_gpu, moved.in_ram, moved.of_neurons, round(moved.predictors), floor)
-    fired_share, reached = counted.fired_share or 0.0, config.reached_share
+    fired_share, reached = counted.fired_share or 0.0, config.routed_share
     rest, predicting = _other_bytes(model, position), 0.0
     if predictor is not None:
         ffn, predicting = sparse_bytes(model.weights, predictor, shares)

@@ -122,7 +122,7 @@ def _moved(model: LoadedModel, together: BatchModel, batch: int, position: int, 
         on_gpu = np.array([home == "gpu" for home in part.placement.attention])
         hot = np.array([len(ids) for ids in part.placement.hot]) / part.placement.neurons
     needed, opened = together.union_shares().T.astype(np.float64)
-    reached, used = together.reached_shares().T.astype(np.float64)
+    reached, used = together.routed_shares().T.astype(np.float64)
     first, rest, whole = np.array([_neuron_bytes(layer) for layer in weights.layers], np.float64).T
     predicting = np.zeros(n_layers)
     if mode == "sparse":

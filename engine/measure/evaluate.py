@@ -167,7 +167,7 @@ def _ffn_bytes(model: LoadedModel, tested: Transformer) -> tuple[int, float]:
     """Return the FFN bytes that decoding a token would read, and their share of all."""
     from engine.executor.ffn_bytes import exact_bytes, ffn_bytes, sparse_bytes
 
-    shares, reached = tested.executor.counters.layer_shares, model.opened.config.reached_share
+    shares, reached = tested.executor.counters.layer_shares, model.opened.config.routed_share
     whole = ffn_bytes(model.weights, reached, reached, reached, reached)
     match tested.executor.name:
         case "sparse":

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import Mode
-from engine.gpu.part import GpuPart
+from engine.gpu.residency import GpuResidency
 from engine.model.weights import LayerWeights, ModelWeights
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import I32
@@ -61,7 +61,7 @@ class TokenBytes:
 
 
 def token_bytes(
-    weights: ModelWeights, part: GpuPart, mode: Mode, shares: F64, fired_of: I64, position: int,
+    weights: ModelWeights, part: GpuResidency, mode: Mode, shares: F64, fired_of: I64, position: int,
     predictor: Predictor | None, least: bool = False,
 ) -> TokenBytes:  # fmt: skip
     """Return the bytes that a token at `position` reads.

@@ -20,7 +20,7 @@ from engine.formats.quant import CODECS
 from engine.model.families import PlannedTensor
 from engine.model.model_files import OpenedModel
 from native_kernels.backend import F32
-from native_kernels.lane_packing import unpack_rows
+from native_kernels.codecs.lane_packing import unpack_rows
 
 U8 = NDArray[np.uint8]
 

@@ -19,12 +19,12 @@ from engine.errors import Cancelled, HostMemoryError, InvalidRequestError, Model
 from engine.job import Job
 from engine.machine.cpu_and_ram import memory_limits, read_ram
 from engine.model.families import PlannedTensor, split_expert_name
+from engine.model.finite_check import ask_for_sample, check_numbers
 from engine.model.mapped_weights import as_stored, copied_bytes, turned, turned_bytes
 from engine.model.model_files import ModelFiles as ModelFiles
 from engine.model.model_files import OpenedModel as OpenedModel
 from engine.model.model_files import find_model_files as find_model_files
 from engine.model.model_files import open_model as open_model
-from engine.model.soundness import ask_for_sample, check_numbers
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.backend import F32, PackedMatrix
 
@@ -140,7 +140,7 @@ def load_weights(
 ) -> ModelWeights:
     """Read, check and repack every tensor: as float32 if that fits in free RAM, otherwise as float16.
 
-    If neither fits, matrices stay `mapped` in the file. Large mapped matrices are checked by sample (soundness.py), so
+    If neither fits, matrices stay `mapped` in the file. Large mapped matrices are checked by sample (finite_check.py);
     other damage shows only in the logits (and the reference reads a non-finite float16 as a large number). Norms and
     biases are always checked whole.
     mapped_reason: half a sentence; with it `auto` means mapped, for kernels that read stored codecs. A small row-wise

@@ -54,14 +54,14 @@ def activity_of(
     Shapes: stats [L, F]. Models with experts have no statistics; all experts count as equally likely.
     """
     fired, notes = _fired(config, stats)
-    reached = _reached(config)
+    routed = _routed(config)
     share = float(fired.mean())
     if mode == "dense" or not config.has_zeros:
-        return Activity(reached, reached, reached, reached, _source(stats), share, notes)
+        return Activity(routed, routed, routed, routed, _source(stats), share, notes)
     # With dReLU a neuron is active only if both ReLUs pass; if they are independent, each passes sqrt(fired).
     opened = np.sqrt(fired) if config.activation == "drelu-glu" else fired
     if mode == "exact" or predictors is None:
-        return Activity(reached, opened, fired, opened, _source(stats), share, notes)
+        return Activity(routed, opened, fired, opened, _source(stats), share, notes)
     active = np.empty_like(fired)
     unknown, ratio = False, predictors.expected_to_fired or _EXPECTED_TO_FIRED
     for layer, wanted in enumerate(predictors.active_share):
@@ -104,17 +104,17 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
 def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:
     """Return f32 [L, F] and the assumptions made."""
     shape = (config.n_layers, config.n_neurons)
-    reached = _reached(config)
+    routed = _routed(config)
     if not config.has_zeros:
-        return reached, ("The activation makes no zeros, so that every neuron is computed.",)
+        return routed, ("The activation makes no zeros, so that every neuron is computed.",)
     prior = _PRIOR[config.activation]
     if stats is None or stats.counts.shape != shape:
         words = f"No statistics: every neuron is taken to fire for {prior:.0%} of the tokens, as models of its kind do."
-        return np.asarray(prior * reached, np.float32), (words,)
+        return np.asarray(prior * routed, np.float32), (words,)
     if stats.tokens is not None:
         return np.asarray(stats.counts / stats.tokens, np.float32), ()
     if not stats.counts.any():
-        return np.asarray(prior * reached, np.float32), (
+        return np.asarray(prior * routed, np.float32), (
             "The statistics count nothing: every neuron is taken to be alike.",
         )
     fired = np.stack([scaled_to(layer.astype(np.float32), prior) for layer in stats.counts])
@@ -122,7 +122,7 @@ def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[s
     return fired, (words,)
 
 
-def _reached(config: ModelConfig) -> F32:
+def _routed(config: ModelConfig) -> F32:
     """Return f32 [L, F]: probability that the router sends a token to the neuron's expert; 1 without experts."""
     of_layer = np.ones(config.n_neurons, np.float32)
     if config.n_experts:

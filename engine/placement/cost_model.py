@@ -13,7 +13,7 @@ from engine.config import Mode
 from engine.errors import InvalidRequestError
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
-from engine.machine.lane_rates import LaneRates
+from engine.machine.read_rates import ReadRates
 from native_kernels.codecs import ROW_CODECS
 
 # One exchange between the devices within a layer, with segment graphs: 11.6 to 15.5 us on an H200 with Linux.
@@ -42,7 +42,7 @@ class Efficiency:
     long_rows: float | None = None
 
 
-# Sources in tests/benchmarks/results. gemv and lanes: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and
+# Sources in tests/benchmarks/results. gemv and read_rates: cpu-kernels-2026-11-21 (EPYC, 1 and 2 threads) and
 # cpu-kernels-xeon (1 to 8 threads). The others: dense, exact and sparse mode compared in against-llama-cpp-1b (EPYC, 2
 # threads) and prediction (EPYC, 1 thread). Those have rows of 2,048 values, which reach less bandwidth than the 4,096
 # of cpu-kernels. Long rows of floats: 15 threads beside a GPU reached 0.95 of plain reading (gpu-anchors-32b); set
@@ -139,8 +139,8 @@ class Machine:
     """Rates of a CPU and, if present, a GPU, and the cost of an exchange between them.
 
     exchange_s: per layer, without its bytes. link_bytes_per_s: between the two. both_bytes_per_s: measured concurrent
-    RAM reads (by the GPU over the bus, by the CPU); None if not measured. lanes: concurrent rates of the model's own
-    rows, which override all estimates.
+    RAM reads (by the GPU over the bus, by the CPU); None if not measured. read_rates: concurrent rates of the model's
+    own rows, which override all estimates.
     """
 
     cpu: DeviceRates
@@ -149,13 +149,13 @@ class Machine:
     link_bytes_per_s: float
     notes: tuple[str, ...] = ()
     both_bytes_per_s: tuple[float, float] | None = None
-    lanes: LaneRates | None = None
+    read_rates: ReadRates | None = None
 
     @classmethod
     def of(
-        cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None, lanes: LaneRates | None = None
+        cls, profile: HardwareProfile, threads: int, gpu: GpuInfo | None, read_rates: ReadRates | None = None
     ) -> Machine:  # fmt: skip
-        """Return the rates of a profile. gpu: the GPU in use, None for the CPU alone. lanes: measured with the GPU.
+        """Return the rates of a profile. gpu: the GPU in use, None for the CPU alone. read_rates: measured with it.
 
         Raises: InvalidRequestError if the profile lacks the RAM's bandwidth.
         """
@@ -175,42 +175,42 @@ class Machine:
         both = None
         if gpu.reach_bytes_per_s and gpu.beside_share:
             both = _GATHERED * gpu.reach_bytes_per_s, _GATHERED * gpu.beside_share * profile.cpu.bytes_per_s
-        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both, lanes)
+        return cls(cpu, rates, profile.sync_s or EXCHANGE_S, link, tuple(notes), both, read_rates)
 
     @property
-    def reach(self) -> DeviceRates:
+    def zero_copy(self) -> DeviceRates:
         """The GPU's rate for zero-copy reads of pinned host memory."""
-        if self.lanes is not None:
-            return DeviceRates(self.lanes.reach, {}, _EVENLY)
+        if self.read_rates is not None:
+            return DeviceRates(self.read_rates.zero_copy, {}, _EVENLY)
         over_bus = _REACH_SHARE * self.link_bytes_per_s if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
         return DeviceRates(over_bus, {}, _EVENLY)
 
     @property
-    def beside_reach(self) -> DeviceRates:
+    def beside_zero_copy(self) -> DeviceRates:
         """The CPU's rate while the GPU reads zero-copy."""
-        if self.lanes is not None:
-            return DeviceRates(self.lanes.beside, {}, _EVENLY)
+        if self.read_rates is not None:
+            return DeviceRates(self.read_rates.beside, {}, _EVENLY)
         if self.both_bytes_per_s is not None:
             return DeviceRates(self.both_bytes_per_s[1], {}, _EVENLY)
-        left = _RAM_SHARE * self.cpu.bytes_per_s - self.reach.bytes_per_s
+        left = _RAM_SHARE * self.cpu.bytes_per_s - self.zero_copy.bytes_per_s
         return DeviceRates(max(left, 1e-3 * self.cpu.bytes_per_s), {}, _EVENLY)
 
     @property
     def cold(self) -> DeviceRates:
         """The CPU's rate for cold neurons while the GPU reads no host memory."""
-        return self.cpu if self.lanes is None else DeviceRates(self.lanes.alone, {}, _EVENLY)
+        return self.cpu if self.read_rates is None else DeviceRates(self.read_rates.alone, {}, _EVENLY)
 
-    def hopeful_lanes(self, alone: float, reach: float | None = None) -> LaneRates:
+    def optimistic_rates(self, alone: float, zero_copy: float | None = None) -> ReadRates:
         """Return optimistic concurrent rates to try out.
 
-        alone: the CPU's rate for the model's rows by itself. reach: the GPU's zero-copy rate, if known. Assumes that
-        the RAM provides at least its measured bandwidth, and that gathered rows use a share of it.
+        alone: the CPU's rate for the model's rows by itself. zero_copy: the GPU's zero-copy rate, if known. Assumes
+        that the RAM provides at least its measured bandwidth, and that gathered rows use a share of it.
         """
-        if reach is None:
+        if zero_copy is None:
             measured = 0.0 if self.both_bytes_per_s is None else self.both_bytes_per_s[0]
-            reach = max(measured, _REACH_SHARE * self.link_bytes_per_s)
+            zero_copy = max(measured, _REACH_SHARE * self.link_bytes_per_s)
         ram = max(self.cpu.bytes_per_s, alone / _BEST_ROWS)
-        return LaneRates(reach, min(alone, max(ram - reach, _LEAST_LEFT * alone)), alone)
+        return ReadRates(zero_copy, min(alone, max(ram - zero_copy, _LEAST_LEFT * alone)), alone)
 
     def exchange(self, n_bytes: int) -> float:
         """Return the seconds of one exchange of this many bytes."""

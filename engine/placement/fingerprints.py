@@ -11,7 +11,7 @@ from typing import Any
 from engine.config import Mode
 from engine.machine.graphics import GpuInfo
 from engine.machine.hardware import HardwareProfile
-from engine.machine.lane_rates import LaneRates
+from engine.machine.read_rates import ReadRates
 from engine.placement.model_bytes import PredictorBytes
 from engine.sparsity.stats import NeuronStats
 
@@ -34,7 +34,7 @@ def of_predictors(predictors: PredictorBytes) -> str:
 
 
 def of_hardware(
-    profile: HardwareProfile, gpu: GpuInfo | None, threads: int, lanes: Mapping[Mode, LaneRates]
+    profile: HardwareProfile, gpu: GpuInfo | None, threads: int, read_rates: Mapping[Mode, ReadRates]
 ) -> str:  # fmt: skip
     """Fingerprint the hardware that a placement depends on. Free memory is in the budgets instead."""
     described = None
@@ -44,7 +44,7 @@ def of_hardware(
             for name, value in asdict(gpu).items()
             if name not in ("free_bytes", "index", "driver", "reasons")
         }
-    timed = [{mode: asdict(rates) for mode, rates in lanes.items()}] if lanes else []
+    timed = [{mode: asdict(rates) for mode, rates in read_rates.items()}] if read_rates else []
     return _digest(asdict(profile.cpu), threads, described, profile.sync_s, *timed)
 
 

@@ -29,7 +29,7 @@ _PIP_BYTES = 256 << 20  # upper estimate for the bundled model, without the proc
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryLimits:
     """The memory available to a model.
 
     gpu: the GPU that computes. other_gpu: a usable GPU that the options exclude.
@@ -70,7 +70,7 @@ class Alternative:
 
 def fitting_context(
     model: ModelBytes,
-    room: Room,
+    limits: MemoryLimits,
     context: int,
     kv_codec: KvCodec,
     *,
@@ -87,53 +87,53 @@ def fitting_context(
     """
     case = Case(model, kv_codec, sequences, must_bytes)
     wanted = context
-    while case.least_ram(context, room) > room.ram_bytes:
+    while case.least_ram(context, limits) > limits.ram_bytes:
         if is_given or context <= LEAST_CONTEXT:
-            raise _too_large(case, room, wanted, why)
+            raise _too_large(case, limits, wanted, why)
         context = max(LEAST_CONTEXT, context // 2)
     return context
 
 
-def _too_large(case: Case, room: Room, context: int, why: str) -> HostMemoryError:
-    have = f"{_gib(room.ram_bytes)} of RAM"
-    if room.gpu is not None and room.vram_bytes:
-        have += f" and {_gib(room.vram_bytes)} of graphics memory"
+def _too_large(case: Case, limits: MemoryLimits, context: int, why: str) -> HostMemoryError:
+    have = f"{_gib(limits.ram_bytes)} of RAM"
+    if limits.gpu is not None and limits.vram_bytes:
+        have += f" and {_gib(limits.vram_bytes)} of graphics memory"
     need = _gib(case.in_ram(context))
     words = f"The model needs {need} of memory with a context of {context} tokens; {have} may be used."
     if why:
         words += f" The GPU does not help: {why.rstrip('.')}."
-    return HostMemoryError(words, alternatives(case, room, context)[0].words)
+    return HostMemoryError(words, alternatives(case, limits, context)[0].words)
 
 
-def alternatives(case: Case, room: Room, context: int) -> list[Alternative]:
+def alternatives(case: Case, limits: MemoryLimits, context: int) -> list[Alternative]:
     """Return the alternatives that fit this machine, nearest to the request first. Never empty."""
-    return list(_alternatives(case, room, context))
+    return list(_alternatives(case, limits, context))
 
 
-def _alternatives(case: Case, room: Room, context: int) -> Iterator[Alternative]:
+def _alternatives(case: Case, limits: MemoryLimits, context: int) -> Iterator[Alternative]:
     shorter = context // 2
     while shorter >= LEAST_CONTEXT:
-        if case.surely_fits(shorter, room):
+        if case.surely_fits(shorter, limits):
             yield Alternative("context", shorter, f"Use a context of {shorter} tokens: it fits then.")
             break
         shorter //= 2
-    if room.gpu is not None and room.budgets.vram_is_explicit:
-        own = memory_plan.budgets_of(room.profile, room.gpu, None)
-        if case.surely_fits(context, replace(room, budgets=own)):
+    if limits.gpu is not None and limits.budgets.vram_is_explicit:
+        own = memory_plan.budgets_of(limits.profile, limits.gpu, None)
+        if case.surely_fits(context, replace(limits, budgets=own)):
             words = "Let Hearth choose how much graphics memory it takes: it fits then."
             yield Alternative("budget", own.vram_bytes / 2**30, words)
-    if room.other_gpu is not None:
-        own = memory_plan.budgets_of(room.profile, room.other_gpu, None)
-        if case.surely_fits(context, replace(room, gpu=room.other_gpu, budgets=own)):
+    if limits.other_gpu is not None:
+        own = memory_plan.budgets_of(limits.profile, limits.other_gpu, None)
+        if case.surely_fits(context, replace(limits, gpu=limits.other_gpu, budgets=own)):
             words = "Let the GPU compute with the CPU: it fits then."
             yield Alternative("device", 0, words)
     narrow = case.narrower()
-    if narrow is not None and (found := narrow.longest_that_surely_fits(context, room)):
+    if narrow is not None and (found := narrow.longest_that_surely_fits(context, limits)):
         size = narrow.model.total / 2**30
         with_context = "" if found == context else f" with a context of {found} tokens"
         words = f"Use the model with 4-bit weights, which take {size:.1f} GiB: it fits{with_context}."
         yield Alternative("codec", size, words)
-    most = room.sure_ram_bytes - memory_plan.PROCESS_BYTES - _PIP_BYTES
+    most = limits.sure_ram_bytes - memory_plan.PROCESS_BYTES - _PIP_BYTES
     if most > 0:
         words = f"Choose a model whose files take at most {_gib(most)}, or close other programs."
         yield Alternative("smaller", most / 2**30, words)
@@ -161,32 +161,32 @@ class Case:
         kv = self.model.n_layers * self.model.kv_of_layer(self.sequences * context, self.kv_codec)
         return self.model.total + kv + self.must_bytes
 
-    def least_ram(self, context: int, room: Room) -> int:
+    def least_ram(self, context: int, limits: MemoryLimits) -> int:
         """Return a lower bound on RAM over all placements, in bytes."""
         freed, taken = self._of_layers(context)
-        free = self._left_on_gpu(context, room)
+        free = self._left_on_gpu(context, limits)
         worth = max([1.0, *(freed / np.maximum(taken, 1)).tolist()])
         head = self.model.head_in_ram if self.model.gpu_bytes.head_possible else 0
         all_of_it = int(freed.sum()) + head
         return self.in_ram(context) - int(min(all_of_it, worth * free))
 
-    def surely_fits(self, context: int, room: Room) -> bool:
+    def surely_fits(self, context: int, limits: MemoryLimits) -> bool:
         """Return whether a placement of whole layers on the GPU fits. The solver can always choose such a placement."""
         if context > self.model.config.max_context:
             return False
         freed, taken = self._of_layers(context)
-        free, in_ram = self._left_on_gpu(context, room), self.in_ram(context) + memory_plan.PROCESS_BYTES
+        free, in_ram = self._left_on_gpu(context, limits), self.in_ram(context) + memory_plan.PROCESS_BYTES
         in_ram += memory_plan.scratch_bytes(self.model, self.sequences * context)
         for layer in np.argsort(taken, kind="stable").tolist():
             if not taken[layer] or taken[layer] > free:
                 continue
             free -= int(taken[layer])
             in_ram -= int(freed[layer])
-        return in_ram <= room.sure_ram_bytes
+        return in_ram <= limits.sure_ram_bytes
 
-    def longest_that_surely_fits(self, context: int, room: Room) -> int | None:
+    def longest_that_surely_fits(self, context: int, limits: MemoryLimits) -> int | None:
         """Return the context, halved until it fits; None if the shortest context does not fit."""
-        while not self.surely_fits(context, room):
+        while not self.surely_fits(context, limits):
             if context <= LEAST_CONTEXT:
                 return None
             context = max(LEAST_CONTEXT, context // 2)
@@ -225,13 +225,13 @@ class Case:
         taken = gpu.attention + model.neurons * gpu.neuron + gpu.block + kv_gpu
         return np.where(gpu.possible, freed, 0), np.where(gpu.possible, taken, 0)
 
-    def _left_on_gpu(self, context: int, room: Room) -> int:
+    def _left_on_gpu(self, context: int, limits: MemoryLimits) -> int:
         """Return the VRAM left for weights and KV cache after the CUDA context and scratch."""
-        if room.gpu is None or self.model.config.n_experts:
+        if limits.gpu is None or self.model.config.n_experts:
             return 0
         tokens = self.sequences * context
-        scratch = memory_plan.gpu_scratch_bytes(self.model, tokens, room.gpu, room.vram_bytes, self.sequences)
-        return max(0, room.vram_bytes - memory_plan.context_bytes(room.gpu) - scratch)
+        scratch = memory_plan.gpu_scratch_bytes(self.model, tokens, limits.gpu, limits.vram_bytes, self.sequences)
+        return max(0, limits.vram_bytes - memory_plan.context_bytes(limits.gpu) - scratch)
 
 
 def _bits(codec: str) -> float:

@@ -50,7 +50,7 @@ class Problem:
     """The ways to place a model on a GPU and a CPU, and their costs. Way w is (attention_on_gpu[w], blocks[w]).
 
     Costs per layer and way: seconds f64 [L, W], infinite for an impossible way; vram, ram i64 [L, W], bytes;
-    predictor_vram i64 [L, W], the predictor's share of vram. reached i64 [L, W]: zero-copy blocks after the hot ones,
+    predictor_vram i64 [L, W], the predictor's share of vram. zero_copy i64 [L, W]: zero-copy blocks after the hot ones,
     which the GPU reads from pinned host memory.
     Costs of the head, (on the CPU, on the GPU): head_seconds, head_vram, head_ram.
     Neurons: order i32 [L, F], hottest first; computed f64 [L, K + 1], expected computed neurons in the first k blocks.
@@ -62,7 +62,7 @@ class Problem:
     vram: I64
     ram: I64
     predictor_vram: I64
-    reached: I64
+    zero_copy: I64
     attention_on_gpu: BOOL
     blocks: I64
     head_seconds: tuple[float, float]
@@ -101,10 +101,10 @@ class Problem:
         """Return the ids of a layer's hot neurons, ascending."""
         return np.sort(self.order[layer, : int(self.blocks[way]) * self.block])
 
-    def reached_neurons(self, layer: int, way: int) -> I32:
+    def zero_copy_neurons(self, layer: int, way: int) -> I32:
         """Return the ids of the neurons that the GPU reads zero-copy, ascending."""
         start = int(self.blocks[way]) * self.block
-        return np.sort(self.order[layer, start : start + int(self.reached[layer, way]) * self.block])
+        return np.sort(self.order[layer, start : start + int(self.zero_copy[layer, way]) * self.block])
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Choice:
     def gpu_load(self, problem: Problem) -> float:
         """Return the share of computed neurons that the GPU computes."""
         layers, ways = np.arange(len(self.ways)), list(self.ways)
-        hot = problem.computed[layers, problem.blocks[ways] + problem.reached[layers, ways]].sum()
+        hot = problem.computed[layers, problem.blocks[ways] + problem.zero_copy[layers, ways]].sum()
         return float(hot / max(problem.computed[:, -1].sum(), 1e-30))
 
 
@@ -184,12 +184,12 @@ def build_problem(
     fixed_vram: int = 0,
     fixed_ram: int = 0,
     pinned_bytes: int = 0,
-    reached_blocks: I64 | None = None,
+    zero_copy_blocks: I64 | None = None,
 ) -> Problem:
     """Return all ways to place this model on this machine.
 
     position: position of the token whose time is predicted. pinned_bytes: host memory that may be pinned for zero-copy
-    neurons. reached_blocks [L]: number of zero-copy blocks to use instead of the best number.
+    neurons. zero_copy_blocks [L]: number of zero-copy blocks to use instead of the best number.
     Cost: 20 ms for 80 layers of 28,672 neurons, plus Hottest if `activity` is an Activity.
     """
     block, neurons = block_size(model.neurons), model.neurons
@@ -209,15 +209,17 @@ def build_problem(
         [np.zeros((model.n_layers, 1), np.int64)],
         [all_of_it[:, None]],
     )
-    of_predictor, reached, ways = [vram[0]], [vram[0]], [(False, 0)]
+    of_predictor, zero_copy, ways = [vram[0]], [vram[0]], [(False, 0)]
     if rates is not None:
         on_gpu = model.gpu_bytes
         taken = np.array([0, last]) if model.down_is_row_wise else np.arange(last + 1)
         has_hot = taken > 0
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
         most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
-        beside, hot, cold = _reached(parts, machine, hot, parts.neurons_s(machine.cold), taken, most, reached_blocks)
-        reached.append(beside)
+        beside, hot, cold = _zero_copy(
+            parts, machine, hot, parts.neurons_s(machine.cold), taken, most, zero_copy_blocks
+        )
+        zero_copy.append(beside)
         # The GPU sends the input (f32) with a bit per neuron and receives the sum (f32).
         exchange = machine.exchange(8 * d_model + neurons // 8)
         has_cold = taken + beside < last
@@ -251,7 +253,7 @@ def build_problem(
         vram=np.concatenate(vram, axis=1),
         ram=np.concatenate(ram, axis=1),
         predictor_vram=np.concatenate(of_predictor, axis=1),
-        reached=np.concatenate(reached, axis=1).astype(np.int64),
+        zero_copy=np.concatenate(zero_copy, axis=1).astype(np.int64),
         attention_on_gpu=attention_way.astype(np.bool_),
         blocks=blocks.astype(np.int64),
         head_seconds=(head_cpu, head_gpu),
@@ -267,7 +269,7 @@ def build_problem(
     )
 
 
-def _reached(
+def _zero_copy(
     parts: _Parts, machine: Machine, hot: F64, of_cpu: F64, taken: I64, most: int, wanted: I64 | None
 ) -> tuple[I64, F64, F64]:  # fmt: skip
     """Return the zero-copy blocks for each way, i64 [L, ways], with the GPU's and the CPU's seconds.
@@ -279,7 +281,7 @@ def _reached(
     nothing; with quantised rows the CPU is also limited by arithmetic.
     """
     last = of_cpu.shape[1] - 1
-    over_bus, left = parts.neurons_s(machine.reach), parts.neurons_s(machine.beside_reach)
+    over_bus, left = parts.neurons_s(machine.zero_copy), parts.neurons_s(machine.beside_zero_copy)
     slower = np.maximum(0.0, 1 - of_cpu[:, -1:] / np.maximum(left[:, -1:], 1e-30))  # lost share of the CPU's rate
     beside = np.zeros((len(of_cpu), len(taken)), np.int64)
     gpu_s, cold_s = hot.copy(), of_cpu[:, -1:] - of_cpu[:, taken] + cold_layer_s() * (taken < last)

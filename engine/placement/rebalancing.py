@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 
 from engine.config import MODES, Mode
-from engine.machine.lane_rates import LaneRates
+from engine.machine.read_rates import ReadRates
 from engine.placement.activity import activity_of
+from engine.placement.concurrent_reads import ReadTimes, rates_of
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily
-from engine.placement.lanes import LaneTimes, rates_of
 from engine.placement.placement_problem import Choice, Hottest, Problem, block_size
 from engine.placement.solving import Setting, activity_by, problem_by, with_learned
 from engine.sparsity.placement import Placement
@@ -25,7 +25,7 @@ def machine_of(setting: Setting) -> Machine:
     return Machine.of(setting.profile, setting.threads, setting.gpu)
 
 
-def could_reach(setting: Setting, placement: Placement) -> bool:
+def can_use_zero_copy(setting: Setting, placement: Placement) -> bool:
     """Return whether the GPU reads zero-copy neurons, or could."""
     model = setting.model
     if model.down_is_row_wise or "gpu" not in placement.attention or setting.gpu is None:
@@ -33,7 +33,7 @@ def could_reach(setting: Setting, placement: Placement) -> bool:
     if all(len(hot) == placement.neurons for hot in placement.hot):
         return False
     block = int(model.gpu_bytes.neuron.sum()) * block_size(model.neurons)
-    return bool(placement.reached) or setting.pinned_bytes >= block
+    return bool(placement.zero_copy) or setting.pinned_bytes >= block
 
 
 def expected_to_fired(setting: Setting, mode: Mode, computed: float) -> float | None:
@@ -56,7 +56,7 @@ def with_expected(setting: Setting, ratio: float) -> Setting:
     return replace(setting, predictors=replace(setting.predictors, expected_to_fired=ratio))
 
 
-def gain_of(setting: Setting, placement: Placement, times: LaneTimes) -> tuple[LaneRates | None, float]:
+def gain_of(setting: Setting, placement: Placement, times: ReadTimes) -> tuple[ReadRates | None, float]:
     """Return the rates derived from a token's times, and the share of time that another placement would save.
 
     Cost: 0.5 s for 80 layers of 28,672 neurons.
@@ -65,10 +65,10 @@ def gain_of(setting: Setting, placement: Placement, times: LaneTimes) -> tuple[L
     if rates is None:
         return None, 0.0
     mode = next(mode for mode in MODES if mode == placement.mode)
-    setting = replace(with_learned(setting), lanes={mode: rates})
+    setting = replace(with_learned(setting), read_rates={mode: rates})
     block = block_size(setting.model.neurons)
-    reached = placement.reached or ((),) * placement.n_layers
-    as_it_is = np.array([-(-len(ids) // block) for ids in reached], np.int64)
+    zero_copy = placement.zero_copy or ((),) * placement.n_layers
+    as_it_is = np.array([-(-len(ids) // block) for ids in zero_copy], np.int64)
     hottest = Hottest.of(activity_by(setting, mode))
     problem, now = problem_by(setting, mode, hottest), problem_by(setting, mode, hottest, as_it_is)
     choice = _choice_of(now, placement)

@@ -23,10 +23,10 @@ from engine.model.model_artefacts import no_predictors, read_predictor, read_sta
 from engine.opening import choose_context
 from engine.placement import fingerprints, memory_plan
 from engine.placement.activity import Activity, activity_of
+from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.greedy import place_greedily
-from engine.placement.lanes import known_lanes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
@@ -37,7 +37,7 @@ from engine.sparsity.placement import Device, Origins, Placement
 if TYPE_CHECKING:
     from engine.machine.cpu_and_ram import RamInfo
     from engine.machine.graphics import GpuInfo
-    from engine.machine.lane_rates import LaneRates
+    from engine.machine.read_rates import ReadRates
     from engine.model.model_files import OpenedModel
     from engine.model.weights import ModelWeights
     from engine.sparsity.predictor import Predictor
@@ -96,7 +96,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """The solver's input. lanes: measured read rates of the model's rows, by mode."""
+    """The solver's input. read_rates: measured read rates of the model's rows, by mode."""
 
     opened: OpenedModel
     model: ModelBytes
@@ -111,7 +111,7 @@ class Setting:
     wanted_mode: Mode
     notes: tuple[str, ...]
     sequences: int = 1
-    lanes: Mapping[Mode, LaneRates] = field(default_factory=dict)
+    read_rates: Mapping[Mode, ReadRates] = field(default_factory=dict)
 
     @property
     def fixed_vram(self) -> int:
@@ -157,7 +157,7 @@ class Setting:
             activation=self.opened.config.activation_text,
             statistics="" if self.stats is None else fingerprints.of_stats(self.stats),
             predictors="" if self.predictors is None else fingerprints.of_predictors(self.predictors),
-            hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.lanes),
+            hardware=fingerprints.of_hardware(self.profile, self.gpu, self.threads, self.read_rates),
             vram_budget_bytes=self.budgets.vram_bytes,
             ram_budget_bytes=self.budgets.ram_bytes if in_ram > self.budgets.ram_bytes else None,
             context=self.context,
@@ -179,14 +179,14 @@ def solve_model(
     predictor: Callable[[], Predictor] | None = None,
     ram: RamInfo | None = None,
     limit_s: float = TIME_LIMIT_S,
-    lanes: Mapping[Mode, LaneRates] | None = None,
+    read_rates: Mapping[Mode, ReadRates] | None = None,
 ) -> Solved:
     """Return the placement of a model on this machine or on engine.hardware_file, and keep it as an artefact.
 
     again: solve even if the kept placement is valid. weights: the loaded weights, if their codecs may differ from the
     files'. gpu: the GPU with current figures, if already chosen. vram_bytes: a temporary budget. predictor: returns the
     model's predictor, if the caller has read it already. ram: figures from before the model was loaded. limit_s: for
-    the search after the greedy placement, which finds little more. lanes: override the remembered rates. Progress
+    the search after the greedy placement, which finds little more. read_rates: override the remembered rates. Progress
     counts steps. Placements for other codecs, a temporary budget or several sequences are not kept.
     Raises: DeviceMemoryError for a VRAM budget below the minimum, HostMemoryError if the RAM cannot hold the rest,
     DeviceUnavailableError for a missing GPU, UnsupportedModelError for sparse without predictors, the errors of reading
@@ -196,8 +196,8 @@ def solve_model(
     steps = 4
     job.progress(0, steps)
     setting = read_setting(opened, engine, weights, gpu, predictor, ram)
-    if lanes is not None:
-        setting = replace(setting, lanes=lanes)
+    if read_rates is not None:
+        setting = replace(setting, read_rates=read_rates)
     is_kept = vram_bytes is None and engine.sequences == 1 and (weights is None or _as_stored(opened, weights))
     if vram_bytes is not None:
         words = f"The VRAM budget is the {vram_bytes / 2**30:.2f} GiB that can be had at the moment."
@@ -298,9 +298,9 @@ def read_setting(
             if engine.mode == "sparse":
                 raise
             notes.append(f"The model's predictors cannot be used: {error.message}")
-    lanes: dict[Mode, LaneRates] = {}
+    read_rates: dict[Mode, ReadRates] = {}
     if not engine.hardware_file:
-        lanes = known_lanes(profile, gpu, threads, model, list(MODES))
+        read_rates = known_read_rates(profile, gpu, threads, model, list(MODES))
     return Setting(
         opened=opened,
         model=model,
@@ -315,7 +315,7 @@ def read_setting(
         wanted_mode=engine.mode,
         notes=tuple(notes),
         sequences=engine.sequences,
-        lanes=lanes,
+        read_rates=read_rates,
     )
 
 
@@ -332,13 +332,13 @@ def activity_by(setting: Setting, mode: Mode) -> Activity:
 
 
 def problem_by(
-    setting: Setting, mode: Mode, activity: Activity | Hottest, reached_blocks: I64 | None = None
+    setting: Setting, mode: Mode, activity: Activity | Hottest, zero_copy_blocks: I64 | None = None
 ) -> Problem:  # fmt: skip
-    """Return the placement problem for a known activity. reached_blocks: as in `build_problem`."""
+    """Return the placement problem for a known activity. zero_copy_blocks: as in `build_problem`."""
     return build_problem(
         setting.model,
         activity,
-        Machine.of(setting.profile, setting.threads, setting.gpu, setting.lanes.get(mode)),
+        Machine.of(setting.profile, setting.threads, setting.gpu, setting.read_rates.get(mode)),
         mode,
         setting.context,
         min(TYPICAL_POSITION, setting.context // 2),
@@ -347,7 +347,7 @@ def problem_by(
         fixed_vram=setting.fixed_vram,
         fixed_ram=setting.fixed_ram,
         pinned_bytes=setting.pinned_bytes,
-        reached_blocks=reached_blocks,
+        zero_copy_blocks=zero_copy_blocks,
     )
 
 
@@ -356,7 +356,7 @@ def _solved(
 ) -> tuple[Placement, Problem]:
     """Return the fastest placement over the requested modes."""
     # Compare modes by estimated rates: one mode's rows may have been measured and the other's not.
-    reckoned, modes = replace(setting, lanes={}), _modes(setting)
+    reckoned, modes = replace(setting, read_rates={}), _modes(setting)
     candidates = [(mode, *problem_of(reckoned if len(modes) > 1 else setting, mode)) for mode in modes]
     step()
     vram, ram = setting.budgets.vram_bytes, origins.ram_budget_bytes
@@ -371,7 +371,7 @@ def _solved(
     if cancelled():
         raise Cancelled
     mode, problem, activity = candidates[0]
-    if len(modes) > 1 and mode in setting.lanes:
+    if len(modes) > 1 and mode in setting.read_rates:
         problem = problem_by(setting, mode, activity)
     # takes seconds, without I/O
     solution = run_cancellable(cancelled, lambda: solve(problem, vram, ram, time_limit_s=limit_s), "solver")
@@ -412,10 +412,10 @@ def placement_of(
             else "the budget holds nothing of the model"
         )
         notes.append(f"Nothing is placed on {setting.gpu.name}: {why}.")
-    reached = tuple(problem.reached_neurons(layer, way) for layer, way in enumerate(ways))
+    zero_copy = tuple(problem.zero_copy_neurons(layer, way) for layer, way in enumerate(ways))
     return Placement(
         hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
-        reached=reached if any(map(len, reached)) else (),
+        zero_copy=zero_copy if any(map(len, zero_copy)) else (),
         attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
         predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.down_is_row_wise] for way in ways),
         embedding="cpu",

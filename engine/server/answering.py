@@ -18,7 +18,7 @@ from engine.server.failures import failure_of, interrupted, no_model
 from engine.server.likelihoods import Notes
 from engine.server.served import ServedModel
 from engine.server.turns import Begun, End, Line, Piece, Turn, TurnEvent
-from engine.text.chat_room import most_chars
+from engine.text.context_fit import most_chars
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from engine.config import SamplingConfig
 from engine.errors import InvalidRequestError
 from engine.server.failures import ApiError, wrong
-from engine.text.chat_room import ChatMessage
+from engine.text.context_fit import ChatMessage
 
 What = Literal["chat", "completion"]
 

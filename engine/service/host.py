@@ -22,14 +22,14 @@ from engine.machine.cpu_and_ram import process_ram_bytes
 from engine.service import protocol
 from engine.service.live import LiveFeed
 from engine.service.request_events import Emit, failure_of, progress_of
-from engine.text.chat_room import checked_overflow
+from engine.text.context_fit import checked_overflow
 
 if TYPE_CHECKING:
     from engine.chat_session import ChatSession
     from engine.generate import GenerationStats
     from engine.loaded_model import LoadedModel
     from engine.service.local_api import LocalApi
-    from engine.text.chat_room import Fitted
+    from engine.text.context_fit import Fitted
 
 log = logging.getLogger(__name__)
 

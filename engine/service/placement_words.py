@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.gpu.part import GpuPart
+    from engine.gpu.residency import GpuResidency
     from engine.loaded_model import LoadedModel
     from engine.placement.placement_problem import Problem
     from engine.placement.solving import Setting
@@ -33,7 +33,7 @@ def placement_of(model: LoadedModel) -> dict[str, Any]:
     return _on_gpu(model, model.gpu) if model.gpu is not None else _on_cpu(model)
 
 
-def _on_gpu(model: LoadedModel, residency: GpuPart) -> dict[str, Any]:
+def _on_gpu(model: LoadedModel, residency: GpuResidency) -> dict[str, Any]:
     placement, gpu = residency.placement, residency.info
     held, total = model.vram_bytes, gpu.total_bytes or 0
     hot_share = placement.hot_neurons / max(1, placement.n_layers * placement.neurons)

@@ -68,7 +68,7 @@ class Generate:
     sampling: dict[str, Any] = field(default_factory=dict)  # changes to the model's defaults
     mode: str | None = None  # None: as loaded
     continues: bool = False  # continue the last message, the model's; the result is the addition
-    overflow: str = "roll"  # if too long for the context: "roll", "middle" or "stop" of engine/text/chat_room.py
+    overflow: str = "roll"  # if too long for the context: "roll", "middle" or "stop" of engine/text/context_fit.py
     fresh: bool = False  # ignore the KV cache: one mode must not read what another computed
 
 

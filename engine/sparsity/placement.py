@@ -72,7 +72,7 @@ _WORDS = {
 class Placement:
     """The device of every part of a model.
 
-    hot [L] of i32 [K]: each layer's neurons on the GPU, ascending; numbered through a layer's experts. reached [L]:
+    hot [L] of i32 [K]: each layer's neurons on the GPU, ascending; numbered through a layer's experts. zero_copy [L]:
     zero-copy neurons, which the GPU computes from RAM over the bus; empty: none.
     attention [L]: with the layer's norms and KV cache. predictor [L]. neurons: per layer.
     statistics: source of the ranking; "none": all neurons were equally likely. fired_share: share of active neurons
@@ -101,7 +101,7 @@ class Placement:
     origins: Origins
     notes: tuple[str, ...] = ()
     mode: str = "exact"
-    reached: tuple[I32, ...] = ()
+    zero_copy: tuple[I32, ...] = ()
 
     def __post_init__(self) -> None:
         layers = len(self.hot)
@@ -111,11 +111,11 @@ class Placement:
             raise ModelFormatError("A placement gives devices for another number of layers than it has.")
         if {*self.attention, *self.predictor, self.embedding, self.head} - set(get_args(Device)):
             raise ModelFormatError("A placement names a device that is neither gpu nor cpu.")
-        if self.reached and len(self.reached) != layers:
+        if self.zero_copy and len(self.zero_copy) != layers:
             raise ModelFormatError("A placement reaches for neurons of another number of layers than it has.")
-        if any(len(np.intersect1d(one, other)) for one, other in zip(self.hot, self.reached, strict=False)):
+        if any(len(np.intersect1d(one, other)) for one, other in zip(self.hot, self.zero_copy, strict=False)):
             raise ModelFormatError("A placement reaches over the bus for neurons that are on the GPU.")
-        for layer, ids in enumerate((*self.hot, *self.reached)):
+        for layer, ids in enumerate((*self.hot, *self.zero_copy)):
             ascending = ids.ndim == 1 and ids.dtype == np.int32 and bool((np.diff(ids) > 0).all())
             if not ascending or (len(ids) and not 0 <= ids[0] <= ids[-1] < self.neurons):
                 raise ModelFormatError(
@@ -140,9 +140,9 @@ class Placement:
     @property
     def in_slots(self) -> tuple[I32, ...]:
         """[L]: neurons that the GPU computes, one per slot: hot ones, then zero-copy ones."""
-        if not self.reached:
+        if not self.zero_copy:
             return self.hot
-        return tuple(np.concatenate(both) for both in zip(self.hot, self.reached, strict=True))
+        return tuple(np.concatenate(both) for both in zip(self.hot, self.zero_copy, strict=True))
 
     @property
     def hot_bytes(self) -> int:
@@ -182,8 +182,8 @@ class Placement:
         if any. listing and errors: as in `save_artifact`.
         """
         masks = {"hot": _masks(self.hot, self.neurons)}
-        if self.reached:
-            masks["reached"] = _masks(self.reached, self.neurons)
+        if self.zero_copy:
+            masks["reached"] = _masks(self.zero_copy, self.neurons)
         origins = {one.name: getattr(self.origins, one.name) for one in fields(self.origins)}
         values = {
             "model": self.origins.model,
@@ -224,7 +224,7 @@ class Placement:
         read |= {"attention": attention, "predictor": predictor, "neurons": neurons, "notes": notes}
         return cls(
             hot=found["hot"],
-            reached=found.get("reached", ()),
+            zero_copy=found.get("reached", ()),
             position=_whole(values.get("position"), "position", head),
             origins=_origins(values, head),
             **read,

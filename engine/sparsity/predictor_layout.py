@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from engine.sparsity.predictor import Predictor
 from native_kernels.backend import PackedMatrix
-from native_kernels.lane_packing import GROUP, pack_rows
+from native_kernels.codecs.lane_packing import GROUP, pack_rows
 
 _STEP_COLUMNS = 512
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from native_kernels import lane_packing
+from native_kernels.codecs import lane_packing
 from native_kernels.codecs.codec import F32, U8, Codec
 from native_kernels.codecs.small_blocks import SMALL_BLOCKS
 

@@ -81,7 +81,7 @@ def main() -> int:
             config = found_in_memory(config, Path(flags.model), folder)
         model = LoadedModel.load(flags.model, config)
         model.wait_for_weights(SETTLING_S)
-        print(f"{model.device_reason}; {n_reached(model)} neurons are read over the bus.", flush=True)
+        print(f"{model.device_reason}; {n_zero_copy(model)} neurons are read over the bus.", flush=True)
         found = on_a_gpu(model, sizes, flags) if on_gpu else on_the_cpu(model, sizes, flags)
     if flags.record:
         figures = {
@@ -135,13 +135,13 @@ def on_a_gpu(model: LoadedModel, sizes: list[int], flags: argparse.Namespace) ->
         row["floor_s_per_token"] = floor(ram)
         row["share_of_floor"] = floor(ram) * row["decode_tok_s"]
         print(f"{row['batch']:3d} sequences: {row['share_of_floor']:.2f} of the floor")
-    found = {"vram_bytes": model.vram_bytes, "reached_neurons": n_reached(model), "ram_bytes_per_s": ram}
+    found = {"vram_bytes": model.vram_bytes, "reached_neurons": n_zero_copy(model), "ram_bytes_per_s": ram}
     return {**found, "rows": rows}
 
 
-def n_reached(model: LoadedModel) -> int:
+def n_zero_copy(model: LoadedModel) -> int:
     """How many neurons a GPU reads over its bus."""
-    return 0 if model.gpu is None else sum(map(len, model.gpu.placement.reached))
+    return 0 if model.gpu is None else sum(map(len, model.gpu.placement.zero_copy))
 
 
 def rate_alone(model: LoadedModel, threads: int, n_tokens: int) -> float:

@@ -24,9 +24,9 @@ sys.path[:0] = [str(ROOT)]
 
 from engine.gpu.prefill import cold_stream  # noqa: E402 - found by the line above
 from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream  # noqa: E402
-from engine.gpu.prefill.in_place import InPlace, spans_in_place  # noqa: E402
+from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans  # noqa: E402
 from engine.machine.hardware import default_threads, probe  # noqa: E402
-from engine.model.read_in import ReadIn  # noqa: E402
+from engine.model.prefetch import Prefetch  # noqa: E402
 from engine.model.weights import FfnWeights  # noqa: E402
 from native_kernels.backend import I32, PackedMatrix  # noqa: E402
 from native_kernels.cpu.runtime.call import Call  # noqa: E402
@@ -103,16 +103,16 @@ def main() -> int:
 def compare(flags: argparse.Namespace, ops: GpuPrefillOps, pool: Pool, w: FfnWeights, ids: I32) -> None:
     """The ring against the GPU, alone and with the products of 512 positions with every piece."""
     device, n_bytes = ops.device, 3 * flags.row * len(ids)
-    place = InPlace(device)
+    place = PinnedWeights(device)
     free, began = device.memory()[0], time.perf_counter()
-    place.begin(spans_in_place([w]), w, ReadIn([], None), lambda is_pinned: True)
+    place.begin(pinnable_spans([w]), w, Prefetch([], None), lambda is_pinned: True)
     place.wait()
     taken = time.perf_counter() - began
     print(f"{place.n_bytes / 1e9:.1f} GB registered in {taken:.2f} s, half of which it waits; "
           f"{(free - device.memory()[0]) / 1e6:.0f} MB of the GPU are gone")  # fmt: skip
     ring = UploadRing(device, ops.stream, ops.copy_stream, 32 << 20, 6)
     products = Products(ops, flags.row // 2)
-    ways: list[tuple[str, InPlace | None, tuple[int, int]]] = [("ring", None, (0, 0))]
+    ways: list[tuple[str, PinnedWeights | None, tuple[int, int]]] = [("ring", None, (0, 0))]
     ways += [(f"{b} blocks of {t}", place, (b, t)) for b in flags.blocks for t in flags.block_threads]
     for name, reach, shape in ways:
         ops.gathering = shape

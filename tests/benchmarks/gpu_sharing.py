@@ -55,7 +55,7 @@ from engine.chat_session import ChatSession  # noqa: E402
 from engine.config import SamplingConfig  # noqa: E402
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError  # noqa: E402
 from engine.generate import decode_one_token, prefill  # noqa: E402
-from engine.gpu import room  # noqa: E402
+from engine.gpu import vram_policy  # noqa: E402
 from engine.gpu.token import decode_program  # noqa: E402
 from engine.gpu.token.decode_program import GpuDecodeProgram  # noqa: E402
 from engine.gpu.token.token_runner import TokenRunner  # noqa: E402
@@ -70,7 +70,7 @@ OVER = 1.02  # of a budget, and of what was foretold
 OFF, OFF_BYTES = 0.10, 500e6  # foretold against measured VRAM: one of the two
 CANCELLED_S, BACK_S = 1.0, 2.0
 GPU_SLACK, RAM_SLACK = 16 * MIB, 96 * MIB  # what the driver and the allocator may keep
-LEFT_FREE = 64 * MIB  # by the other program; the engine gives way below room.FLOOR_BYTES
+LEFT_FREE = 64 * MIB  # by the other program; the engine gives way below vram_policy.FLOOR_BYTES
 IDLE_S, IDLE_SHARE = 3.0, 0.01  # of a core
 MARKS_COST = 0.01  # of the time, with two tokens a second marked
 MORE_THAN_ANY_GPU = 1 << 45
@@ -90,12 +90,12 @@ def main() -> int:
     parser.add_argument("--cancels", type=int, default=6, help="loads that are cancelled")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--take-back-s", type=float, default=room.TAKE_BACK_EVERY_S,
+        "--take-back-s", type=float, default=vram_policy.TAKE_BACK_EVERY_S,
         help="before memory is taken back, in place of the engine's own (default: %(default)g)",
     )  # fmt: skip
     parser.add_argument("--record", action="store_true", help="write the figures to tests/benchmarks/results/")
     flags = parser.parse_args()
-    room.TAKE_BACK_EVERY_S = flags.take_back_s
+    vram_policy.TAKE_BACK_EVERY_S = flags.take_back_s
     hardware = probe()
     gpu, words = choose_gpu(hardware)
     if flags.device == "cuda" and gpu is None:
@@ -195,7 +195,7 @@ def neighbour(bench: Bench) -> Figures:
             "step": "gave way while nobody asked", "other_holds": held, "left_free": free, "seconds": taken_s,
             "of_that_placing_s": placing_s, **state(bench, model), **agreement(walk(model, text), known),
         })  # fmt: skip
-        steps[-1]["reached"] = steps[-1]["right"] and taken_s - placing_s <= room.LOOK_EVERY_S + LATE_S
+        steps[-1]["reached"] = steps[-1]["right"] and taken_s - placing_s <= vram_policy.LOOK_EVERY_S + LATE_S
         if model.gpu is not None:
             steps.append(asked_at_once(bench, model, session, other, prompt))
             steps[-1] |= agreement(walk(model, text), known)

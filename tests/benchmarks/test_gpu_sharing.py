@@ -19,7 +19,7 @@ from samples.tiny_model import make_tiny_gguf, make_tiny_model
 from support import gpu_neighbours
 
 from engine.config import EngineConfig
-from engine.gpu import room
+from engine.gpu import vram_policy
 from engine.gpu.trial import budget
 from engine.job import Job
 from engine.loaded_model import LoadedModel
@@ -101,11 +101,11 @@ def with_neighbour(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBen
     monkeypatch.setattr(budget, "free_bytes", lambda index: FakeHolder.free)
     monkeypatch.setattr(gpu_sharing, "LATE_S", 60.0)
     for name, value in (("LOOK_EVERY_S", 0.0), ("TAKE_BACK_EVERY_S", 0.0), ("LEAST_GAIN_BYTES", 0)):
-        monkeypatch.setattr(room, name, value)
-    monkeypatch.setattr(room, "LEAST_GAIN_SHARE", 1e-9)
-    monkeypatch.setattr(room, "SMALLER", 0.9995)
-    monkeypatch.setattr(room.memory_plan, "BUDGET_STEP_BYTES", 1)
-    monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", 1)
+        monkeypatch.setattr(vram_policy, name, value)
+    monkeypatch.setattr(vram_policy, "LEAST_GAIN_SHARE", 1e-9)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9995)
+    monkeypatch.setattr(vram_policy.memory_plan, "BUDGET_STEP_BYTES", 1)
+    monkeypatch.setattr(vram_policy.memory_plan, "LEAST_MARGIN_BYTES", 1)
     return bench
 
 

@@ -12,12 +12,12 @@ from samples.split_model import hot_part, in_a_file, random_weights
 
 from engine.config import ModelConfig
 from engine.executor.dense import DenseExecutor
-from engine.gpu.prefill.in_place import InPlace, spans_in_place
+from engine.gpu.prefill.pinned_weights import PinnedWeights, pinnable_spans
 from engine.gpu.prefill.prefill import GpuPrefill
 from engine.gpu.prefill.prefill_memory import Sizes, sizes_for
 from engine.gpu.weights.layers import GpuModel
 from engine.model.kv_cache import KVCache
-from engine.model.read_in import ReadIn
+from engine.model.prefetch import Prefetch
 from engine.model.transformer import Transformer
 from engine.model.weights import ModelWeights
 from native_kernels.cpu.runtime.pool import Pool
@@ -68,10 +68,10 @@ class Setting:
         self.pool = Pool(2)
         wanted = sizes or sizes_for(config, [w.ffns[0] for w in self.weights.layers], CAPACITY, counts_neurons=True)
         self.oracle = self._transformer()
-        self.in_place = InPlace(ops.device, lambda at, n_bytes: n_bytes)
+        self.in_place = PinnedWeights(ops.device, lambda at, n_bytes: n_bytes)
         if in_place:
-            spans = spans_in_place([w.ffns[0] for w in self.weights.layers])
-            self.in_place.begin(spans, self.weights, ReadIn([], None), lambda is_pinned: True)
+            spans = pinnable_spans([w.ffns[0] for w in self.weights.layers])
+            self.in_place.begin(spans, self.weights, Prefetch([], None), lambda is_pinned: True)
             assert self.in_place.wait(60)
             assert self.in_place.is_all == (not row_wise)
         self.prefill = GpuPrefill(self._transformer(), self.model, ops, self.pool, wanted, self.in_place)

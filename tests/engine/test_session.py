@@ -30,7 +30,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.weights import open_model
 from engine.modes import choose_mode
 from engine.opening import choose_context
-from engine.text.chat_room import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
+from engine.text.context_fit import KEPT_SHARE_AFTER_DROP, SMALLEST_ANSWER_TOKENS, ChatMessage
 from engine.text.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=24)

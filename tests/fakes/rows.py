@@ -6,8 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels import lane_packing
-from native_kernels.codecs import ROW_CODECS
+from native_kernels.codecs import ROW_CODECS, lane_packing
 from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
 
 F32 = NDArray[np.float32]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from native_kernels.lane_packing import n_groups, pack_rows, row_bytes, unpack_rows
+from native_kernels.codecs.lane_packing import n_groups, pack_rows, row_bytes, unpack_rows
 
 SIZES = {"q4_0": 18, "q8_0": 34}
 

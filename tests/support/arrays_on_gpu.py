@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
+from native_kernels.codecs.lane_packing import unpack_rows
 from native_kernels.cuda.gpu import GpuMatrix
 from native_kernels.cuda.layouts import plane_row_bytes
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, Stream, driver
 from native_kernels.cuda.runtime.memory import DeviceMemory
-from native_kernels.lane_packing import unpack_rows
 
 _BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "q4_k": 144, "q6_k": 210}
 _PARTS = {  # of a block in a file, in the order of the planes

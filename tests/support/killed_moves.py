@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine.library.owned import imports, moving, workshop
+from engine.library.owned import imports, moving, staging_folder
 from engine.library.owned.installed import STARTER_ID, Library
 
 ONE = "maker/tiny"
@@ -130,7 +130,7 @@ def check_relocation(
             assert Path(model.prepared).is_relative_to(target), model.prepared
     left = [path for path in after.home.rglob("*") if path.suffix in (".gguf", ".safetensors", ".bin", ".part")]
     assert left == [], left
-    assert not (target / workshop.INCOMING).exists()
+    assert not (target / staging_folder.INCOMING).exists()
     assert not (after.home / moving.PREPARED).exists()
 
 

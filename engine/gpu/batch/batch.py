@@ -118,7 +118,7 @@ class GpuBatch:
         """As BatchModel says, of the neurons that the CPU computes."""
         return self._shares(self._union.unions)
 
-    def reached_shares(self) -> F32:
+    def routed_shares(self) -> F32:
         """As BatchModel says."""
         return self._shares(self._staged)
 

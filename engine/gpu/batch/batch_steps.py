@@ -218,7 +218,7 @@ class BatchSteps:
         if layer.block is not None:
             self._block(i, layer.block, words, target, bias)
             bias = 0
-        self._reached(i, words, target, bias)
+        self._zero_copy(i, words, target, bias)
         if layer.whole is not None:
             self._hidden(i, layer.whole.gate, layer.whole.up, layer.whole.gate_bias, layer.whole.up_bias, 0, 0)
             memory = self._memory
@@ -226,7 +226,7 @@ class BatchSteps:
                 layer.whole.down, memory.hidden_in, self._n, target, memory.tile, layer.down_bias, True
             )
 
-    def _reached(self, i: int, words: int, target: Rows, bias: int) -> None:
+    def _zero_copy(self, i: int, words: int, target: Rows, bias: int) -> None:
         """The neurons whose rows are brought from the host's memory; the first pieces are on their way already."""
         memory, ops = self._memory, self._ops
         pieces, ahead = self._pieces.get(i, []), len(memory.halves)

@@ -2,7 +2,7 @@
 does not know.
 
 A piece is some neurons' rows of gate, up and down as the file or bundle stores them. Where the GPU reads the weights
-in place (in_place.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
+in place (pinned_weights.py) it gathers them itself, and nothing is copied in RAM. Elsewhere all threads gather
 them into a pinned buffer, which is sent; of a down that lies row-wise a piece is the neurons' columns.
 
 A thread of its own fills buffers and sends each on its way as soon as it is full. Between two of them the CPU's
@@ -71,8 +71,8 @@ class Gathers(Protocol):
     def gather(self, rows: Sequence[HostRows], ids: int, n: int) -> None: ...
 
 
-class Reach(Protocol):
-    """What of the host's memory the GPU reads in place: engine.gpu.prefill.in_place.InPlace."""
+class ZeroCopy(Protocol):
+    """What of the host's memory the GPU reads in place: engine.gpu.prefill.pinned_weights.PinnedWeights."""
 
     def find(self, address: int, n_bytes: int) -> int | None:
         """The GPU's name for bytes of the host, where it reads all of them."""
@@ -92,10 +92,12 @@ class ColdStream:
     gathered, filled: pieces since `begin` that the GPU gathered, and that the pool's threads did.
     """
 
-    def __init__(self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, reach: Reach | None = None) -> None:
-        """ops, reach: with both the GPU gathers what it can. What `reach` has found stays so while pieces come."""
+    def __init__(
+        self, ring: UploadRing, pool: Pool, ops: Gathers | None = None, zero_copy: ZeroCopy | None = None
+    ) -> None:
+        """ops, zero_copy: with both the GPU gathers what it can. What `zero_copy` finds is valid until the end."""
         self._ring, self._pool, self._ops = ring, pool, ops
-        self._reach = None if ops is None else reach
+        self._zero_copy = None if ops is None else zero_copy
         self.gathered = self.filled = 0
         self._filler = ThreadPoolExecutor(1, "cold-neurons", ring.enter)
         self._loads: dict[int, _Load] = {}  # one for each buffer of the ring, which keeps them
@@ -116,7 +118,7 @@ class ColdStream:
         to `most` neurons. ids ascend; where down lies row-wise they are all of the layer's."""
         self.stop()
         self.gathered = self.filled = 0
-        self._planned = self._cut(layers, most, self._reach)
+        self._planned = self._cut(layers, most, self._zero_copy)
         for _ in range(self._ring.n_buffers):
             self._fill_next()
 
@@ -174,11 +176,11 @@ class ColdStream:
         return Rates(filling, wanted / (time.perf_counter() - began))
 
     def _cut(
-        self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, reach: Reach | None = None
+        self, layers: Sequence[tuple[int, FfnWeights, I32]], most: int, zero_copy: ZeroCopy | None = None
     ) -> Iterator[tuple[int, _Source, I32]]:
         """Pieces of every layer, as even as may be."""
         for layer, w, ids in layers:
-            n, source, ids = self.piece_neurons(w, most), _Source(w, reach), np.ascontiguousarray(ids, np.int32)
+            n, source, ids = self.piece_neurons(w, most), _Source(w, zero_copy), np.ascontiguousarray(ids, np.int32)
             if w.down is None:
                 n = -(-len(ids) // -(-len(ids) // n))
             for start in range(0, len(ids), n):
@@ -214,21 +216,21 @@ class ColdStream:
 class _Source:
     """A layer's feed-forward part, and where its matrices lie: name, matrix, address, bytes from row to row.
 
-    reached: the GPU's names for those addresses where it reads all of the matrices in place, else none.
+    zero_copy: the GPU's names for those addresses where it reads all of the matrices in place, else none.
     """
 
-    def __init__(self, w: FfnWeights, reach: Reach | None = None) -> None:
+    def __init__(self, w: FfnWeights, zero_copy: ZeroCopy | None = None) -> None:
         self.w = w
         self.matrices = [(name, matrix, *_place_of(matrix)) for name, matrix in _matrices(w)]
         self.down = None if w.down is None else (w.down, *_place_of(w.down))
         self.everything = np.arange(0 if w.down is None else w.down.n_rows, dtype=np.int32)
-        self.reached: list[int] = []
-        if reach is not None and w.down is None:
+        self.zero_copy: list[int] = []
+        if zero_copy is not None and w.down is None:
             sizes = ((at, stride * (matrix.n_rows - 1) + matrix.row_bytes) for _, matrix, at, stride in self.matrices)
-            found = [reach.find(at, n_bytes) for at, n_bytes in sizes]
-            self.reached = [at for at in found if at is not None]
-            if len(self.reached) < len(found):
-                self.reached = []
+            found = [zero_copy.find(at, n_bytes) for at, n_bytes in sizes]
+            self.zero_copy = [at for at in found if at is not None]
+            if len(self.zero_copy) < len(found):
+                self.zero_copy = []
 
 
 _NAMES = ("gate", "up", "down_t", "down")
@@ -258,8 +260,8 @@ class _Load:
         for i, (name, matrix, at, stride) in enumerate(source.matrices):
             step = _step(matrix)
             to = self._take(n * step)
-            if source.reached:
-                self.gathered.append(HostRows(source.reached[i], stride, matrix.row_bytes, self._gpu(to), step))
+            if source.zero_copy:
+                self.gathered.append(HostRows(source.zero_copy[i], stride, matrix.row_bytes, self._gpu(to), step))
             else:
                 self._parts[name].set(ids_at, n, at, matrix.row_bytes, stride, self._host(to), step)
             found[name] = StoredMatrix(n, matrix.n_cols, matrix.codec, self._gpu(to), step)

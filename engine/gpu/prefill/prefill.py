@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, Reach
+from engine.gpu.prefill.cold_stream import ColdPiece, ColdStream, Rates, ZeroCopy
 from engine.gpu.prefill.prefill_memory import PrefillMemory, Sizes, sizes_for
 from engine.gpu.weights.layers import GpuLayer, GpuModel, GpuRowWiseFfn
 from engine.model.counters import FfnCounters
@@ -82,7 +82,7 @@ class GpuPrefill:
 
     def __init__(
         self, cpu: Transformer, model: GpuModel, ops: GpuPrefillOps, pool: Pool, sizes: Sizes,
-        reach: Reach | None = None,
+        zero_copy: ZeroCopy | None = None,
     ) -> None:  # fmt: skip
         """cpu: the same model on the CPU. pool: its threads gather the cold neurons that the GPU does not reach.
 
@@ -92,7 +92,7 @@ class GpuPrefill:
         self._config = cpu.config
         self._activation = cpu.config.kernel_activation
         self._memory = PrefillMemory(ops, sizes)
-        self._cold = ColdStream(self._memory.ring, pool, ops, reach)
+        self._cold = ColdStream(self._memory.ring, pool, ops, zero_copy)
         self._missing: list[I32] = []
 
     @property

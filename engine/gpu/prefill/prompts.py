@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine.config import ModelConfig
 from engine.gpu.prefill.cold_stream import Rates
-from engine.gpu.prefill.in_place import InPlace
+from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.prefill.prefill import GpuPrefill, Look, StreamingSpeed, sizes_for, threshold
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
@@ -29,7 +29,7 @@ class Prompts:
 
     def __init__(
         self, gpu: CudaGpu, config: ModelConfig, weights: ModelWeights, model: GpuModel, executor: FfnExecutor,
-        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: InPlace,
+        operators: Operators, pool: Pool, context: int, room: int, speed: StreamingSpeed, in_place: PinnedWeights,
         library_bytes: int = 0, info: GpuInfo | None = None,
     ) -> None:  # fmt: skip
         """room: bytes on the GPU that it may take. in_place: what of the weights the GPU reads where they lie, which
@@ -39,7 +39,7 @@ class Prompts:
         sizes = sizes_for(config, [layer.ffns[0] for layer in weights.layers], context, room, config.has_zeros)
         self._cpu = Transformer(config, weights, executor, operators)
         self._copies = Stream(gpu.device, urgent=True)  # the GPU gathers rows there, beside large products
-        self._in_place = in_place
+        self._pinned_weights = in_place
         self.products = ""
         self._ops: GpuPrefillOps | None = None
         self._prefill: GpuPrefill | None = None
@@ -66,7 +66,7 @@ class Prompts:
     @property
     def least_tokens(self) -> int:
         """From how many tokens on `run` is faster than one token after another, as cold neurons come now."""
-        return self._least[self._in_place.is_all]
+        return self._least[self._pinned_weights.is_all]
 
     @property
     def way(self) -> str:

@@ -1,7 +1,7 @@
 """Whether GPU and CPU take equally long with a loaded model's neurons, by some of its own tokens; where not, the
 model is placed anew by the rates that those have shown.
 
-What follows from times is engine/placement/lanes.py's and rebalancing.py's to say; who places is placed_part.py.
+engine/placement/concurrent_reads.py and rebalancing.py evaluate the times; engine/gpu/placed_model.py places the model.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from engine.gpu.token.decode_program import GpuDecodeProgram, TimedToken
 from engine.gpu.token.token_steps import REACHED
 from engine.gpu.weights.cache import GpuCache
 from engine.gpu.weights.layers import GpuModel
-from engine.machine.lane_rates import LaneRates
-from engine.machine.measured_hardware import recall_lanes, remember_expected, remember_lanes
+from engine.machine.measured_hardware import recall_read_rates, remember_expected, remember_read_rates
+from engine.machine.read_rates import ReadRates
 from engine.model.weights import ModelWeights
-from engine.placement.lanes import LaneTimes, kind_of
+from engine.placement.concurrent_reads import ReadTimes, kind_of
 from engine.placement.machine_figures import Others, serves_this_load_alone
 from engine.placement.rebalancing import expected_to_fired, gain_of, with_expected
 from engine.placement.solving import Setting, Solved
@@ -54,14 +54,14 @@ _AS_EXPECTED = 0.1  # that predictors may expect more or less in some tokens tha
 class Tried:
     """A placement that was loaded: the rates that it was solved by (None: as reckoned), and what a token took."""
 
-    rates: LaneRates | None
-    times: LaneTimes
+    rates: ReadRates | None
+    times: ReadTimes
 
 
 def balanced(
     first: Tried,
-    gain: Callable[[LaneTimes], tuple[LaneRates | None, float]],
-    place: Callable[[LaneRates | None], Tried | None],
+    gain: Callable[[ReadTimes], tuple[ReadRates | None, float]],
+    place: Callable[[ReadRates | None], Tried | None],
     is_known: bool,
 ) -> tuple[Tried, bool]:
     """The placement that stays, the first one or another, which is loaded then; and whether that is to be remembered.
@@ -72,8 +72,8 @@ def balanced(
     GPU reads nothing over the bus, what it could read is hoped for, not known, and tried out once.
     """
     best = now = first
-    is_found = not is_known and first.times.reached_bytes > 0
-    if is_known and not first.times.reached_bytes:
+    is_found = not is_known and first.times.zero_copy_bytes > 0
+    if is_known and not first.times.zero_copy_bytes:
         return first, False
     for number in range(_ROUNDS):
         if (is_known or number) and not now.times.are_far_apart:
@@ -83,7 +83,7 @@ def balanced(
             break
         log.info(
             "Placed anew: the GPU read %.1f GB/s over the bus and the CPU %.1f; a token would take %.0f%% less",
-            rates.reach / 1e9, rates.beside / 1e9, 100 * saved,
+            rates.zero_copy / 1e9, rates.beside / 1e9, 100 * saved,
         )  # fmt: skip
         found = place(rates)
         if found is None:  # nothing says that it is worse, nor that it is right
@@ -98,16 +98,16 @@ def balanced(
     return best, is_found
 
 
-def _is_as_good(times: LaneTimes, others: LaneTimes) -> bool:
-    is_closer = others.reached_bytes > 0 and times.apart < others.apart - _CLOSER
+def _is_as_good(times: ReadTimes, others: ReadTimes) -> bool:
+    is_closer = others.zero_copy_bytes > 0 and times.apart < others.apart - _CLOSER
     return times.token_s <= (_AS_SHORT_IF_CLOSER if is_closer else _AS_SHORT) * others.token_s
 
 
-Timed = tuple[Solved, LaneTimes | None]  # what was placed, and what its tokens took, where that could be told
+Timed = tuple[Solved, ReadTimes | None]  # what was placed, and what its tokens took, where that could be told
 
 
 def settle(
-    first: Timed, place: Callable[[dict[Mode, LaneRates] | None], Timed], is_this_machine: bool
+    first: Timed, place: Callable[[dict[Mode, ReadRates] | None], Timed], is_this_machine: bool
 ) -> None:  # fmt: skip
     """Places a model that was just loaded anew where that gains, by `balanced`; what was found is remembered of this
     machine, where it is one and was quiet. place: loads it anew by these rates.
@@ -118,27 +118,27 @@ def settle(
     setting, mode = now.setting, next(mode for mode in MODES if mode == now.placement.mode)
     if times is None or setting.gpu is None:
         return
-    others = {one: rates for one, rates in setting.lanes.items() if one != mode}
+    others = {one: rates for one, rates in setting.read_rates.items() if one != mode}
     ratio = _learned_expected(setting, mode, times)
 
-    def gain(times: LaneTimes) -> tuple[LaneRates | None, float]:
+    def gain(times: ReadTimes) -> tuple[ReadRates | None, float]:
         return gain_of(now.setting if ratio is None else with_expected(now.setting, ratio), now.placement, times)
 
-    def place_by(rates: LaneRates | None) -> Tried | None:
+    def place_by(rates: ReadRates | None) -> Tried | None:
         nonlocal now
         now, found = place(others if rates is None else {**others, mode: rates})
         return None if found is None else Tried(rates, found)
 
     rows = setting.profile, setting.gpu, setting.threads, kind_of(setting.model, mode)
-    is_known = is_this_machine and recall_lanes(*rows)[0]
-    best, is_found = balanced(Tried(setting.lanes.get(mode), times), gain, place_by, is_known)
+    is_known = is_this_machine and recall_read_rates(*rows)[0]
+    best, is_found = balanced(Tried(setting.read_rates.get(mode), times), gain, place_by, is_known)
     if best.rates is None and serves_this_load_alone():  # what was reckoned with is another thing at the next load
         return
     if is_found and is_this_machine and best.times.quiet:
-        remember_lanes(*rows, best.rates)
+        remember_read_rates(*rows, best.rates)
 
 
-def _learned_expected(setting: Setting, mode: Mode, times: LaneTimes) -> float | None:
+def _learned_expected(setting: Setting, mode: Mode, times: ReadTimes) -> float | None:
     """What the model's predictors expect, by what fires: remembered of the model, and kept as it is remembered while
     that is about right, because another figure is a reason to place it anew. None where nothing asks for it."""
     found = expected_to_fired(setting, mode, times.computed)
@@ -160,7 +160,7 @@ def timed(
     model: GpuModel,
     blocks: HotBlocks | None,
     cancelled: Callable[[], bool],
-) -> LaneTimes | None:
+) -> ReadTimes | None:
     """What a token takes of a part that was just loaded; nothing of it is counted or kept. None where it cannot be
     told: the GPU gives no times, the text is too short, or its files were being read meanwhile.
 
@@ -174,7 +174,7 @@ def timed(
                 blocks.collect(None)
             return None
         tokens, quiet = found
-        reached = _shares_reached(model, blocks)
+        zero_copy = _zero_copy_shares(model, blocks)
     except DeviceFailedError as error:
         if isinstance(error.__cause__, CudaError):
             raise error.__cause__ from error
@@ -183,15 +183,15 @@ def timed(
         with contextlib.suppress(CudaError):
             program.forget_marks()
     cold = np.array([layer is not None and layer.has_cold and layer.whole is None for layer in model.layers])
-    bytes_of = [_bytes(program, weights, model, one, reached, cold) for one in tokens]
-    times = LaneTimes(
+    bytes_of = [_bytes(program, weights, model, one, zero_copy, cold) for one in tokens]
+    times = ReadTimes(
         token_s=_middle([one.seconds for one in tokens]),
         hot_s=_middle([one.gpu_s.get("ffn", 0.0) for one in tokens]),
-        reached_s=_middle([one.gpu_s.get(REACHED, 0.0) for one in tokens]),
+        zero_copy_s=_middle([one.gpu_s.get(REACHED, 0.0) for one in tokens]),
         cold_s=_middle([sum(one.cpu_s.get(stage, 0.0) for stage in (COLD, LISTING)) for one in tokens]),
-        reached_bytes=_middle([reached_bytes for reached_bytes, _ in bytes_of]),
+        zero_copy_bytes=_middle([zero_copy_bytes for zero_copy_bytes, _ in bytes_of]),
         cold_bytes=_middle([cold_bytes for _, cold_bytes in bytes_of]),
-        reached_layers=int(np.count_nonzero(reached)),
+        zero_copy_layers=int(np.count_nonzero(zero_copy)),
         cold_layers=int(np.count_nonzero(cold)),
         quiet=quiet,
         computed=_middle([float(one.by_gpu[:, 0].sum() + one.by_cpu[:, 0].sum()) for one in tokens]),
@@ -232,7 +232,7 @@ def _decoded(
     return found[1:], others.are_quiet
 
 
-def _shares_reached(model: GpuModel, blocks: HotBlocks | None) -> NDArray[np.float64]:
+def _zero_copy_shares(model: GpuModel, blocks: HotBlocks | None) -> NDArray[np.float64]:
     """[L]: of the neurons that the GPU computed, the share that it read over the bus, by what has fired."""
     shares = np.zeros(len(model.layers))
     for i, layer in enumerate(model.layers):
@@ -250,7 +250,7 @@ def _bytes(
     weights: ModelWeights,
     model: GpuModel,
     token: TimedToken,
-    reached: NDArray[np.float64],
+    zero_copy: NDArray[np.float64],
     cold: NDArray[np.bool_],
 ) -> tuple[float, float]:
     """Of rows that the GPU read over the bus, and of those that the CPU read beside it."""
@@ -262,8 +262,8 @@ def _bytes(
         down = 0 if ffn.down_t is None else ffn.down_t.row_bytes
         first, second = (ffn.up.row_bytes, 0) if ffn.gate is None else (ffn.gate.row_bytes, ffn.up.row_bytes)
         if layer.reached is not None:
-            _, opened, fired = (reached[i] * token.by_gpu[i]).tolist()
-            asked = float(reached[i] * token.by_gpu[i, 0]) if program.predicts(i) else layer.reached.n_slots
+            _, opened, fired = (zero_copy[i] * token.by_gpu[i]).tolist()
+            asked = float(zero_copy[i] * token.by_gpu[i, 0]) if program.predicts(i) else layer.reached.n_slots
             over_bus += asked * first + opened * second + fired * down
         if cold[i]:
             computed, opened, fired = token.by_cpu[i].tolist()

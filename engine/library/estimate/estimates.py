@@ -353,7 +353,7 @@ class _Case:
             vram=few.vram[kinds],
             ram=few.ram[kinds],
             predictor_vram=few.predictor_vram[kinds],
-            reached=few.reached[kinds],
+            zero_copy=few.zero_copy[kinds],
             computed=few.computed[kinds],
             order=np.broadcast_to(few.order[:1], (len(kinds), few.order.shape[1])),
         )

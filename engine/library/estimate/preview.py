@@ -24,15 +24,15 @@ from engine.library.estimate.machines import KnownMachine
 from engine.library.estimate.shapes import shape_of
 from engine.library.records import Estimate, Source, Sparsity
 from engine.machine.graphics import GpuInfo
-from engine.machine.lane_rates import LaneRates
+from engine.machine.read_rates import ReadRates
 from engine.model.model_artefacts import predictor_sizes, read_predictor, read_stats
 from engine.model.model_files import OpenedModel, open_model
 from engine.opening import default_context
 from engine.placement import memory_plan
 from engine.placement.activity import activity_of
+from engine.placement.concurrent_reads import known_read_rates
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import Steps, place_greedily, steps_of
-from engine.placement.lanes import known_lanes
 from engine.placement.memory_plan import Budgets
 from engine.placement.model_bytes import ModelBytes, PredictorBytes
 from engine.placement.placement_problem import Choice, Hottest, Problem, build_problem
@@ -123,7 +123,7 @@ class Previews:
             choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
             found.append((float("inf") if choice is None else choice.seconds(problem), mode, problem, choice))
         _, mode, problem, choice = min(found, key=lambda one: one[0])
-        if (rates := case.lanes.get(mode)) is not None:  # as it is placed when it is loaded
+        if (rates := case.read_rates.get(mode)) is not None:  # as it is placed when it is loaded
             problem, steps = self._problem(name, case, mode, "taken", rates)
             choice = place_greedily(problem, budgets.vram_bytes, case.ram_budget, steps)
         source: Source | Literal["measured"] = "measured"
@@ -161,12 +161,12 @@ class Previews:
             del self._problems[key]
 
     def _problem(
-        self, name: str, case: _Case, mode: Mode, end: str, lanes: LaneRates | None = None
+        self, name: str, case: _Case, mode: Mode, end: str, read_rates: ReadRates | None = None
     ) -> tuple[Problem, Steps]:  # fmt: skip
         """With the steps over it, which are the same for every budget."""
-        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, lanes)
+        key = (name, case.machine.state, case.machine.gpu is None, case.context, case.kv_codec, mode, end, read_rates)
         if key not in self._problems:
-            problem = case.problem(mode, end, lanes)
+            problem = case.problem(mode, end, read_rates)
             self._problems[key] = problem, steps_of(problem)
             while len(self._problems) > _KEPT_PROBLEMS:
                 self._problems.popitem(last=False)
@@ -211,13 +211,13 @@ class _Case:
         return self.budgets.ram_bytes if self.all_in_ram > self.budgets.ram_bytes else None
 
     @property
-    def lanes(self) -> dict[Mode, LaneRates]:
+    def read_rates(self) -> dict[Mode, ReadRates]:
         """What is remembered of the model's rows on this machine."""
         machine = self.machine
-        return known_lanes(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
+        return known_read_rates(machine.profile, machine.gpu, machine.threads, self.known.sizes, self.known.modes)
 
-    def problem(self, mode: Mode, end: str, lanes: LaneRates | None = None) -> Problem:
-        """The ways to place it. end: how often neurons are taken to fire. lanes: as Machine has them."""
+    def problem(self, mode: Mode, end: str, read_rates: ReadRates | None = None) -> Problem:
+        """The ways to place it. end: how often neurons are taken to fire. read_rates: as Machine has them."""
         known, machine = self.known, self.machine
         predictors = known.predictors if mode == "sparse" else None
         if (mode, end) not in known.hottest:
@@ -229,7 +229,7 @@ class _Case:
         pinned = 0
         if machine.gpu is not None:
             pinned = memory_plan.pinned_bytes(machine.profile, self.budgets.ram_bytes - self.all_in_ram)
-        rates = Machine.of(machine.profile, machine.threads, machine.gpu, lanes)
+        rates = Machine.of(machine.profile, machine.threads, machine.gpu, read_rates)
         return build_problem(
             known.sizes, known.hottest[mode, end], rates, mode, self.context,
             min(TYPICAL_POSITION, self.context // 2), self.kv_codec, predictors,

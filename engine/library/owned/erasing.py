@@ -13,8 +13,8 @@ from engine.library.owned.disk_space import DOWNLOADS
 from engine.library.owned.installed import STARTER_ID, Library
 from engine.library.owned.library_file import BEFORE, LIST, LOCK
 from engine.library.owned.owned_files import PREPARED, delete_files
+from engine.library.owned.staging_folder import INCOMING
 from engine.library.owned.trash import TRASH
-from engine.library.owned.workshop import INCOMING
 from engine.library.records import ELSEWHERE
 
 _LISTS = (f"{LIST}*", f"{BEFORE}*", LOCK, "moving.lock", "library.damaged-*.json", "heads.json*")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.errors import LibraryError, ModelNotFoundError
 from engine.job import Job, StagedJob
-from engine.library.owned import moving, trash, workshop
+from engine.library.owned import moving, staging_folder, trash
 from engine.library.owned.disk_space import check_free_space
 from engine.library.owned.heads import Heads
 from engine.library.owned.imports import Survey, copy_checked, file_hash, survey
@@ -251,7 +251,7 @@ class Library:
         root = self.folder
         check_free_space(root, found.n_bytes, doing="copied")
         copying, checking, done, total = job.stage("copying"), job.stage("checking"), 0, found.n_bytes
-        with workshop.Workshop.open(root) as shop:
+        with staging_folder.Workshop.open(root) as shop:
             copying(0, total)
             files = []
             for file in found.files:
@@ -315,7 +315,7 @@ class Library:
                 for root in {contents.folder, *([Path(contents.moving_to)] if contents.moving_to else [])}:
                     if not self._file.read().moving_to:
                         moving.drop_copies(root)
-                    freed += workshop.sweep(root)
+                    freed += staging_folder.sweep(root)
         if not contents.removed and not any(True for _ in unlisted(self._file.read())):
             return freed
         with self._file.changing() as contents:

@@ -40,8 +40,8 @@ from engine.library.owned.owned_files import (
     permitted,
     sizes,
 )
+from engine.library.owned.staging_folder import INCOMING
 from engine.library.owned.stored_models import file_below
-from engine.library.owned.workshop import INCOMING
 
 MOVING_LOCK = "moving.lock"
 COPIES = "move"

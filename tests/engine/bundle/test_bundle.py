@@ -23,7 +23,7 @@ from engine.model.kv_cache import KVCache
 from engine.model.transformer import Transformer
 from engine.model.weights import load_weights, open_model
 from engine.opening import read_tokenizer
-from native_kernels.lane_packing import row_bytes
+from native_kernels.codecs.lane_packing import row_bytes
 from native_kernels.reference import ReferenceOperators
 
 DATA = Path(__file__).parents[2] / "data" / "starter-chat"

@@ -27,7 +27,7 @@ from engine.generate import TokenEvent
 from engine.loaded_model import LoadedModel
 from engine.measure import bench, bench_batch
 from engine.model.weights import open_model
-from engine.text.chat_room import ChatMessage, Fitted
+from engine.text.context_fit import ChatMessage, Fitted
 
 GENERATE = {"prompt_tokens", "tokens", "text", "finish_reason", "stats"}
 STATS = {"ttft_s", "prefill_tok_s", "decode_tok_s", "gpu_neuron_load", "active_share", "fired_share", "vram_bytes",

@@ -208,7 +208,7 @@ def test_a_conversion_stopped_among_its_artefacts_goes_on(
         def dies(*arguments: Any) -> None:
             raise Cancelled
 
-        monkeypatch.setattr("engine.conversion.carried.read_stats", dies)
+        monkeypatch.setattr("engine.conversion.carried_artefacts.read_stats", dies)
     root = tmp_path / "b.partial"
     with pytest.raises(Cancelled):
         convert(powerinfer, tmp_path / "b", "q8_0", job=Job(stop_once(at, root) if "part" in at else lambda: False))

@@ -20,8 +20,8 @@ from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import Cancelled
 from engine.generate import decode_one_token, prefill
-from engine.gpu import room as sharing
-from engine.gpu.placed_part import PlacedPart
+from engine.gpu import vram_policy as sharing
+from engine.gpu.placed_model import PlacedModel
 from engine.gpu.prefill import prompts
 from engine.gpu.token import decode_program
 from engine.gpu.token.decode_program import GpuDecodeProgram
@@ -128,8 +128,8 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
                      "q8_0").bundle  # fmt: skip
     hot = [np.arange(i, 512, 3, dtype=np.int32) for i in range(2)]
     placement = a_placement(hot, 512, head="gpu")
-    monkeypatch.setattr(PlacedPart, "_solved", lambda *of: SimpleNamespace(placement=placement, setting=None))
-    monkeypatch.setattr(PlacedPart, "_timed", lambda *of: None)
+    monkeypatch.setattr(PlacedModel, "_solved", lambda *of: SimpleNamespace(placement=placement, setting=None))
+    monkeypatch.setattr(PlacedModel, "_timed", lambda *of: None)
     monkeypatch.setattr(prompts, "threshold", lambda speed, in_place: 2)
     monkeypatch.setattr(memory_plan, "IN_PLACE_SHARE", 0.0)  # whatever else is in this machine's RAM
     monkeypatch.setattr(memory_plan, "IN_PLACE_LEAST_SHARE", 0.0)
@@ -138,7 +138,7 @@ def test_prompts_say_the_same_whichever_way_cold_neurons_come(
     try:
         gpu, tokens = model.gpu, list(range(100, 160))
         assert gpu is not None, model.device_reason
-        place = gpu._in_place
+        place = gpu._pinned_weights
         assert place is not None
         assert place.wait(60)
         assert place.is_all

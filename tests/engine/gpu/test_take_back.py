@@ -13,9 +13,9 @@ from samples.tiny_model import make_tiny_model
 from engine.chat_session import ChatSession
 from engine.config import SamplingConfig
 from engine.errors import DeviceFailedError
-from engine.gpu import room
-from engine.gpu.room import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, GpuRoom
+from engine.gpu import vram_policy
 from engine.gpu.trial import budget
+from engine.gpu.vram_policy import FLOOR_BYTES, LEAST_GAIN_BYTES, LOOK_EVERY_S, TAKE_BACK_EVERY_S, VramPolicy
 from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
@@ -56,11 +56,11 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Free:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
     made = FakeGpuMachine(tmp_path, monkeypatch)
-    monkeypatch.setattr(room, "LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(room, "TAKE_BACK_EVERY_S", 0.0)
-    monkeypatch.setattr(room, "LEAST_GAIN_BYTES", 0)
-    monkeypatch.setattr(room, "LEAST_GAIN_SHARE", 1e-9)
-    monkeypatch.setattr(room.memory_plan, "BUDGET_STEP_BYTES", 1)
+    monkeypatch.setattr(vram_policy, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(vram_policy, "TAKE_BACK_EVERY_S", 0.0)
+    monkeypatch.setattr(vram_policy, "LEAST_GAIN_BYTES", 0)
+    monkeypatch.setattr(vram_policy, "LEAST_GAIN_SHARE", 1e-9)
+    monkeypatch.setattr(vram_policy.memory_plan, "BUDGET_STEP_BYTES", 1)
     yield made
     for gpu in made.gpus:
         gpu.close()
@@ -74,7 +74,7 @@ def answer(model: LoadedModel | ChatSession) -> list[int]:
 # ------------------------------------------------------------------ the rules
 
 
-def looks(rules: GpuRoom, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
+def looks(rules: VramPolicy, clock: Clock, free: int, held: int, budget_bytes: int) -> Callable[[], int | None]:
     def look() -> int | None:
         clock.now += LOOK_EVERY_S
         return rules.to_take_back(free, held, 24 * GIB, budget_bytes)
@@ -84,7 +84,7 @@ def looks(rules: GpuRoom, clock: Clock, free: int, held: int, budget_bytes: int)
 
 def test_memory_is_taken_again_after_a_minute_when_it_has_stayed_free() -> None:
     clock = Clock()
-    rules = GpuRoom(True, clock)
+    rules = VramPolicy(True, clock)
     rules.shrink(20 * GIB, 100 * MIB)
     assert rules.limit == 16 * GIB
     look = looks(rules, clock, 8 * GIB, 15 * GIB, 16 * GIB)
@@ -99,7 +99,7 @@ def test_memory_is_taken_again_after_a_minute_when_it_has_stayed_free() -> None:
 
 def test_what_is_free_for_a_moment_only_is_left_alone() -> None:
     clock = Clock()
-    rules = GpuRoom(True, clock)
+    rules = VramPolicy(True, clock)
     rules.shrink(20 * GIB, 0)
     clock.now += 2 * TAKE_BACK_EVERY_S
     assert looks(rules, clock, 8 * GIB, 15 * GIB, 16 * GIB)() is None  # the first look
@@ -111,7 +111,7 @@ def test_what_is_free_for_a_moment_only_is_left_alone() -> None:
 def test_between_giving_and_taking_lies_a_gap() -> None:
     """With anything between the two borders free, nothing is done, so that two programs do not push each other."""
     clock = Clock()
-    rules = GpuRoom(True, clock)
+    rules = VramPolicy(True, clock)
     rules.shrink(10 * GIB, 0)
     for free in range(FLOOR_BYTES, int(0.04 * 24 * GIB) + LEAST_GAIN_BYTES, 64 * MIB):
         assert not rules.is_short(free)
@@ -123,7 +123,7 @@ def test_between_giving_and_taking_lies_a_gap() -> None:
 
 def test_a_budget_that_somebody_gave_is_neither_shrunk_nor_grown() -> None:
     clock = Clock()
-    rules = GpuRoom(False, clock)
+    rules = VramPolicy(False, clock)
     assert not rules.is_short(0)
     clock.now += 10 * TAKE_BACK_EVERY_S
     look = looks(rules, clock, 20 * GIB, GIB, GIB)
@@ -132,7 +132,7 @@ def test_a_budget_that_somebody_gave_is_neither_shrunk_nor_grown() -> None:
 
 def test_after_a_try_that_failed_the_next_comes_later() -> None:
     clock = Clock()
-    rules = GpuRoom(True, clock)
+    rules = VramPolicy(True, clock)
     waited = []
     for _ in range(6):
         rules.failed()
@@ -154,7 +154,7 @@ def test_after_a_try_that_failed_the_next_comes_later() -> None:
 
 def test_nobody_says_what_is_free() -> None:
     clock = Clock()
-    rules = GpuRoom(True, clock)
+    rules = VramPolicy(True, clock)
     clock.now += 100
     assert not rules.is_short(None)
     assert rules.to_take_back(None, 0, GIB, 0) is None
@@ -167,8 +167,8 @@ def give_back_some(machine: FakeGpuMachine, path: Path, free: Free, monkeypatch:
     """A model that has given back a part of its memory."""
     model = machine.load(path)
     assert model.on_gpu is not None
-    monkeypatch.setattr(room, "SMALLER", 0.999)
-    monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", 1)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.999)
+    monkeypatch.setattr(vram_policy.memory_plan, "LEAST_MARGIN_BYTES", 1)
     free.n_bytes = 0
     model.on_gpu.balance()
     free.n_bytes = 4 * GIB
@@ -379,7 +379,7 @@ def runs_out(monkeypatch: pytest.MonkeyPatch, after: int, times: int) -> list[in
 def test_an_answer_goes_on_with_less_on_the_gpu(
     machine: FakeGpuMachine, tmp_path: Path, free: Free, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr(room, "SMALLER", 0.999)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.999)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
     first = answer(model)
     assert model.gpu is not None

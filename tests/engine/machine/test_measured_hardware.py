@@ -13,19 +13,19 @@ from engine.commands import cli
 from engine.errors import ArtifactMismatchError, ModelNotFoundError
 from engine.machine import measured_hardware
 from engine.machine.hardware import HardwareProfile
-from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import (
     load_profile,
     named_profile,
     profile_names,
     recall,
     recall_expected,
-    recall_lanes,
+    recall_read_rates,
     remember,
     remember_context,
     remember_expected,
-    remember_lanes,
+    remember_read_rates,
 )
+from engine.machine.read_rates import ReadRates
 
 
 def unmeasured(profile: HardwareProfile) -> HardwareProfile:
@@ -90,35 +90,35 @@ def test_where_nothing_can_be_written(own_folders: Path) -> None:
 
 def test_the_rates_of_a_models_rows_are_remembered() -> None:
     profile = a_profile()
-    gpu, rates = profile.gpus[0], LaneRates(39e9, 66e9, 75e9)
+    gpu, rates = profile.gpus[0], ReadRates(39e9, 66e9, 75e9)
     rows = (profile, gpu, 15, "sparse.f16.f16.10240")
-    assert recall_lanes(*rows) == (False, None)
-    remember_lanes(*rows, rates)
-    assert recall_lanes(*rows) == (True, rates)
+    assert recall_read_rates(*rows) == (False, None)
+    remember_read_rates(*rows, rates)
+    assert recall_read_rates(*rows) == (True, rates)
     others = (
         (profile, gpu, 14, "sparse.f16.f16.10240"),
         (profile, gpu, 15, "sparse.q4_0.q4_0.10240"),
         (profile, replace(gpu, uuid="another"), 15, "sparse.f16.f16.10240"),
         (replace(profile, cpu=replace(profile.cpu, name="Another")), gpu, 15, "sparse.f16.f16.10240"),
     )
-    assert all(recall_lanes(*other) == (False, None) for other in others)
+    assert all(recall_read_rates(*other) == (False, None) for other in others)
     remember(profile, 15)
-    assert recall_lanes(*rows) == (True, rates)
-    remember_lanes(*rows, None)  # those that are reckoned are right
-    assert recall_lanes(*rows) == (True, None)
+    assert recall_read_rates(*rows) == (True, rates)
+    remember_read_rates(*rows, None)  # those that are reckoned are right
+    assert recall_read_rates(*rows) == (True, None)
 
 
 @pytest.mark.parametrize("damaged", [[1e9, 2e9], [1e9, -1, 1e9], "fast", 3e9, [[], [], []]])
 def test_rates_that_are_none(damaged: object, own_folders: Path) -> None:
     profile = a_profile()
     rows = (profile, profile.gpus[0], 15, "sparse.f16.f16.10240")
-    remember_lanes(*rows, LaneRates(1e9, 1e9, 1e9))
+    remember_read_rates(*rows, ReadRates(1e9, 1e9, 1e9))
     (file,) = (own_folders / "cache").rglob("measured-hardware.json")
     values = json.loads(file.read_text())
     (machine,) = values
     values[machine] = dict.fromkeys(values[machine], damaged)
     file.write_text(json.dumps(values))
-    assert recall_lanes(*rows) == (False, None)
+    assert recall_read_rates(*rows) == (False, None)
 
 
 def test_what_a_context_takes_is_remembered_alone() -> None:

@@ -122,23 +122,23 @@ def test_neurons_inside_the_chosen_experts_are_computed_and_counted(opened: Open
 
 def test_shares_are_of_all_neurons_of_all_experts(opened: OpenedModel) -> None:
     config, weights = opened.config, load_weights(opened)
-    assert (config.n_neurons, config.reached_share) == (N_EXPERTS * D_FF, N_USED / N_EXPERTS)
+    assert (config.n_neurons, config.routed_share) == (N_EXPERTS * D_FF, N_USED / N_EXPERTS)
     wanted, dense = run(config, weights, DenseExecutor)
-    assert dense.executor.counters.active_share == config.reached_share
+    assert dense.executor.counters.active_share == config.routed_share
     for pieces in (1, 5, 24):
         logits, exact = run(config, weights, ExactExecutor, pieces)
         counters = exact.executor.counters
         np.testing.assert_allclose(logits, wanted, atol=1e-4)
         assert counters.tokens == len(TOKENS)
         np.testing.assert_array_equal(counters.per_neuron, dense.executor.counters.per_neuron)
-        assert 0.05 < counters.fired_share < config.reached_share
+        assert 0.05 < counters.fired_share < config.routed_share
         assert counters.fired_share == counters.per_neuron.sum() / (len(TOKENS) * LAYERS * config.n_neurons)
     exact.executor.counters.reset()
     assert exact.executor.counters.tokens == 0
 
 
 def test_the_bytes_of_the_experts_used(opened: OpenedModel) -> None:
-    reached = opened.config.reached_share
+    reached = opened.config.routed_share
     unpacked, mapped = load_weights(opened, hold="f32"), load_weights(opened, hold="mapped")
     one_matrix = 4 * D_FF * 32 * LAYERS * N_EXPERTS
     assert ffn_bytes(unpacked, reached, reached, reached, reached) == 3 * one_matrix * reached
@@ -312,10 +312,10 @@ def test_the_shared_expert_is_counted_and_lies_behind_the_others(tmp_path: Path)
     opened = open_model(path)
     config, weights = opened.config, load_weights(opened)
     assert config.n_neurons == N_EXPERTS * D_FF + 96
-    assert config.reached_share == (N_USED * D_FF + 96) / config.n_neurons
+    assert config.routed_share == (N_USED * D_FF + 96) / config.n_neurons
     wanted, dense = run(config, weights, DenseExecutor)
     assert dense.executor.counters.tokens == len(TOKENS)
-    assert dense.executor.counters.active_share == pytest.approx(config.reached_share)
+    assert dense.executor.counters.active_share == pytest.approx(config.routed_share)
     logits, exact = run(config, load_weights(opened, hold="mapped"), ExactExecutor, 5)
     np.testing.assert_allclose(logits, wanted, atol=1e-3)
     np.testing.assert_array_equal(exact.executor.counters.per_neuron, dense.executor.counters.per_neuron)

@@ -93,11 +93,11 @@ def test_what_both_sides_read_of_the_ram_at_once_is_taken_as_measured_where_it_w
     guessed = Machine.of(profile, 7, profile.gpus[0])
     gpu = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=0.7)
     measured = Machine.of(profile, 7, gpu)
-    assert (measured.reach.gemv("f16"), measured.beside_reach.gemv("f16")) == (18e9, 63e9)
-    assert guessed.reach.gemv("f16") < 25e9
-    assert guessed.reach.gemv("f16") + guessed.beside_reach.gemv("f16") < 100e9
+    assert (measured.zero_copy.gemv("f16"), measured.beside_zero_copy.gemv("f16")) == (18e9, 63e9)
+    assert guessed.zero_copy.gemv("f16") < 25e9
+    assert guessed.zero_copy.gemv("f16") + guessed.beside_zero_copy.gemv("f16") < 100e9
     half = Machine.of(profile, 7, replace(gpu, beside_share=None))
-    assert half.reach.gemv("f16") == guessed.reach.gemv("f16")
+    assert half.zero_copy.gemv("f16") == guessed.zero_copy.gemv("f16")
 
 
 def test_what_nobody_measured_is_said() -> None:

@@ -24,7 +24,7 @@ from engine.placement.activity import activity_of
 from engine.placement.cost_model import Machine
 from engine.placement.greedy import place_greedily
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.oversized import Alternative, Case, Room, alternatives, fitting_context
+from engine.placement.oversized import Alternative, Case, MemoryLimits, alternatives, fitting_context
 from engine.placement.placement_problem import build_problem
 from engine.placement.solver import solve
 from native_kernels.codecs import CODECS
@@ -86,10 +86,10 @@ class Asked:
     context: int
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MemoryLimits:
         profile = machine(self.machine)
         gpu = profile.gpus[0] if profile.gpus else None
-        return Room(profile, gpu, memory_plan.budgets_of(profile, gpu, self.budget))
+        return MemoryLimits(profile, gpu, memory_plan.budgets_of(profile, gpu, self.budget))
 
 
 def oversized() -> list[Asked]:
@@ -108,7 +108,7 @@ def oversized() -> list[Asked]:
 OVERSIZED = oversized()
 
 
-def is_held(model: ModelBytes, room: Room, context: int) -> bool:
+def is_held(model: ModelBytes, room: MemoryLimits, context: int) -> bool:
     """Whether the solver that loads models finds a placement."""
     gpu, budgets = room.gpu, room.budgets
     scratch = memory_plan.gpu_scratch_bytes(model, context, gpu, budgets.vram_bytes)
@@ -153,7 +153,9 @@ def works(asked: Asked, one: Alternative) -> bool:
             return is_held(few, room, 512)
         case "free":
             profile = replace(room.profile, ram=RamInfo(64 * GIB, int(one.value * GIB)))
-            return is_held(sizes_of_pip(), Room(profile, None, memory_plan.budgets_of(profile, None, None)), 1024)
+            return is_held(
+                sizes_of_pip(), MemoryLimits(profile, None, memory_plan.budgets_of(profile, None, None)), 1024
+            )
     return False
 
 
@@ -208,7 +210,7 @@ def test_a_context_that_nobody_asked_for_gives_way() -> None:
     model = sizes("LLaMA 13B", "q4_0")
     profile = machine("no GPU")
     ram = RamInfo(64 * GIB, int(9.5 * GIB))
-    room = Room(replace(profile, ram=ram), None, memory_plan.budgets_of(replace(profile, ram=ram), None, None))
+    room = MemoryLimits(replace(profile, ram=ram), None, memory_plan.budgets_of(replace(profile, ram=ram), None, None))
     assert Case(model, "f16").least_ram(4096, room) > room.ram_bytes
     context = fitting_context(model, room, 4096, "f16")
     assert 512 <= context < 4096
@@ -223,7 +225,7 @@ def test_a_gpu_that_was_left_out_is_offered() -> None:
     profile = machine("RTX 4090")
     model = sizes("LLaMA 70B", "q4_0")
     profile = replace(profile, ram=RamInfo(32 * GIB, 28 * GIB))
-    room = Room(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
+    room = MemoryLimits(profile, None, memory_plan.budgets_of(profile, None, None), profile.gpus[0])
     [first, *_] = alternatives(Case(model, "f16"), room, 1024)
     assert first.kind == "device"
     assert "GPU" in first.words

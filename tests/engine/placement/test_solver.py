@@ -55,7 +55,7 @@ def problems(draw: st.DrawFn) -> Problem:
         vram=vram,
         ram=ram,
         predictor_vram=np.zeros_like(vram),
-        reached=np.zeros_like(vram),
+        zero_copy=np.zeros_like(vram),
         attention_on_gpu=np.array([way[0] for way in ways]),
         blocks=np.array([way[1] for way in ways]),
         head_seconds=(draw(st.integers(1, 50)) / 1e4, head_s),
@@ -265,19 +265,19 @@ def test_neurons_are_read_over_the_bus_where_the_cpu_does_not_take_all_that_the_
     quick: dict[str, Any] = {"codec": "f16", "mode": "dense", "neuron": 3 << 17}
     for codecs, pays in ((slow, True), (quick, False)):
         without, within = a_problem(**codecs), a_problem(pinned_bytes=1 << 30, **codecs)
-        assert not without.reached.any()
-        assert bool(within.reached.any()) == pays
+        assert not without.zero_copy.any()
+        assert bool(within.zero_copy.any()) == pays
         assert (within.seconds <= without.seconds).all()
         assert (within.ram >= without.ram).all()
-        assert (within.blocks + within.reached <= within.blocks.max()).all()
+        assert (within.blocks + within.zero_copy <= within.blocks.max()).all()
         choice = solve(within, 64 * MIB).choice
         for layer, way in enumerate(choice.ways):
-            hot, reached = within.hot_neurons(layer, way), within.reached_neurons(layer, way)
-            assert not set(hot) & set(reached)
-        assert any(within.reached[layer, way] for layer, way in enumerate(choice.ways)) == pays
+            hot, zero_copy = within.hot_neurons(layer, way), within.zero_copy_neurons(layer, way)
+            assert not set(hot) & set(zero_copy)
+        assert any(within.zero_copy[layer, way] for layer, way in enumerate(choice.ways)) == pays
     short = a_problem(pinned_bytes=64 * MIB, **slow)
-    pinned = short.block * int((short.reached.max(axis=1)).sum()) * (3 << 17)
-    assert short.reached.any()
+    pinned = short.block * int((short.zero_copy.max(axis=1)).sum()) * (3 << 17)
+    assert short.zero_copy.any()
     assert pinned <= 64 * MIB
 
 
@@ -287,7 +287,7 @@ def test_neurons_are_read_over_the_bus_where_both_at_once_were_measured_to_read_
     for beside, pays in ((0.9, True), (0.4, False)):
         gpu = replace(profile.gpus[0], reach_bytes_per_s=20e9, beside_share=beside)
         problem = a_problem(profile=replace(profile, gpus=(gpu,)), **floats)
-        assert bool(problem.reached.any()) == pays
+        assert bool(problem.zero_copy.any()) == pays
 
 
 def test_blocks() -> None:

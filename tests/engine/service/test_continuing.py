@@ -9,8 +9,8 @@ import pytest
 from engine.chat_session import ChatSession
 from engine.config import SamplingConfig
 from engine.loaded_model import LoadedModel
-from engine.text.chat_room import ChatMessage
 from engine.text.chat_template import ChatTemplate
+from engine.text.context_fit import ChatMessage
 from engine.text.tokenizer import Tokenizer
 
 GREEDY = SamplingConfig(temperature=0, max_tokens=40)

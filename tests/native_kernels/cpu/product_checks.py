@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from samples import random_blocks
 
-from native_kernels import lane_packing
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs import CODECS
+from native_kernels.codecs import CODECS, lane_packing
 from native_kernels.cpu.blocks import unpack
 from native_kernels.cpu.gemm import gemm
 from native_kernels.cpu.products import activations, gemv

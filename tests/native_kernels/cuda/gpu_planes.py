@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from native_kernels import lane_packing
-from native_kernels.codecs import ROW_CODECS
+from native_kernels.codecs import ROW_CODECS, lane_packing
 from native_kernels.codecs.copies import copy_groups
 from native_kernels.copies import pack_copy
 from native_kernels.cuda.layouts import COPIES, gpu_codec, plane_row_bytes

@@ -15,7 +15,7 @@ from samples.tiny_model import make_tiny_model
 from engine.batch import open_batch
 from engine.errors import ContextOverflowError
 from engine.generate import decode_batch, decode_one_token
-from engine.gpu import placed_part
+from engine.gpu import placed_model
 from engine.measure.bench_batch import run_batch
 from engine.placement import memory_plan
 from engine.placement.model_bytes import ModelBytes
@@ -24,7 +24,7 @@ from engine.placement.solving import Solved, solve_model
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuMachine:
-    monkeypatch.setattr(placed_part, "batch_ops", FakeBatchOps)
+    monkeypatch.setattr(placed_model, "batch_ops", FakeBatchOps)
     return FakeGpuMachine(tmp_path, monkeypatch)
 
 
@@ -57,21 +57,21 @@ def test_what_is_read_over_the_bus_counts_as_read_in_the_ram(
         found = solve_model(*how, **options)
         whole = found.placement
         hot = tuple(ids[: len(ids) // 2] for ids in whole.hot)
-        reached = tuple(ids[len(ids) // 2 : -n_cold] for ids in whole.hot)
-        return replace(found, placement=replace(whole, hot=hot, reached=reached))
+        zero_copy = tuple(ids[len(ids) // 2 : -n_cold] for ids in whole.hot)
+        return replace(found, placement=replace(whole, hot=hot, zero_copy=zero_copy))
 
-    monkeypatch.setattr(placed_part, "solve_model", solved)
+    monkeypatch.setattr(placed_model, "solve_model", solved)
     model = machine.load(make_tiny_model(tmp_path / "model"), sequences=2, context=16, mode="exact")
     assert model.gpu is not None
-    reached = sum(map(len, model.gpu.placement.reached))
+    zero_copy = sum(map(len, model.gpu.placement.zero_copy))
     ffn = model.weights.layers[0].ffns[0]
     each = sum(one.n_bytes for one in (ffn.gate, ffn.up, ffn.down_t) if one is not None) / model.opened.config.d_ff
     found = run_batch(model, 2, 5, 4, 1)
-    cold = 2 * found.bytes_per_token["cpu"] - reached * each
-    assert reached > 0
+    cold = 2 * found.bytes_per_token["cpu"] - zero_copy * each
+    assert zero_copy > 0
     assert -2 <= cold <= n_cold * model.opened.config.n_layers * each
     together = open_batch(model, 2)
-    assert together.reached_shares()[:, 0].sum() * model.opened.config.d_ff == pytest.approx(reached)
+    assert together.routed_shares()[:, 0].sum() * model.opened.config.d_ff == pytest.approx(zero_copy)
     alone = model.transformer()
     caches = [model.new_cache() for _ in range(2)]
     wanted = [decode_one_token(alone, token, model.new_cache()) for token in (7, 8)]

@@ -87,7 +87,7 @@ def test_reaching_changes_nothing_from_run_to_run_and_little_at_all(
             caches = [model.on_gpu.cache() for _ in range(3)]
             steps = ([1, 2, 3], [4, 5, 6], [7, 8, 9])
             found.append(np.stack([decode_batch(model.together, tokens, caches) for tokens in steps]))
-            read.append(model.together.reached_shares() * tiny[0].d_ff)
+            read.append(model.together.routed_shares() * tiny[0].d_ff)
             needed = model.together.union_shares() * tiny[0].d_ff
         finally:
             model.close()

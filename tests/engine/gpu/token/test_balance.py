@@ -20,18 +20,18 @@ from engine.bundle.artefacts import save_stats
 from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.errors import Cancelled, DeviceFailedError
-from engine.gpu import placed_part, room
+from engine.gpu import placed_model, vram_policy
 from engine.gpu.token import balance
 from engine.gpu.token.cpu_calls import COLD, LISTING
 from engine.gpu.token.decode_program import GpuDecodeProgram
 from engine.job import Job
 from engine.loaded_model import LoadedModel
 from engine.machine.hardware import HardwareProfile, choose_gpu, probe
-from engine.machine.lane_rates import LaneRates
 from engine.machine.measured_hardware import recall_expected, remember
+from engine.machine.read_rates import ReadRates
 from engine.model.weights import open_model
 from engine.placement import machine_figures, memory_plan, solving
-from engine.placement.lanes import LaneTimes
+from engine.placement.concurrent_reads import ReadTimes
 from engine.placement.machine_figures import with_figures, working_set
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import Solved, solve_model
@@ -60,37 +60,37 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> list[Solved]:
-    """Of each layer 60 neurons are hot and 40 are reached, whatever is solved; the solutions that there were."""
+    """Of each layer 60 neurons are hot and 40 zero-copy, whatever is solved; the solutions that there were."""
     found: list[Solved] = []
 
     def solve(*of: Any, **how: Any) -> Solved:
         solved = solve_model(*of, **how)
         ids = [np.random.default_rng(i).permutation(D_FF).astype(np.int32) for i in range(2)]
-        hot, reached = (tuple(np.sort(one[part]) for one in ids) for part in (slice(0, 60), slice(60, 100)))
-        found.append(replace(solved, placement=replace(solved.placement, hot=hot, reached=reached)))
+        hot, zero_copy = (tuple(np.sort(one[part]) for one in ids) for part in (slice(0, 60), slice(60, 100)))
+        found.append(replace(solved, placement=replace(solved.placement, hot=hot, zero_copy=zero_copy)))
         return found[-1]
 
-    monkeypatch.setattr(placed_part, "solve_model", solve)
+    monkeypatch.setattr(placed_model, "solve_model", solve)
     return found
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> list[LaneTimes | None]:
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[ReadTimes | None]:
     """What tokens took whenever they were timed."""
-    found: list[LaneTimes | None] = []
+    found: list[ReadTimes | None] = []
     timed = balance.timed
 
-    def watching(*of: Any) -> LaneTimes | None:
+    def watching(*of: Any) -> ReadTimes | None:
         found.append(timed(*of))
         return found[-1]
 
-    monkeypatch.setattr(placed_part, "timed", watching)
+    monkeypatch.setattr(placed_model, "timed", watching)
     return found
 
 
-def stays(*of: Any) -> tuple[LaneRates | None, float]:
+def stays(*of: Any) -> tuple[ReadRates | None, float]:
     """No other placement is any better."""
-    return LaneRates(1e9, 1e9, 1e9), 0.0
+    return ReadRates(1e9, 1e9, 1e9), 0.0
 
 
 def answer(model: LoadedModel, prompt: list[int] = PROMPT) -> list[int]:
@@ -104,19 +104,19 @@ def test_tokens_are_timed_and_leave_nothing_behind(
     machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
-    watched: list[LaneTimes | None],
+    watched: list[ReadTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(balance, "gain_of", stays)
     model = machine.load(tiny)
     (times,) = watched
     assert times is not None
-    assert (times.reached_layers, times.cold_layers) == (2, 2)
+    assert (times.zero_copy_layers, times.cold_layers) == (2, 2)
     assert 0 < times.hot_s < times.token_s
-    assert 0 < times.reached_s < times.token_s
+    assert 0 < times.zero_copy_s < times.token_s
     assert 0 < times.cold_s < times.token_s
     # The first matrix of every neuron, and the others of those that fire.
-    for n_bytes, n_neurons in ((times.reached_bytes, 40), (times.cold_bytes, D_FF - 100)):
+    for n_bytes, n_neurons in ((times.zero_copy_bytes, 40), (times.cold_bytes, D_FF - 100)):
         assert 2 * n_neurons * NEURON / 3 < n_bytes < 2 * n_neurons * NEURON
     assert model.steps.seconds["balancing"] > 0
     assert model.generation == 1
@@ -139,12 +139,12 @@ def test_what_its_predictors_expect_is_learned_from_the_tokens(
     machine: FakeGpuMachine,
     tmp_path: Path,
     by_hand: list[Solved],
-    watched: list[LaneTimes | None],
+    watched: list[ReadTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[float | None] = []
 
-    def gain(setting: solving.Setting, *of: Any) -> tuple[LaneRates | None, float]:
+    def gain(setting: solving.Setting, *of: Any) -> tuple[ReadRates | None, float]:
         assert setting.predictors is not None
         asked.append(setting.predictors.expected_to_fired)
         return stays()
@@ -169,7 +169,7 @@ def test_what_its_predictors_expect_is_learned_from_the_tokens(
 
 
 def test_nothing_is_timed_where_no_side_could_take_from_the_other(
-    machine: FakeGpuMachine, tiny: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
+    machine: FakeGpuMachine, tiny: Path, watched: list[ReadTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.load(tiny).close()  # all of it is on the GPU
     assert not watched
@@ -181,7 +181,7 @@ def test_tokens_that_tell_nothing(
     machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
-    watched: list[LaneTimes | None],
+    watched: list[ReadTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The files are being read, be it quickly or slowly, the GPU has no marks, the text is too short."""
@@ -209,7 +209,7 @@ def test_fewer_tokens_where_they_take_long(
     machine: FakeGpuMachine,
     tiny: Path,
     by_hand: list[Solved],
-    watched: list[LaneTimes | None],
+    watched: list[ReadTimes | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(balance, "gain_of", stays)
@@ -264,7 +264,7 @@ def test_a_gpu_that_fails_meanwhile_is_one_that_fails_while_loading(
         raise DeviceFailedError("It failed.") from (None if cause == "is late" else error)
 
     monkeypatch.setattr(GpuDecodeProgram, "timed_step", fails)
-    monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
     words = "ran out 3 times" if cause == "memory" else "A GPU failed while it was loaded"
@@ -281,17 +281,17 @@ class Truth:
     """What tokens take, by what is on the GPU and by rates that are no other's guess; how often they were timed."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.reach, self.beside, self.quiet, self.n_timed = 2e6, 3e6, True, 0
-        patch.setattr(placed_part, "timed", self._timed)
+        self.zero_copy, self.beside, self.quiet, self.n_timed = 2e6, 3e6, True, 0
+        patch.setattr(placed_model, "timed", self._timed)
 
-    def _timed(self, program: Any, cache: Any, sample: Any, weights: Any, model: Any, *of: Any) -> LaneTimes:
+    def _timed(self, program: Any, cache: Any, sample: Any, weights: Any, model: Any, *of: Any) -> ReadTimes:
         self.n_timed += 1
-        n_reached = sum(0 if one.reached is None else one.reached.n_slots for one in model.layers)
+        n_zero_copy = sum(0 if one.reached is None else one.reached.n_slots for one in model.layers)
         n_cold = sum(D_FF - sum(block.n_slots for block in one.blocks) for one in model.layers)
-        reached_s, cold_s = n_reached * NEURON / self.reach, n_cold * NEURON / self.beside
-        return LaneTimes(
-            max(reached_s, cold_s), 0.0, reached_s, cold_s, n_reached * NEURON, n_cold * NEURON,
-            2 * bool(n_reached), 2 * bool(n_cold), self.quiet,
+        zero_copy_s, cold_s = n_zero_copy * NEURON / self.zero_copy, n_cold * NEURON / self.beside
+        return ReadTimes(
+            max(zero_copy_s, cold_s), 0.0, zero_copy_s, cold_s, n_zero_copy * NEURON, n_cold * NEURON,
+            2 * bool(n_zero_copy), 2 * bool(n_cold), self.quiet,
         )  # fmt: skip
 
 
@@ -318,8 +318,8 @@ def here(machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch) -
 def placed(model: LoadedModel) -> tuple[list[int], list[int]]:
     assert model.gpu is not None
     placement = model.gpu.placement
-    reached = placement.reached or [()] * placement.n_layers
-    return list(placement.hot_counts), [len(ids) for ids in reached]
+    zero_copy = placement.zero_copy or [()] * placement.n_layers
+    return list(placement.hot_counts), [len(ids) for ids in zero_copy]
 
 
 def test_a_model_is_placed_anew_once_and_the_next_load_knows(
@@ -331,8 +331,8 @@ def test_a_model_is_placed_anew_once_and_the_next_load_knows(
     assert caplog.text.count("Placed anew") == 1
     assert "balancing" in caplog.text
     assert truth.n_timed == 2
-    hot, reached = placed(model)
-    assert all(0 < n < D_FF for n in reached)
+    hot, zero_copy = placed(model)
+    assert all(0 < n < D_FF for n in zero_copy)
     gpu = model.gpu
     assert gpu is not None
     assert gpu.placement.vram_bytes <= gpu.placement.origins.vram_budget_bytes
@@ -343,7 +343,7 @@ def test_a_model_is_placed_anew_once_and_the_next_load_knows(
     again = here()
     assert truth.n_timed == 3
     assert "Placed anew" not in caplog.text
-    assert placed(again) == (hot, reached)
+    assert placed(again) == (hot, zero_copy)
     assert answer(again) == text
     again.close()
 
@@ -353,7 +353,7 @@ def test_rates_that_no_longer_hold_are_renewed(
 ) -> None:  # fmt: skip
     truth = Truth(monkeypatch)
     here().close()
-    truth.reach, truth.beside = 1e6, 6e6
+    truth.zero_copy, truth.beside = 1e6, 6e6
     n_timed, model = truth.n_timed, here()
     found = placed(model)
     model.close()
@@ -417,7 +417,7 @@ def test_placing_it_anew_between_answers_goes_by_what_was_found(
 
 @pytest.mark.gpu
 def test_figures_that_are_wrong_do_not_keep_one_side_waiting(
-    own_gpu: Gpu, tmp_path: Path, watched: list[LaneTimes | None], monkeypatch: pytest.MonkeyPatch
+    own_gpu: Gpu, tmp_path: Path, watched: list[ReadTimes | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The GPU is said to read ten times as fast over the bus as it does. On a machine that others keep busy nothing
     can be said of it."""

@@ -133,8 +133,8 @@ def test_codecs_that_gpus_have_no_kernels_for(tmp_path: Path) -> None:
     sizes = ModelBytes.of(strange).gpu_bytes
     assert not sizes.possible.any()
     assert not sizes.head_possible
-    lanes = open_model(convert(wide, tmp_path / "b", "q8_0").bundle)
-    assert missing_codecs(lanes) == ()
+    read_rates = open_model(convert(wide, tmp_path / "b", "q8_0").bundle)
+    assert missing_codecs(read_rates) == ()
 
 
 def test_a_model_in_such_a_codec_is_the_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

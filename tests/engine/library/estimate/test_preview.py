@@ -22,11 +22,11 @@ from engine.library.estimate.machines import KnownMachine, known_machine
 from engine.library.estimate.preview import Previews
 from engine.machine.cpu_and_ram import RamInfo
 from engine.machine.hardware import default_threads
-from engine.machine.lane_rates import LaneRates
-from engine.machine.measured_hardware import load_profile, remember_lanes
+from engine.machine.measured_hardware import load_profile, remember_read_rates
+from engine.machine.read_rates import ReadRates
 from engine.model.model_files import open_model
 from engine.placement import memory_plan, solving
-from engine.placement.lanes import kind_of
+from engine.placement.concurrent_reads import kind_of
 from engine.placement.model_bytes import ModelBytes
 from engine.placement.solving import solve_model
 from engine.sparsity.stats import NeuronStats
@@ -103,7 +103,7 @@ def test_what_is_remembered_of_a_models_rows_counts(tmp_path: Path, monkeypatch:
     before = previews.preview(path, known, budget, 64), solve_model(opened, engine).placement
     for mode in ("exact", "sparse"):
         kind = kind_of(ModelBytes.of(opened), mode)  # type: ignore[arg-type]
-        remember_lanes(known.profile, known.gpu, known.threads, kind, LaneRates(1e3, 1e3, 1e3))
+        remember_read_rates(known.profile, known.gpu, known.threads, kind, ReadRates(1e3, 1e3, 1e3))
     after = previews.preview(path, known, budget, 64), solve_model(opened, engine).placement
     for found, placement in (before, after):
         assert found.predicted_tok_s == pytest.approx(placement.predicted_tok_s, rel=0.05)

@@ -99,7 +99,7 @@ def spans_of(parts: Iterable[Part]) -> list[Span]:
     return list(zip(begins.tolist(), last_ends.tolist(), strict=True))
 
 
-class ReadIn:
+class Prefetch:
     """A thread that prefetches spans of mapped files in order, then ends. `close` ends it at once."""
 
     def __init__(
@@ -275,4 +275,4 @@ def _prefetched(address: int, n_bytes: int) -> bool:
     return bool(kernel.PrefetchVirtualMemory(kernel.GetCurrentProcess(), 1, ctypes.byref(one), 0))
 
 
-__all__ = ["CHUNK_BYTES", "Part", "ReadIn", "Span", "advised", "parts_of", "resident_bytes", "spans_of"]
+__all__ = ["CHUNK_BYTES", "Part", "Prefetch", "Span", "advised", "parts_of", "resident_bytes", "spans_of"]

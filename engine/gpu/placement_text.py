@@ -5,17 +5,17 @@ from __future__ import annotations
 from engine.sparsity.placement import Placement
 
 
-def words_of(name: str, placement: Placement) -> str:
+def placement_summary(name: str, placement: Placement) -> str:
     """Why the GPU computes, and what of the model is there."""
-    neurons, reached = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
-    if placement.reached:
-        share = sum(map(len, placement.reached)) / (placement.n_layers * placement.neurons)
-        reached = f", reads {share:.0%} more in RAM"
+    neurons, zero_copy = placement.hot_neurons / (placement.n_layers * placement.neurons), ""
+    if placement.zero_copy:
+        share = sum(map(len, placement.zero_copy)) / (placement.n_layers * placement.neurons)
+        zero_copy = f", reads {share:.0%} more in RAM"
     at_home = placement.attention.count("gpu")
     where = f"{at_home} of {placement.n_layers} layers with {neurons:.0%} of the neurons"
     if at_home == placement.n_layers and neurons == 1:
         where = "all layers with all neurons"
-    return f"{name} computes {where}{reached}, in {_gib(placement.vram_bytes)} of VRAM"
+    return f"{name} computes {where}{zero_copy}, in {_gib(placement.vram_bytes)} of VRAM"
 
 
 def _gib(n_bytes: int) -> str:

@@ -14,8 +14,8 @@ from engine.assets import starter_model
 from engine.conversion.convert import convert
 from engine.errors import ModelFormatError
 from engine.formats.gguf import open_gguf
-from engine.model import soundness
-from engine.model.soundness import SAMPLED_ROWS, WHOLE_BYTES, check_numbers
+from engine.model import finite_check
+from engine.model.finite_check import SAMPLED_ROWS, WHOLE_BYTES, check_numbers
 from engine.model.weights import load_weights, open_model
 from native_kernels.backend import PackedMatrix
 
@@ -88,7 +88,7 @@ def test_a_large_matrix_is_sampled_from_end_to_end(dtype: type[np.floating[Any]]
 
 def test_samples_of_a_mapped_file_are_asked_for_before_they_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int]] = []
-    seen = soundness._are_numbers
+    seen = finite_check._are_numbers
 
     def ask(matrix: PackedMatrix, first: int, last: int) -> None:
         told.append(("asked", id(matrix)))
@@ -97,8 +97,8 @@ def test_samples_of_a_mapped_file_are_asked_for_before_they_are_looked_at(monkey
         told.append(("looked", id(matrix)))
         return seen(matrix, ids)
 
-    monkeypatch.setattr(soundness, "ask_for", ask)
-    monkeypatch.setattr(soundness, "_are_numbers", look)
+    monkeypatch.setattr(finite_check, "ask_for", ask)
+    monkeypatch.setattr(finite_check, "_are_numbers", look)
     weights = load_weights(open_model(starter_model()), hold="mapped")
     assert {who for how, who in told if how == "asked"} == {who for how, who in told if how == "looked"}
     first_look = told.index(("looked", id(weights.embedding)))

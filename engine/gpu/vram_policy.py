@@ -1,6 +1,6 @@
 """When a model gives back memory of its GPU because other programs want it, and when it takes some again.
 
-Pure rules over numbers: who asks reads the GPU and places the model (engine/gpu/part.py). Between giving back and
+Pure rules over numbers: who asks reads the GPU and places the model (engine/gpu/residency.py). Between giving back and
 taking again lies a wide gap, so that two programs do not push each other about: memory is given back where less than
 FLOOR_BYTES is free, and taken again only where the usual margin stays free afterwards.
 """
@@ -22,7 +22,7 @@ TAKE_BACK_EVERY_S = 60.0
 _LONGEST_WAIT_S = 600.0  # between tries that failed
 
 
-class GpuRoom:
+class VramPolicy:
     """What a model may take of its GPU at the moment. limit: bytes for all of it, None: as when it was loaded.
 
     is_automatic: whether nobody gave a budget; else nothing is given or taken unasked, but where memory ran out.

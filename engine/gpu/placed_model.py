@@ -1,7 +1,7 @@
 """The part of a loaded model that a GPU computes: placed, loaded, made ready to answer.
 
 It can be placed anew while the model stays loaded: every conversation then begins with an empty cache. When that is
-done is engine/gpu/part.py's to decide; nothing here computes, what does is engine/gpu/token/transformer.py.
+done is engine/gpu/residency.py's to decide; nothing here computes, what does is engine/gpu/token/transformer.py.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from engine.config import MODES, Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
-from engine.gpu.placed_words import is_for_want_of_memory, why_unused, words_of
-from engine.gpu.prefill.in_place import InPlace, bytes_of, room_for, spans_in_place
+from engine.gpu.placement_text import is_for_want_of_memory, placement_summary, why_unused
+from engine.gpu.prefill.pinned_weights import PinnedWeights, bytes_of, pinnable_spans, ram_check
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts
-from engine.gpu.room import GpuRoom
 from engine.gpu.token.balance import TOKENS, Timed, settle, timed
 from engine.gpu.token.decode_program import PATIENCE_S, GpuDecodeProgram
 from engine.gpu.token.transformer import GpuTransformer
 from engine.gpu.trial import budget
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
+from engine.gpu.vram_policy import VramPolicy
 from engine.gpu.weights.cache import GpuCache, KvRegion
 from engine.gpu.weights.loading import LoadedGpu, load_onto_gpu
 from engine.job import Job
-from engine.model.read_in import ReadIn, parts_of, spans_of
+from engine.model.prefetch import Prefetch, parts_of, spans_of
 from engine.modes import choose_mode
 from engine.placement import memory_plan
 from engine.placement.cost_model import UNKNOWN_PCIE_BYTES_PER_S
 from engine.placement.gpu_bytes import kv_layer_bytes
 from engine.placement.model_bytes import ModelBytes
-from engine.placement.rebalancing import could_reach
+from engine.placement.rebalancing import can_use_zero_copy
 from engine.placement.solving import Solved, solve_model
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from engine.gpu.prefill.cold_stream import Rates
     from engine.load_context import LoadContext
     from engine.machine.graphics import GpuInfo
-    from engine.machine.lane_rates import LaneRates
+    from engine.machine.read_rates import ReadRates
     from engine.model.transformer import FfnExecutor
-    from engine.placement.lanes import LaneTimes
+    from engine.placement.concurrent_reads import ReadTimes
     from engine.sparsity.placement import Placement
     from engine.sparsity.predictor import Predictor
     from native_kernels.cpu.runtime.pool import Pool
@@ -63,7 +63,7 @@ _PLACING_S = 1.5
 _MOST_NOTES = 8
 
 
-class PlacedPart:
+class PlacedModel:
     """All methods: one thread at a time, each enters the GPU. Where the GPU fails, `is_usable` is False from then on.
 
     placement: of now. blocks: where the hot neurons are; None where none are placed one by one. generation: counted up
@@ -79,16 +79,16 @@ class PlacedPart:
         self._region: KvRegion | None = None
         self._made: dict[Mode, tuple[GpuTransformer, GpuDecodeProgram]] = {}
         self._prompts: Prompts | None = None
-        self._in_place: InPlace | None = None
+        self._pinned_weights: PinnedWeights | None = None
         self._batch: tuple[tuple[Mode, int], GpuBatch] | None = None
-        self._room = GpuRoom(base.engine.vram_budget_gib is None)
+        self._policy = VramPolicy(base.engine.vram_budget_gib is None)
         self._reopen = reopen
         self._is_away = False  # the GPU was given back for want of memory, and may be had again
         self._mode: Mode = base.engine.mode
         self._budget_bytes = 0  # by which it is placed
         self._first_budget_bytes = 0  # at the beginning
-        self._lanes: dict[Mode, LaneRates] | None = None  # as this model was found to read; None: as is remembered
-        self.reading: ReadIn | None = None
+        self._read_rates: dict[Mode, ReadRates] | None = None  # as this model was found to read; None: as is remembered
+        self.reading: Prefetch | None = None
         self.blocks: HotBlocks | None = None
         self.generation = 0
         self.notes: list[str] = []
@@ -109,14 +109,14 @@ class PlacedPart:
         of the solver; Cancelled.
         """
 
-        def place(lanes: dict[Mode, LaneRates] | None) -> Timed:
-            self._lanes = lanes
+        def place(read_rates: dict[Mode, ReadRates] | None) -> Timed:
+            self._read_rates = read_rates
             return self._placed(mode, job, balancing)
 
-        first = place(self._lanes)
+        first = place(self._read_rates)
         self._base.steps.begin("balancing")
         settle(first, place, not self._base.engine.hardware_file)
-        self.reading = self._read_in()
+        self.reading = self._prefetch_weights()
         self._pin(self.reading)
         self._base.steps.end()
         return self.placement
@@ -136,33 +136,33 @@ class PlacedPart:
                 times = self._timed(solved, job.cancelled) if timing else None
             except CudaOutOfMemoryError as error:
                 self._drop()
-                self._room.shrink(placement.vram_bytes, None)
+                self._policy.shrink(placement.vram_bytes, None)
                 self._note(f"{placement.vram_bytes / 2**30:.2f} GiB of VRAM could not be had: less was placed there.")
                 log.info("%s (%s)", self.notes[-1], error)
                 continue
             except (CudaError, NoMachineCodeError, DeviceFailedError) as error:
                 self._drop()
                 raise GpuUnusableError(f"{self._opened.info.name} failed while it was loaded ({error})") from error
-            self.reason = words_of(self.name, placement)
+            self.reason = placement_summary(self.name, placement)
             self._mode = self.mode_and_reason()[0]
             self._budget_bytes = placement.origins.vram_budget_bytes
             self._first_budget_bytes = self._first_budget_bytes or self._budget_bytes
             return solved, times
         raise GpuFullError(f"the memory of {self._opened.info.name} ran out {_ATTEMPTS} times while it was loaded")
 
-    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> LaneTimes | None:
+    def _timed(self, solved: Solved, cancelled: Callable[[], bool]) -> ReadTimes | None:
         """None where there is nothing to balance: neither side could take neurons from the other."""
         layers, placement = self._now.model.layers, self.placement
-        is_reached = any(layer is not None and layer.reached is not None for layer in layers)
-        could_not = bool(placement.reached) and not is_reached  # no memory could be pinned
-        if could_not or not could_reach(solved.setting, placement):
+        has_zero_copy = any(layer is not None and layer.reached is not None for layer in layers)
+        could_not = bool(placement.zero_copy) and not has_zero_copy  # no memory could be pinned
+        if could_not or not can_use_zero_copy(solved.setting, placement):
             return None
         self._base.steps.begin("balancing")
         program = self._made[self.mode_and_reason()[0]][1]
         sample, cache = self._base.modes.sample, self.new_cache(TOKENS)
         return timed(program, cache, sample, self._base.weights, self._now.model, self.blocks, cancelled)
 
-    def _read_in(self) -> ReadIn:
+    def _prefetch_weights(self) -> Prefetch:
         """What the CPU and prompts read of the files, read in the background until the model is placed anew."""
         weights, loaded = self._base.weights, self._now
         placement, side = loaded.placement, loaded.hot_side
@@ -171,26 +171,26 @@ class PlacedPart:
             ids[: len(own)] if home == "gpu" else None
             for ids, own, home in zip(in_slots, placement.hot, placement.attention, strict=True)
         ]
-        return ReadIn(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
+        return Prefetch(spans_of(parts_of(weights, hot, placement.head == "gpu")), weights)
 
-    def _pin(self, reading: ReadIn) -> None:
+    def _pin(self, reading: Prefetch) -> None:
         """Has the GPU read the cold neurons in place in prompts, where the RAM has room for that."""
-        base, place = self._base, self._in_place
+        base, place = self._base, self._pinned_weights
         if place is None:
             return
         layers = zip(base.weights.layers, self._now.model.layers, strict=True)
         cold = [w.ffns[0] for w, layer in layers if layer is not None and (layer.has_cold or layer.reached is not None)]
-        spans = spans_in_place(cold)
-        place.begin(spans, base.weights, reading, room_for(base.opened.files.path, bytes_of(spans, reading.spans)))
+        spans = pinnable_spans(cold)
+        place.begin(spans, base.weights, reading, ram_check(base.opened.files.path, bytes_of(spans, reading.spans)))
 
     def spare_ram(self) -> bool:
         """Whether weights are pinned in place; lets go of them where the RAM has run short. Between answers."""
-        return self._in_place is not None and self._in_place.spare()
+        return self._pinned_weights is not None and self._pinned_weights.spare()
 
     def wait_for_weights(self, seconds: float) -> bool:
         """Whether what is read in and pinned behind the load is so by then."""
         end = time.monotonic() + seconds
-        pending = (self.reading, self._in_place)
+        pending = (self.reading, self._pinned_weights)
         return all(one is None or one.wait(max(0.0, end - time.monotonic())) for one in pending)
 
     def _solved(self, mode: Mode, cancelled: Callable[[], bool]) -> Solved:
@@ -206,8 +206,8 @@ class PlacedPart:
         steps.begin("placing")
         return solve_model(
             base.opened, engine, job=Job(cancelled), weights=base.weights, gpu=self._opened.info,
-            vram_bytes=self._room.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
-            lanes=self._lanes,
+            vram_bytes=self._policy.limit, predictor=predictor, ram=base.ram, limit_s=_PLACING_S,
+            read_rates=self._read_rates,
         )  # fmt: skip
 
     def _load(self, placement: Placement, job: Job) -> None:
@@ -343,10 +343,11 @@ class PlacedPart:
         sizes = ModelBytes.of(base.opened, base.weights)
         config, budget_bytes = base.opened.config, loaded.placement.origins.vram_budget_bytes
         room = memory_plan.prefill_bytes(sizes, base.context, budget_bytes)
-        self._in_place = InPlace(gpu.device)
+        self._pinned_weights = PinnedWeights(gpu.device)
         return Prompts(
             gpu, config, base.weights, loaded.model, executor, base.backend.operators, pool, base.context, room,
-            self.streaming_speed, self._in_place, memory_plan.library_bytes(config, self.info, budget_bytes), self.info,
+            self.streaming_speed, self._pinned_weights,
+            memory_plan.library_bytes(config, self.info, budget_bytes), self.info,
         )  # fmt: skip
 
     @property
@@ -448,11 +449,11 @@ class PlacedPart:
         for _, program in made.values():
             with contextlib.suppress(CudaError):
                 program.close()
-        for one in (self._prompts, self._in_place, self._loaded):
+        for one in (self._prompts, self._pinned_weights, self._loaded):
             if one is not None:
                 with contextlib.suppress(CudaError):
                     one.close()
-        self._prompts = self._in_place = self._loaded = None
+        self._prompts = self._pinned_weights = self._loaded = None
 
     def _close_gpu(self) -> None:
         with contextlib.suppress(CudaError):

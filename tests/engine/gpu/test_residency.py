@@ -23,10 +23,10 @@ from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.errors import DeviceFailedError, DeviceMemoryError, DeviceUnavailableError
-from engine.gpu import placed_part, room
-from engine.gpu.placed_part import PlacedPart
-from engine.gpu.prefill import in_place
-from engine.gpu.prefill.in_place import InPlace
+from engine.gpu import placed_model, vram_policy
+from engine.gpu.placed_model import PlacedModel
+from engine.gpu.prefill import pinned_weights
+from engine.gpu.prefill.pinned_weights import PinnedWeights
 from engine.gpu.trial import budget, choice, self_test
 from engine.loaded_model import LoadedModel
 from engine.machine.cpu_and_ram import RamInfo
@@ -176,7 +176,7 @@ def test_with_less_room_where_memory_runs_out(
 ) -> None:
     machine.make = SmallGpu
     monkeypatch.setattr(SmallGpu, "limits", [50_000])
-    monkeypatch.setattr(room, "SMALLER", 0.9999)  # the buffers are most of it
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)  # the buffers are most of it
     model = machine.load(tiny)
     assert model.gpu is not None
     assert any("could not be had" in note for note in model.gpu.notes)
@@ -193,7 +193,7 @@ def test_what_a_model_holds_of_the_ram_is_not_counted_twice(
     before, after = (RamInfo(4 * GIB, int(gib * GIB)) for gib in (2.5, 1.0))
     replace(profile, ram=before).save(tiny.parent / "slow.json")
     monkeypatch.setattr(solving, "load_profile", lambda file: replace(profile, ram=after))
-    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)
     model = machine.load(tiny)
     assert model.gpu is not None
     generation, first = model.generation, answer(model)
@@ -209,7 +209,7 @@ def test_the_cpu_computes_where_memory_always_runs_out(
 ) -> None:
     machine.make = SmallGpu
     monkeypatch.setattr(SmallGpu, "limits", [10] * 9)
-    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)
     model = machine.load(tiny, device="auto")
     assert model.device == "cpu"
     assert "A GPU ran out 3 times" in model.device_reason
@@ -223,7 +223,7 @@ def test_the_cpu_computes_where_memory_always_runs_out(
 def test_memory_is_given_back_where_others_need_it(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "SMALLER", 0.9999)
+    monkeypatch.setattr(vram_policy, "SMALLER", 0.9999)
     model = machine.load(tiny)
     assert model.gpu is not None
     session = ChatSession(model)
@@ -231,7 +231,7 @@ def test_memory_is_given_back_where_others_need_it(
     before, generation = model.gpu.placement.vram_bytes, model.generation
     free = [1 << 20, 4 * GIB]
     monkeypatch.setattr(budget, "free_bytes", lambda index: free.pop(0) if len(free) > 1 else free[0])
-    monkeypatch.setattr(room.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
+    monkeypatch.setattr(vram_policy.memory_plan, "LEAST_MARGIN_BYTES", (1 << 20) + 4096)
     assert answer(session) == first
     assert model.generation > generation
     assert model.gpu.placement.vram_bytes < before
@@ -261,7 +261,7 @@ def test_the_cpu_computes_where_others_need_all_of_it(
 def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(placed_model, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -285,7 +285,7 @@ def test_a_gpu_that_fails_ends_the_answer_and_the_cpu_goes_on(
 def test_a_fault_that_passes_leaves_the_gpu_in_use(
     machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_part, "PATIENCE_S", 3.0)
+    monkeypatch.setattr(placed_model, "PATIENCE_S", 3.0)
     model = machine.load(tiny)
     session = ChatSession(model)
     first = answer(session)
@@ -456,27 +456,27 @@ class Pinning:
 
     def __init__(self, machine: FakeGpuMachine, folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> None:
         self.ram = RamInfo(128 * GIB, 64 * GIB)
-        patch.setattr(in_place, "read_ram", lambda *of: self.ram)
+        patch.setattr(pinned_weights, "read_ram", lambda *of: self.ram)
         self.device = HostDevice()
-        patch.setattr(in_place, "lies_in_ram", lambda path: False)
+        patch.setattr(pinned_weights, "lies_in_ram", lambda path: False)
         hot = [np.arange(i, 256, 3, dtype=np.int32) for i in range(2)]
         solved = SimpleNamespace(placement=a_placement(hot, 256, head="gpu"), setting=None)
-        patch.setattr(PlacedPart, "_solved", lambda *of: solved)
-        patch.setattr(PlacedPart, "_timed", lambda *of: None)
+        patch.setattr(PlacedModel, "_solved", lambda *of: solved)
+        patch.setattr(PlacedModel, "_timed", lambda *of: None)
         patch.setattr(loading, "load_weights", partial(load_weights, hold="mapped"))
-        load = PlacedPart._load
+        load = PlacedModel._load
 
-        def with_place(part: PlacedPart, *of: Any) -> None:
+        def with_place(part: PlacedModel, *of: Any) -> None:
             load(part, *of)
-            part._in_place = InPlace(self.device)  # a GPU that is none of NVIDIA's has no prompts
+            part._pinned_weights = PinnedWeights(self.device)  # a GPU that is none of NVIDIA's has no prompts
 
-        patch.setattr(PlacedPart, "_load", with_place)
+        patch.setattr(PlacedModel, "_load", with_place)
         bundle = convert(make_tiny_model(folder / "w", d_ff=256), folder / "b", "q8_0").bundle
         self.model = machine.load(bundle, **changes)
         assert self.model.gpu is not None
         self.gpu = self.model.gpu
-        assert self.gpu._in_place is not None
-        self.place: InPlace = self.gpu._in_place
+        assert self.gpu._pinned_weights is not None
+        self.place: PinnedWeights = self.gpu._pinned_weights
 
     def calls(self, name: str) -> int:
         return self.device.driver.calls.count(name)  # type: ignore[attr-defined]
@@ -493,7 +493,9 @@ def test_cold_neurons_are_pinned_in_place_behind_the_load(
         for matrix in (w.gate, w.up, w.down_t):
             assert matrix is not None
             assert pinning.place.find(matrix.data.ctypes.data, matrix.row_bytes) is not None
-    assert pinning.gpu.balance() == pytest.approx(room.LOOK_EVERY_S)  # the RAM is looked at, whoever gave the budget
+    assert pinning.gpu.balance() == pytest.approx(
+        vram_policy.LOOK_EVERY_S
+    )  # the RAM is looked at, whoever gave the budget
     pinning.gpu.ease()
     assert not pinning.calls("cuMemHostUnregister")
     generation = pinning.model.generation
@@ -521,7 +523,7 @@ def test_before_an_answer_the_ram_is_looked_at_too(
 def test_nothing_is_pinned_where_the_ram_has_no_room(
     machine: FakeGpuMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placed_part, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
+    monkeypatch.setattr(placed_model, "bytes_of", lambda *of: 49 * GIB)  # of 64 that are free, 16 are to stay so
     pinning = Pinning(machine, tmp_path, monkeypatch)
     assert pinning.place.wait(0)
     assert not pinning.gpu.spare_ram()
@@ -537,7 +539,7 @@ def test_a_part_that_goes_lets_go_of_what_is_pinned(
     pinning.gpu.give_up("it is tested")
     assert pinning.place.n_bytes == 0
     assert pinning.calls("cuMemHostUnregister") == pinning.calls("cuMemHostRegister_v2") > 0
-    assert pinning.gpu._in_place is None
+    assert pinning.gpu._pinned_weights is None
     pinning.model.close()
 
 

@@ -19,8 +19,8 @@ from samples.split_model import BASE, in_a_file, random_weights
 from support.arrays_on_gpu import GpuArrays
 
 from engine.executor.dense import DenseExecutor
-from engine.gpu.prefill import in_place, prompts
-from engine.gpu.prefill.in_place import HostSpan, InPlace, bytes_of, spans_in_place
+from engine.gpu.prefill import pinned_weights, prompts
+from engine.gpu.prefill.pinned_weights import HostSpan, PinnedWeights, bytes_of, pinnable_spans
 from engine.gpu.prefill.prefill import StreamingSpeed
 from engine.gpu.prefill.prompts import Prompts, PromptsOfMode
 from engine.machine.measured_hardware import recall_library
@@ -80,8 +80,8 @@ class Reads:
         return self._is_over()
 
 
-def begin(place: InPlace, spans: list[HostSpan], **changes: Any) -> None:
-    values: dict[str, Any] = {"keeps": None, "has_room": lambda is_pinned: True, "reading": Reads(), **changes}
+def begin(place: PinnedWeights, spans: list[HostSpan], **changes: Any) -> None:
+    values: dict[str, Any] = {"keeps": None, "has_ram": lambda is_pinned: True, "reading": Reads(), **changes}
     place.begin(spans, **values)
 
 
@@ -102,7 +102,7 @@ def test_rows_of_neurons_that_are_neighbours_are_one_span(tmp_path: Path) -> Non
     (tmp_path / "rows").write_bytes(bytes(100 + 300 * 96))
     rows = np.asarray(np.memmap(tmp_path / "rows", np.uint8, mode="r"))[100:].reshape(300, 96)
     w = FfnWeights(up=matrix(rows[:, 32:64]), gate=matrix(rows[:, :32]), down_t=matrix(rows[:, 64:]))
-    (span,) = spans_in_place([w])
+    (span,) = pinnable_spans([w])
     assert span.read_only
     assert span.start == rows.ctypes.data - 100
     assert span.end == span.start + -(-(100 + 300 * 96) // PAGE) * PAGE
@@ -122,20 +122,20 @@ def test_no_page_is_in_two_spans_and_gaps_stay_out(tmp_path: Path) -> None:
         FfnWeights(up=part(9 * PAGE, 10 * PAGE), down=part(10 * PAGE, 11 * PAGE)),
     ]
     start = whole.ctypes.data
-    found = [((one.start - start) // PAGE, (one.end - start) // PAGE) for one in spans_in_place(blocks)]
+    found = [((one.start - start) // PAGE, (one.end - start) // PAGE) for one in pinnable_spans(blocks)]
     assert found == [(0, 2), (3, 7), (12, 13), (16, 17)]
-    assert all((one.start - start) % PAGE == (one.end - start) % PAGE == 0 for one in spans_in_place(blocks))
+    assert all((one.start - start) % PAGE == (one.end - start) % PAGE == 0 for one in pinnable_spans(blocks))
 
 
 def test_memory_that_can_be_written_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     weights = random_weights(BASE)
-    assert not spans_in_place([w.ffns[0] for w in weights.layers]), "small arrays share their pages with others"
-    monkeypatch.setattr(in_place, "OWN_PAGES_BYTES", 1)
-    found = spans_in_place([w.ffns[0] for w in weights.layers])
+    assert not pinnable_spans([w.ffns[0] for w in weights.layers]), "small arrays share their pages with others"
+    monkeypatch.setattr(pinned_weights, "OWN_PAGES_BYTES", 1)
+    found = pinnable_spans([w.ffns[0] for w in weights.layers])
     assert found
     assert not any(one.read_only for one in found)
     mapped = in_a_file(weights, tmp_path / "weights")
-    (span,) = spans_in_place([w.ffns[0] for w in mapped.layers])
+    (span,) = pinnable_spans([w.ffns[0] for w in mapped.layers])
     assert span.read_only
 
 
@@ -149,7 +149,7 @@ def test_what_files_take_is_counted_once() -> None:
 
 
 def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevice) -> None:
-    place = InPlace(device, in_ram, 2 * PAGE)
+    place = PinnedWeights(device, in_ram, 2 * PAGE)
     spans = [HostSpan(100 * PAGE, 105 * PAGE, True), HostSpan(200 * PAGE, 201 * PAGE, False)]
     assert place.find(100 * PAGE, 1) is None
     begin(place, spans)
@@ -178,7 +178,7 @@ def test_pieces_that_follow_each_other_are_found_as_one(device: RegisteringDevic
 
 def test_where_the_gpu_has_other_names_a_matrix_does_not_run_over_two_pieces() -> None:
     device = RegisteringDevice((PAGE, PAGE, 7 * PAGE))
-    place = InPlace(device, in_ram, PAGE)
+    place = PinnedWeights(device, in_ram, PAGE)
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)])
     assert place.wait(PATIENCE_S)
     assert place.find(100 * PAGE, 2 * PAGE) == 101 * PAGE
@@ -189,7 +189,7 @@ def test_where_the_gpu_has_other_names_a_matrix_does_not_run_over_two_pieces() -
 
 def test_what_the_driver_refuses_is_left_to_the_ring() -> None:
     device = RegisteringDevice((), 1)
-    place = InPlace(device, in_ram, PAGE)
+    place = PinnedWeights(device, in_ram, PAGE)
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)])
     assert place.wait(PATIENCE_S)
     assert not place.is_all
@@ -203,7 +203,7 @@ def test_a_gpu_that_refuses_memory_which_cannot_be_written(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HostDevice, "registers_read_only", False)
-    place = InPlace(device, in_ram, PAGE)
+    place = PinnedWeights(device, in_ram, PAGE)
     begin(place, [HostSpan(50 * PAGE, 51 * PAGE, False), HostSpan(100 * PAGE, 103 * PAGE, True)])
     assert place.wait(PATIENCE_S)
     assert device.driver.pinned == [(50 * PAGE, PAGE, 3)]  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_a_gpu_that_refuses_memory_which_cannot_be_written(
 def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.gpu.prefill.in_place._ASK_AGAIN_S", 0.001)
+    monkeypatch.setattr("engine.gpu.prefill.pinned_weights._ASK_AGAIN_S", 0.001)
     there, asked = set[int](), []
 
     def is_over() -> bool:
@@ -222,7 +222,7 @@ def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
             there.update((100 * PAGE, 101 * PAGE, 103 * PAGE))
         return len(asked) >= 5
 
-    place = InPlace(device, lambda at, n_bytes: n_bytes if at in there else n_bytes - 1, PAGE)
+    place = PinnedWeights(device, lambda at, n_bytes: n_bytes if at in there else n_bytes - 1, PAGE)
     begin(place, [HostSpan(100 * PAGE, 104 * PAGE, True)], reading=Reads(is_over))
     assert place.wait(PATIENCE_S)
     assert not place.is_all
@@ -233,22 +233,22 @@ def test_pages_that_are_not_in_ram_are_waited_for_while_they_are_read(
 
 
 def test_no_more_is_pinned_than_there_is_room_for(device: RegisteringDevice) -> None:
-    place, room = InPlace(device, in_ram, PAGE), iter([True, True, True, False])
-    begin(place, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_room=lambda is_pinned: not is_pinned and next(room))
+    place, room = PinnedWeights(device, in_ram, PAGE), iter([True, True, True, False])
+    begin(place, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_ram=lambda is_pinned: not is_pinned and next(room))
     assert place.wait(PATIENCE_S)
     assert place.n_bytes == 2 * PAGE
     assert not place.is_all
     place.close()
-    other = InPlace(device, in_ram, PAGE)
-    begin(other, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_room=lambda is_pinned: False)
+    other = PinnedWeights(device, in_ram, PAGE)
+    begin(other, [HostSpan(100 * PAGE, 109 * PAGE, True)], has_ram=lambda is_pinned: False)
     assert other.wait(0)
     assert other.n_bytes == 0
 
 
 def test_it_is_let_go_of_where_the_ram_has_run_short(device: RegisteringDevice) -> None:
-    place, room = InPlace(device, in_ram, PAGE), {True: True, False: True}
+    place, room = PinnedWeights(device, in_ram, PAGE), {True: True, False: True}
     assert not place.spare()
-    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_room=room.__getitem__)
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_ram=room.__getitem__)
     assert place.wait(PATIENCE_S)
     room[False] = False
     assert place.spare()
@@ -258,15 +258,15 @@ def test_it_is_let_go_of_where_the_ram_has_run_short(device: RegisteringDevice) 
     assert place.n_bytes == 0
     assert len(device.driver.let_go) == 3  # type: ignore[attr-defined]
     room[True] = room[False] = True
-    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_room=room.__getitem__)
+    begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], has_ram=room.__getitem__)
     assert not place.spare()  # until the model is placed anew
 
 
 def test_nothing_is_pinned_while_somebody_is_answered(
     device: RegisteringDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, reading = InPlace(device, in_ram, PAGE), Reads()
-    monkeypatch.setattr("engine.gpu.prefill.in_place._HEAR_S", 0.0)
+    place, reading = PinnedWeights(device, in_ram, PAGE), Reads()
+    monkeypatch.setattr("engine.gpu.prefill.pinned_weights._HEAR_S", 0.0)
     reading.held = True
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], reading=reading)
     assert reading.asked.wait(PATIENCE_S)
@@ -276,7 +276,7 @@ def test_nothing_is_pinned_while_somebody_is_answered(
     assert place.wait(PATIENCE_S)
     assert place.is_all
     place.close()
-    place = InPlace(device, in_ram, PAGE)
+    place = PinnedWeights(device, in_ram, PAGE)
     reading.held = True
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], reading=reading)
     place.close()  # in an answer too
@@ -285,7 +285,7 @@ def test_nothing_is_pinned_while_somebody_is_answered(
 
 
 def test_to_close_it_does_not_wait_for_the_rest(device: RegisteringDevice) -> None:
-    place, kept = InPlace(device, lambda at, n_bytes: 0, PAGE), SimpleNamespace()
+    place, kept = PinnedWeights(device, lambda at, n_bytes: 0, PAGE), SimpleNamespace()
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], keeps=kept, reading=Reads(lambda: False))
     assert place.spare()
     assert not place.wait(0)
@@ -303,7 +303,7 @@ def test_the_mapping_stays_as_long_as_pages_of_it_are_pinned(device: Registering
 
     kept = Kept()
     gone = weakref.ref(kept)
-    place = InPlace(device, in_ram, PAGE)
+    place = PinnedWeights(device, in_ram, PAGE)
     begin(place, [HostSpan(100 * PAGE, 103 * PAGE, True)], keeps=kept)
     assert place.wait(PATIENCE_S)
     del kept
@@ -327,12 +327,12 @@ def two_sides() -> Iterator[Setting]:
 
 def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     setting, ops = two_sides, NumpyPrefillOps()
-    monkeypatch.setattr(in_place, "OWN_PAGES_BYTES", 0)
+    monkeypatch.setattr(pinned_weights, "OWN_PAGES_BYTES", 0)
     monkeypatch.setattr(prompts, "GpuPrefillOps", lambda device, stream, copies: ops)
     config, weights, operators = setting.config, setting.weights, ReferenceOperators()
     executor = DenseExecutor(config, weights, operators)
     gpu: Any = SimpleNamespace(device=ops.device, stream=ops.stream)
-    place = InPlace(ops.device, in_ram)
+    place = PinnedWeights(ops.device, in_ram)
     made = Prompts(
         gpu, config, weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
         StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), place,
@@ -345,7 +345,7 @@ def test_prompts_pay_sooner_once_the_gpu_gathers_itself(two_sides: Setting, monk
     assert (of_mode.least_tokens, made.way) == (11, "")
     wanted = run()
     assert made.way == "ring"
-    first = spans_in_place([weights.layers[0].ffns[0]])
+    first = pinnable_spans([weights.layers[0].ffns[0]])
     begin(place, first)
     assert place.wait(PATIENCE_S)
     assert of_mode.least_tokens == 5
@@ -380,7 +380,7 @@ def test_prompts_ask_for_the_library_of_products(
     for library_bytes in (0, 1000, 1000):
         made = Prompts(
             gpu, setting.config, setting.weights, setting.model, executor, operators, setting.pool, CAPACITY, 1 << 30,
-            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), InPlace(ops.device, in_ram), library_bytes, info,
+            StreamingSpeed(20 << 30, 50e9, 20e9, 0.1), PinnedWeights(ops.device, in_ram), library_bytes, info,
         )  # fmt: skip
         assert made.products == ("That is why." if library_bytes else "")
         taken.append(made.n_bytes)

@@ -18,10 +18,10 @@ from engine.chat_session import ChatSession
 from engine.config import EngineConfig, SamplingConfig
 from engine.conversion.convert import convert
 from engine.loaded_model import LoadedModel
-from engine.model import read_in
+from engine.model import prefetch
 from engine.model.model_files import open_model
 from engine.model.pages import mapping_of
-from engine.model.read_in import CHUNK_BYTES, ReadIn, Span, parts_of, resident_bytes, spans_of
+from engine.model.prefetch import CHUNK_BYTES, Prefetch, Span, parts_of, resident_bytes, spans_of
 from engine.model.weights import load_weights
 from native_kernels.backend import PackedMatrix
 
@@ -56,8 +56,8 @@ class System:
         self.foretold.append((address, n_bytes))
         assert len(self.foretold) <= len(self.asked) + 5, "no more than some of them are the disk's at once"
 
-    def read(self, spans: list[Span]) -> ReadIn:
-        return ReadIn(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell)
+    def read(self, spans: list[Span]) -> Prefetch:
+        return Prefetch(spans, None, lambda: self.free, self.advise, lambda at, n: min(n, self.there), self.foretell)
 
 
 # ------------------------------------------------------------------ what is read
@@ -135,7 +135,7 @@ def test_pages_that_were_on_the_disk_alone_are_in_memory_afterwards(tmp_path: Pa
     at, n_bytes = spans[0][0], spans[0][1] - spans[0][0]
     if resident_bytes(at, n_bytes):
         pytest.skip("this file system keeps its files in memory")
-    reading = ReadIn(spans, matrix, free_bytes=lambda: 1 << 40)
+    reading = Prefetch(spans, matrix, free_bytes=lambda: 1 << 40)
     assert reading.wait(PATIENCE_S)
     assert reading.read_bytes == n_bytes
     assert resident_bytes(at, n_bytes) == n_bytes
@@ -152,7 +152,7 @@ def test_closing_stops_it_between_two_pieces() -> None:
         assert goes_on.wait(PATIENCE_S)
         return system.advise(address, n_bytes)
 
-    reading = ReadIn([(0, 100 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
+    reading = Prefetch([(0, 100 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
     assert begun.wait(PATIENCE_S)
     closer = threading.Thread(target=reading.close)
     closer.start()
@@ -171,7 +171,7 @@ def test_it_waits_while_it_is_held_and_can_be_closed_then() -> None:
         assert goes_on.wait(PATIENCE_S)
         return system.advise(address, n_bytes)
 
-    reading = ReadIn([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
+    reading = Prefetch([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
     assert begun.wait(PATIENCE_S)
     with reading.held():
         with reading.held():
@@ -181,7 +181,7 @@ def test_it_waits_while_it_is_held_and_can_be_closed_then() -> None:
     assert reading.wait(PATIENCE_S)
     assert len(system.asked) == 3
 
-    reading = ReadIn([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, system.advise, lambda at, n: 0, nothing)
+    reading = Prefetch([(0, 3 * CHUNK_BYTES)], None, lambda: 1 << 40, system.advise, lambda at, n: 0, nothing)
     with reading.held():
         reading.close()
 
@@ -208,7 +208,7 @@ def test_it_ends_where_the_ram_runs_short_meanwhile() -> None:
         system.free = 0
         return system.advise(address, n_bytes)
 
-    reading = ReadIn([(0, 4 << 30)], None, lambda: system.free, advise, lambda at, n: 0, nothing)
+    reading = Prefetch([(0, 4 << 30)], None, lambda: system.free, advise, lambda at, n: 0, nothing)
     assert reading.wait(PATIENCE_S)
     assert 0 < reading.read_bytes < 1 << 30
 
@@ -218,7 +218,7 @@ def test_it_ends_in_silence_where_the_system_refuses() -> None:
         raise OSError(5, "a disk that cannot be read")
 
     for advise in (fails, lambda address, n_bytes: False):
-        reading = ReadIn([(0, 1 << 30)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
+        reading = Prefetch([(0, 1 << 30)], None, lambda: 1 << 40, advise, lambda at, n: 0, nothing)
         assert reading.wait(PATIENCE_S)
         assert reading.read_bytes == 0
 
@@ -249,7 +249,7 @@ def test_a_model_with_a_gpu_is_read_in_where_the_gpu_does_not_hold_it(
 ) -> None:
     machine = FakeGpuMachine(tmp_path, monkeypatch)
     asked: list[Span] = []
-    monkeypatch.setattr(read_in, "advised", lambda at, n: asked.append((at, at + n)) or True)
+    monkeypatch.setattr(prefetch, "advised", lambda at, n: asked.append((at, at + n)) or True)
     model = machine.load(make_tiny_model(tmp_path / "m", d_ff=256))
     assert model.gpu is not None
     assert model.reading is None

@@ -12,7 +12,7 @@ from engine.loaded_model import LoadedModel
 from engine.service import protocol
 from engine.service.host import EngineHost
 from engine.text.attached_texts import AttachedTexts
-from engine.text.chat_room import ChatMessage, ChatRoom, checked_overflow
+from engine.text.context_fit import ChatMessage, ChatRoom, checked_overflow
 
 
 def encode(messages: list[ChatMessage]) -> list[int]:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class LaneRates:
+class ReadRates:
     """Bytes/s measured over whole tokens.
 
-    reach: by the GPU over the bus while the CPU reads too; beside: by the CPU at the same time; alone: by the CPU while
-    the GPU does not read.
+    zero_copy: by the GPU over the bus while the CPU reads too; beside: by the CPU at the same time; alone: by the CPU
+    while the GPU does not read.
     """
 
-    reach: float
+    zero_copy: float
     beside: float
     alone: float

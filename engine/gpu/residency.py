@@ -1,6 +1,6 @@
 """A model's part on a GPU that other programs use as well: what it gives back to them, and when it takes it again.
 
-How it is placed and loaded is engine/gpu/placed_part.py's, when which of it is worth while engine/gpu/room.py's.
+engine/gpu/placed_model.py places and loads it; engine/gpu/vram_policy.py decides when memory changes hands.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from engine.config import Mode
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError, EngineError
-from engine.gpu.placed_part import PlacedPart
-from engine.gpu.room import LEAST_GAIN_BYTES, LOOK_EVERY_S
+from engine.gpu.placed_model import PlacedModel
 from engine.gpu.trial import budget, choice
 from engine.gpu.trial.choice import GpuFullError, GpuUnusableError, OpenedGpu
+from engine.gpu.vram_policy import LEAST_GAIN_BYTES, LOOK_EVERY_S
 from engine.job import Job, never
 from engine.load_context import LoadContext
 from engine.machine.graphics import GpuInfo
@@ -26,8 +26,8 @@ from native_kernels.cuda.runtime.driver import CudaError, CudaOutOfMemoryError
 log = logging.getLogger(__name__)
 
 
-class GpuPart(PlacedPart):
-    """As PlacedPart, and how it gets on with others. reopen: how a GPU that was given back is opened once more."""
+class GpuResidency(PlacedModel):
+    """As PlacedModel, and how it gets on with others. reopen: how a GPU that was given back is opened once more."""
 
     def make_ready(self, mode: Mode) -> None:
         """So that `transformer` has it: placed anew where there is no room for what the mode needs, and given up where
@@ -50,9 +50,9 @@ class GpuPart(PlacedPart):
             return
         self.spare_ram()
         free = self._free_bytes()
-        if not at_once and not self._room.is_short(free):
+        if not at_once and not self._policy.is_short(free):
             return
-        self._room.shrink(self._loaded.placement.vram_bytes, free)
+        self._policy.shrink(self._loaded.placement.vram_bytes, free)
         self._note("The GPU's memory ran short: less of the model is there now.")
         self._load_again(self._mode)
 
@@ -62,9 +62,9 @@ class GpuPart(PlacedPart):
 
         cancelled: stops it before anything is moved. Raises nothing; what was done is in `notes`.
         """
-        if not self._room.is_automatic or (self._loaded is None and not self._is_away):
+        if not self._policy.is_automatic or (self._loaded is None and not self._is_away):
             return LOOK_EVERY_S if self.spare_ram() else None
-        if (wait := self._room.seconds_to_look) > 0:
+        if (wait := self._policy.seconds_to_look) > 0:
             return wait
         self.ease()
         try:
@@ -72,18 +72,18 @@ class GpuPart(PlacedPart):
         except Cancelled:
             log.info("What is free of the GPU is not taken now: there is something to answer")
         away = self._loaded is None and not self._is_away
-        return None if away else max(self._room.seconds_to_look, 0.1)
+        return None if away else max(self._policy.seconds_to_look, 0.1)
 
     def _take_back(self, cancelled: Callable[[], bool]) -> None:
         info, held = self._opened.info, self.vram_bytes
         free = self._free_bytes() if self._loaded is not None else budget.free_bytes(info.index)
         now = 0 if self._loaded is None else self._budget_bytes
-        found = self._room.to_take_back(free, held, info.total_bytes or 0, now)
+        found = self._policy.to_take_back(free, held, info.total_bytes or 0, now)
         if found is None or (self._loaded is not None and self._is_all_there):
             return
-        limit, more = self._room.limit, found - self._first_budget_bytes
+        limit, more = self._policy.limit, found - self._first_budget_bytes
         # As much as at loading, or hardly more: the placement of then is kept and need not be solved again.
-        self._room.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
+        self._policy.taken(None if limit is not None and 0 <= more < LEAST_GAIN_BYTES else found)
         try:
             if self._loaded is None:
                 self._open_again()
@@ -92,13 +92,13 @@ class GpuPart(PlacedPart):
         except GpuUnusableError as error:
             log.info("The GPU cannot be had again: %s", error)
         except Cancelled:
-            self._room.limit = limit  # nothing was touched
+            self._policy.limit = limit  # nothing was touched
             raise
         if self._loaded is None:
-            self._room.failed()
+            self._policy.failed()
             return
         self._is_away = False
-        self._room.worked()
+        self._policy.worked()
         self._note("Memory of the GPU is free again: more of the model is there now.")
 
     @property
@@ -172,13 +172,13 @@ class GpuPart(PlacedPart):
         return True
 
 
-def load_part(
+def load_residency(
     info: GpuInfo,
     profile: HardwareProfile,
     threads: int,
     base: LoadContext,
     job: Job = Job(),
-) -> tuple[GpuPart | None, str]:
+) -> tuple[GpuResidency | None, str]:
     """The model's part on the GPU, or None and why there is none, in one sentence.
 
     Where others hold the GPU's memory, the part is there, not usable yet, with that reason.
@@ -202,7 +202,7 @@ def load_part(
         def open_gpu(cancelled: Callable[[], bool] = never) -> OpenedGpu:
             return choice.open_tried(gpu, profile, threads, not engine.hardware_file, cancelled)
 
-        part = GpuPart(open_gpu(job.cancelled), base, open_gpu)
+        part = GpuResidency(open_gpu(job.cancelled), base, open_gpu)
         try:
             part.load(engine.mode, job)
         except GpuFullError as error:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from engine.machine.cpu_and_ram import lies_in_ram, memory_limits, read_ram
 from engine.model.pages import mapping_of
-from engine.model.read_in import Span, resident_bytes
+from engine.model.prefetch import Span, resident_bytes
 from engine.model.weights import FfnWeights
 from engine.placement import memory_plan
 from native_kernels.cuda.runtime.driver import CudaError, Device
@@ -42,7 +42,7 @@ _HEAR_S = 0.1  # a stop, while somebody is answered
 
 
 class Reading(Protocol):
-    """What reads pages in behind the load, and is held while somebody is answered: engine.model.read_in.ReadIn."""
+    """What reads pages in behind the load, and is held while somebody is answered: engine.model.prefetch.Prefetch."""
 
     def may_go_on(self, seconds: float) -> bool: ...
 
@@ -62,7 +62,7 @@ class HostSpan:
         return self.end - self.start
 
 
-def spans_in_place(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
+def pinnable_spans(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
     """Where the matrices lie of which the GPU gathers rows: gate, up and down_t, as a whole, because hot neurons' rows
     lie between cold ones'. No page is in two spans, and what follows each other is one. A down that lies row-wise stays
     with the ring, and so does the rest of its layer; so does what shares its pages with others."""
@@ -92,27 +92,27 @@ def spans_in_place(blocks: Iterable[FfnWeights]) -> list[HostSpan]:
 def bytes_of(spans: Iterable[HostSpan], others: Iterable[Span]) -> int:
     """Bytes of mapped files in any of these spans, each counted once."""
     both = sorted([(one.start, one.end) for one in spans if one.read_only] + list(others))
-    found, reached = 0, 0
+    found, covered = 0, 0
     for start, end in both:
-        found += max(0, end - max(start, reached))
-        reached = max(reached, end)
+        found += max(0, end - max(start, covered))
+        covered = max(covered, end)
     return found
 
 
-def room_for(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
+def ram_check(file: Path, mapped_bytes: int) -> Callable[[bool], bool]:
     """Whether the RAM has room at the moment for weights that are pinned in place (True), or to be (False). file: of
     the model; mapped_bytes: what of it is read in RAM."""
     groups, cached_bytes = memory_limits(), 0 if lies_in_ram(file) else mapped_bytes
 
-    def has_room(is_pinned: bool) -> bool:
+    def has_ram(is_pinned: bool) -> bool:
         import psutil
 
         return memory_plan.may_pin_in_place(read_ram(psutil, groups), cached_bytes, is_pinned)
 
-    return has_room
+    return has_ram
 
 
-class InPlace:
+class PinnedWeights:
     """What the GPU reads in place of a model's cold neurons: at first nothing, `begin` starts the thread.
 
     is_all: whether it is all that was asked for. All methods but `find`: the thread that owns the GPU.
@@ -128,26 +128,26 @@ class InPlace:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._keeps: Any = None
-        self._has_room: Callable[[bool], bool] = lambda is_pinned: False
+        self._has_ram: Callable[[bool], bool] = lambda is_pinned: False
         self.is_all = False
 
-    def begin(self, spans: Sequence[HostSpan], keeps: Any, reading: Reading, has_room: Callable[[bool], bool]) -> None:
+    def begin(self, spans: Sequence[HostSpan], keeps: Any, reading: Reading, has_ram: Callable[[bool], bool]) -> None:
         """keeps: what must stay alive until `close` so that the spans stay mapped. reading: what may read them in; what
-        is not in RAM when that is over is left out. has_room: whether the RAM has room for what is pinned (True), or
+        is not in RAM when that is over is left out. has_ram: whether the RAM has room for what is pinned (True), or
         to be (False); asked before every piece, and by `spare`."""
-        if self._thread is not None or not spans or not has_room(False):
+        if self._thread is not None or not spans or not has_ram(False):
             return
 
         def run() -> None:
             began = time.perf_counter()
             log.info("%.1f GB are to be pinned in place", sum(one.n_bytes for one in spans) / 1e9)
             try:
-                self._run(spans, reading, has_room)
+                self._run(spans, reading, has_ram)
             except (CudaError, OSError) as error:
                 log.info("The GPU cannot read all cold neurons in place; prompts copy the others: %s", error)
             log.info("%.1f GB were pinned in place after %.1f s", self.n_bytes / 1e9, time.perf_counter() - began)
 
-        self._keeps, self._has_room = keeps, has_room
+        self._keeps, self._has_ram = keeps, has_ram
         self._thread = threading.Thread(target=run, name="in-place", daemon=True)
         self._thread.start()
 
@@ -156,7 +156,7 @@ class InPlace:
         reading it."""
         if not (self._runs or not self.wait(0)):
             return False
-        if self._has_room(True):
+        if self._has_ram(True):
             return True
         log.info("The RAM has run short: prompts copy cold neurons from here on")
         self.close()
@@ -194,7 +194,7 @@ class InPlace:
                 self._held.pop().free()
         self._keeps = None
 
-    def _run(self, spans: Sequence[HostSpan], reading: Reading, has_room: Callable[[bool], bool]) -> None:
+    def _run(self, spans: Sequence[HostSpan], reading: Reading, has_ram: Callable[[bool], bool]) -> None:
         if hasattr(os, "setpriority") and sys.platform == "linux":  # of this thread alone there
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
@@ -208,7 +208,7 @@ class InPlace:
                     continue
                 while not reading.may_go_on(_HEAR_S) and not self._stop.is_set():
                     pass
-                if self._stop.is_set() or not has_room(False):
+                if self._stop.is_set() or not has_ram(False):
                     return
                 began = time.perf_counter()
                 held = RegisteredMemory(self._device, start, n_bytes, span.read_only)
