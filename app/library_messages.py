@@ -28,57 +28,57 @@ BUTTONS: dict[str, str] = {
 
 # By job name. {model}: the model's display name.
 TITLES: dict[str, str] = {
-    "machine": noted("This PC was not looked at"),
-    "catalogue": noted("The models to choose from were not read"),
-    "estimate": noted("No estimate was made for {model}"),
-    "library": noted("The models on this PC were not read"),
-    "downloads": noted("The downloads were not read"),
+    "machine": noted("Couldn't read this PC's hardware"),
+    "catalogue": noted("Couldn't read the catalogue of models"),
+    "estimate": noted("Couldn't estimate {model}"),
+    "library": noted("Couldn't read the list of models on this PC"),
+    "downloads": noted("Couldn't read the list of downloads"),
     "search": noted("Couldn't search"),
     "look": noted("Couldn't open {model}"),
-    "download": noted("{model} was not downloaded"),
-    "pause": noted("The download was not paused"),
-    "resume": noted("The download did not go on"),
-    "cancel_download": noted("The download was not ended"),
-    "forget_download": noted("The download stays on the list"),
-    "import": noted("The model was not added"),
-    "remove": noted("{model} was not deleted"),
-    "restore": noted("{model} did not come back"),
-    "relocate": noted("The models were not moved"),
-    "verify": noted("{model} was not checked"),
-    "repair": noted("{model} was not repaired"),
-    "prepare_plan": noted("It is not known what preparing {model} would bring"),
-    "prepare": noted("{model} was not prepared"),
-    "idle": noted("Nothing was trained in idle time"),
-    "token": noted("The access token was not kept"),
-    "measured": noted("The rate was not kept"),
+    "download": noted("Couldn't download {model}"),
+    "pause": noted("Couldn't pause the download"),
+    "resume": noted("Couldn't resume the download"),
+    "cancel_download": noted("Couldn't cancel the download"),
+    "forget_download": noted("Couldn't remove the download from the list"),
+    "import": noted("Couldn't add the model"),
+    "remove": noted("Couldn't delete {model}"),
+    "restore": noted("Couldn't restore {model}"),
+    "relocate": noted("Couldn't move the models"),
+    "verify": noted("Couldn't check {model}"),
+    "repair": noted("Couldn't repair {model}"),
+    "prepare_plan": noted("Couldn't plan how to prepare {model}"),
+    "prepare": noted("Couldn't prepare {model}"),
+    "idle": noted("Couldn't train while the PC was idle"),
+    "token": noted("Couldn't save the access token"),
+    "measured": noted("Couldn't save the measured speed"),
 }
 
 # By class name: the sentence; what replaces it if the error's message contains an internal name or does not begin
 # with a file; and the remedies.
 _AGAIN = (ModelAction.REFRESH_MODELS,)
 SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "EngineError": ("{fact}", noted("It could not be done; the details say why."), _AGAIN),
+    "EngineError": ("{fact}", noted("The details say why."), _AGAIN),
     "HubError": (
-        noted("The hub does not answer as it should. What was downloaded is kept. Try again later."), "", _AGAIN,
+        noted("The hub did not answer properly. What was downloaded is kept. Try again later."), "", _AGAIN,
     ),
     "OfflineError": (
-        noted("The hub cannot be reached. Connect to the network, or import a model that lies on this PC."), "", _AGAIN,
+        noted("The hub cannot be reached. Connect to the network, or add a model file that is on this PC."), "", _AGAIN,
     ),
     "RepositoryNotFoundError": (
-        noted("The hub has nothing of that name, or shows it only to those with an access token. Check the name."), "",
+        noted("The hub has no model with that name, or it requires an access token. Check the name."), "",
         (ModelAction.ENTER_TOKEN, ModelAction.REFRESH_MODELS),
     ),
     "GatedModelError": (
         noted(
-            "Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token."
+            "Its maker requires you to accept terms. Accept them on the model's page, then enter an access token."
         ),
         "", (ModelAction.ENTER_TOKEN, ModelAction.REFRESH_MODELS),
     ),
     "DownloadDamagedError": (
-        noted("A file came down with other contents than it should have. Trying again fetches that file alone."), "",
+        noted("A downloaded file is damaged. Trying again downloads only that file."), "",
         _AGAIN,
     ),
-    "LibraryError": ("{fact}", noted("The models folder does not allow it; the details say why."), _AGAIN),
+    "LibraryError": ("{fact}", noted("The models folder could not be used. The details say why."), _AGAIN),
     "DiskSpaceError": (
         noted("{fact} Free some space there, or choose a folder on another disk."),
         noted("The disk is full. Free some space there, or choose a folder on another disk."), _AGAIN,
@@ -90,19 +90,19 @@ SENTENCES: dict[str, tuple[str, str, tuple[str, ...]]] = {
         noted("{fact} Close programs that use the GPU."),
         noted("There is not enough free memory on the GPU. Close programs that use it."), _AGAIN,
     ),
-    "ModelNotFoundError": ("{fact}", noted("It is no longer where it was."), _AGAIN),
+    "ModelNotFoundError": ("{fact}", noted("Its files were moved or deleted."), _AGAIN),
     "ModelFormatError": (
-        noted("{file} is damaged or incomplete. Fetch it again, or use another model."),
-        noted("One of the files is damaged or incomplete. Fetch it again, or use another model."), (),
+        noted("{file} is damaged or incomplete. Download it again, or use another model."),
+        noted("One of the files is damaged or incomplete. Download it again, or use another model."), (),
     ),
     "UnsupportedModelError": ("{fact}", noted("The model is of a kind that Hearth does not run."), ()),
     "TokenizerMismatchError": (noted("The tokenizer beside the model's weights belongs to another model."), "", ()),
-    "InvalidRequestError": ("{fact}", noted("It was asked for with a value that does not do."), ()),
+    "InvalidRequestError": ("{fact}", noted("It was requested with a value that is not allowed."), ()),
     "EngineProcessError": (
-        noted("What looks after your models stopped in the middle of it, and starts again by itself."), "", _AGAIN,
+        noted("The model manager stopped unexpectedly and is restarting."), "", _AGAIN,
     ),
     "ProtocolError": (
-        noted("The window and what looks after your models are of different versions. Install Hearth again."), "",
+        noted("Parts of Hearth have different versions. Install Hearth again."), "",
         _AGAIN,
     ),
 }  # fmt: skip

@@ -185,7 +185,7 @@ class AppSettings:
     """Everything that a user can set, and what the window remembers. Raises ValueError for a value out of bounds."""
 
     theme: str = _setting(
-        "choice", "system", "Theme", "Light, dark, or as the desktop has it.", group=_APPEARANCE,
+        "choice", "system", "Theme", "Light, dark, or like the desktop.", group=_APPEARANCE,
         choices=(("system", "System"), ("light", "Light"), ("dark", "Dark")))  # fmt: skip
     language: str = _setting(
         "choice", "system", "Language", "Takes effect after a restart.", group=_APPEARANCE,
@@ -194,14 +194,14 @@ class AppSettings:
         "whole", 15, "Text size", "Ctrl + and Ctrl - work everywhere.",
         group=_APPEARANCE, low=10, high=24, step=1, unit="px")  # fmt: skip
     contrast: str = _setting(
-        "choice", "system", "Contrast", "High draws text and borders stronger.", group=_APPEARANCE,
+        "choice", "system", "Contrast", "High makes text and borders stronger.", group=_APPEARANCE,
         choices=(("system", "System"), ("high", "High")))  # fmt: skip
     motion: str = _setting(
-        "choice", "system", "Motion", "Reduced leaves nothing moving but progress.", group=_APPEARANCE,
+        "choice", "system", "Motion", "Reduced animates progress only.", group=_APPEARANCE,
         choices=(("system", "System"), ("reduced", "Reduced")))  # fmt: skip
     system_prompt: str = _setting(
         "text", "", "Instructions",
-        "Said to the model before every chat without a persona. Small models may not follow them.",
+        "The model reads them before every chat without a persona. Small models may not follow them.",
         group=_ANSWERS, high=20_000)  # fmt: skip
     max_tokens: int | None = _setting(
         "whole", None, "Longest answer", "An answer ends here at the latest.", group=_ANSWERS,
@@ -226,26 +226,26 @@ class AppSettings:
         low=0, high=2**31 - 1, step=1, none="New each time")  # fmt: skip
     mode: str = _setting(
         "choice", "auto", "Neurons",
-        "Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips "
-        "those that do not fire, with the same result. Dense computes every one.", group=_ENGINE,
+        "Sparse computes the neurons that predictors expect to be active, and needs a model with predictors. "
+        "Exact skips inactive neurons, with the same result. Dense computes every one.", group=_ENGINE,
         choices=(("auto", "Automatic"), ("sparse", "Sparse"), ("exact", "Exact"), ("dense", "Dense")))  # fmt: skip
     device: str = _setting(
         "choice", "auto", "Runs on",
-        "With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic takes it where it "
-        "can.", group=_ENGINE,
+        "With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU "
+        "if it can.", group=_ENGINE,
         choices=(("auto", "Automatic"), ("cpu", "CPU only"), ("cuda", "GPU")))  # fmt: skip
     vram_budget_gib: float | None = _setting(
-        "number", None, "GPU memory", "How much of it a model may take. Automatic leaves some to other programs.",
+        "number", None, "GPU memory", "How much of it a model may use. Automatic leaves some for other programs.",
         group=_ENGINE, low=0.5, high=96.0, step=0.1, unit="GB", none=_AUTOMATIC)  # fmt: skip
     threads: int | None = _setting(
-        "whole", None, "Threads", "Processor cores that work on an answer.", group=_ENGINE,
+        "whole", None, "Threads", "CPU threads that work on an answer.", group=_ENGINE,
         low=1, high=1024, step=1, none=_AUTOMATIC)  # fmt: skip
     context: int | None = _setting(
         "whole", None, "Context", "How much of a chat the model sees. More takes more memory.", group=_ENGINE,
         low=8, high=1 << 24, step=256, unit="tokens", none=_AUTOMATIC)  # fmt: skip
     notify: bool = _setting(
-        "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They hold no text "
-        "of a chat.", group=_MANNERS)  # fmt: skip
+        "switch", True, "Notifications", "When a long answer ends while Hearth is in the background. They "
+                                         "contain no chat text.", group=_MANNERS)  # fmt: skip
     stay_awake: bool = _setting(
         "switch", True, "Keep this PC awake", "While it answers, downloads or prepares a model.",
         group=_MANNERS)  # fmt: skip
@@ -257,14 +257,15 @@ class AppSettings:
         "version. The question holds nothing of yours, and nothing is installed by itself.")  # fmt: skip
     # The dialog shows it if the build names such an address.
     serve: bool = _setting(
-        "switch", False, "Local server", "Lets other programs on this PC ask the model that is loaded, over OpenAI's "
-        "API. Nothing outside this PC can reach it, and every program needs the key.", group=_SERVER)  # fmt: skip
+        "switch", False, "Local server", "Lets other programs on this PC use the loaded model through OpenAI's "
+                                         "API. Nothing outside this PC can reach it, and every program needs the "
+                                         "key.", group=_SERVER)  # fmt: skip
     serve_port: int = _setting(
         "whole", DEFAULT_PORT, "Port", "Change it if another program uses this port.", group=_SERVER,
         low=1024, high=65535, step=1)  # fmt: skip
     engine_location: str = _setting(
         "choice", "process", "Engine runs in",
-        "In a process of its own the window stays smooth and survives a failure.",
+        "In its own process, a failure of the engine does not close the window.",
         group=_ADVANCED, choices=(("process", "Its own process"), ("in-thread", "The window's process")))  # fmt: skip
     model: str = _setting("text", "", "Model", high=4096)  # id of the model to load at start; empty: the shipped one
     offer_dismissed: bool = _setting("switch", False, "Bigger model not wanted")  # offered at the first launch

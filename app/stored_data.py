@@ -69,7 +69,8 @@ GROUPS = (
     Group("logs", noted("Logs and crash notes"), noted("What Hearth did. They hold no text of a chat"),
           ("log/hearth.log*", "log/engine.log*", "log/library.log*", "log/shareable.log*", "log/crash*.txt",
            "log/running.json")),
-    Group("kernels", noted("Compiled code for this PC"), noted("The next start makes it again, in about a minute"),
+    Group("kernels", noted("Compiled code for this PC"), noted("Hearth makes it again at the next start, in "
+                                                               "about a minute"),
           ("engine-cache/kernels", "engine-cache/cuda")),
 )  # fmt: skip
 
@@ -230,7 +231,7 @@ def _refused(file: Path) -> Undeleted:
         file.unlink()
     except OSError as error:
         return Undeleted(str(file), _why(error))
-    return Undeleted(str(file), tr("It was deleted only now."))
+    return Undeleted(str(file), tr("It could not be deleted at first."))
 
 
 def _why(error: OSError) -> str:

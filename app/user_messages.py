@@ -95,9 +95,9 @@ _BUTTONS = {
     **{Action(action): words for action, words in library_messages.BUTTONS.items()},
 }
 _TITLES: dict[During, str] = {
-    "load": noted("{model} was not loaded"),
+    "load": noted("Couldn't load {model}"),
     "answer": noted("The answer was not finished"),
-    "server": noted("The server was not asked"),
+    "server": noted("Couldn't ask the server"),
     "serve": noted("The local server is not on"),
     **library_messages.TITLES,
 }
@@ -109,8 +109,8 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "EngineError": _Words("{fact}", noted("The engine could not do what was asked."), during="answer"),
     "ModelNotFoundError": _Words("{fact}", remedies=_OTHER_MODEL),
     "ModelFormatError": _Words(
-        noted("{file} is damaged or incomplete. Fetch it again, or use another model."),
-        noted("One of the model's files is damaged or incomplete. Fetch it again, or use another model."),
+        noted("{file} is damaged or incomplete. Download it again, or use another model."),
+        noted("One of the model's files is damaged or incomplete. Download it again, or use another model."),
         remedies=_OTHER_MODEL,
     ),
     "UnsupportedModelError": _Words(noted("The model is of a kind that Hearth does not run."), remedies=_OTHER_MODEL),
@@ -145,7 +145,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
     "GatedModelError": _Words("", during="download"),
     "DownloadDamagedError": _Words("", during="download"),
     "RemoteServerError": _Words(
-        "{fact} {hint}", noted("The server does not answer as it should. What was written until then is kept."),
+        "{fact} {hint}", noted("The server did not answer properly. What was written until then is kept."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.ANSWER_HERE),
     ),
     "RemoteUnreachableError": _Words(
@@ -171,15 +171,15 @@ _ENGINE_WORDS: dict[str, _Words] = {
         noted("The GPU stopped working. What was written until then is kept, and the model is being loaded again."),
         during="answer", remedies=(Action.SEND_AGAIN, Action.USE_CPU),
     ),
-    "KernelUnavailableError": _Words("{fact}", noted("A part of the engine does not run on this PC's processor.")),
+    "KernelUnavailableError": _Words("{fact}", noted("Part of the engine does not run on this PC's CPU.")),
     "ArtifactMismatchError": _Words(
         noted(
-            "What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings."
+            "The prepared data does not belong to this model. In the settings, let its neurons be chosen automatically."
         ),
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
     "InvalidRequestError": _Words(
-        noted("A setting has a value that this model does not take."), during="answer",
+        noted("A setting has a value that this model does not allow."), during="answer",
         remedies=(Action.OPEN_SETTINGS, Action.SEND_AGAIN),
     ),
     "ServerError": _Words("{fact}", noted("The local server could not be switched on."), during="answer"),
@@ -187,9 +187,8 @@ _ENGINE_WORDS: dict[str, _Words] = {
         noted("The engine stopped in the middle of it. What was written until then is kept."), during="answer"
     ),
     "ProtocolError": _Words(
-        noted("The window and the engine do not understand each other: they are of different versions. "
-        "Install Hearth again."),
-        title=noted("The engine was not started"), remedies=(Action.RESTART_ENGINE,),
+        noted("The window and the engine have different versions. Install Hearth again."),
+        title=noted("Couldn't start the engine"), remedies=(Action.RESTART_ENGINE,),
     ),
     "BrokenLogitsError": _Words(
         noted("The model's computation went wrong. If it happens again, its files are damaged."),
@@ -198,7 +197,7 @@ _ENGINE_WORDS: dict[str, _Words] = {
 }  # fmt: skip
 
 # Errors of a server that is being entered: no remedy, the form below the message is the way to try again.
-_SERVER_WORDS = _Words("{fact} {hint}", noted("The server does not answer as such servers do. Look at its address."))
+_SERVER_WORDS = _Words("{fact} {hint}", noted("This does not seem to be such a server. Check the address."))
 
 # The same failures in a library job, which does not affect the chats.
 _JOB_WORDS = {
@@ -206,14 +205,14 @@ _JOB_WORDS = {
     for name, (sentence, instead, actions) in library_messages.SENTENCES.items()
 }
 
-_FILE_TITLES = {"export": noted("The chats were not exported"), "import": noted("The chats were not imported")}
+_FILE_TITLES = {"export": noted("Couldn't export the chats"), "import": noted("Couldn't import the chats")}
 
 _BUG_SENTENCES: dict[During | None, str] = {
     "load": noted("The model could not be loaded. Your chats are safe."),
     "answer": noted("The answer ends here; what was written until then is kept. Your chats are safe."),
     None: noted("Something did not work as it should. Your chats are safe."),
 }
-_INSTALL_AGAIN = noted("If it stays so, install Hearth again.")
+_INSTALL_AGAIN = noted("If this continues, install Hearth again.")
 
 
 def describe(
@@ -240,9 +239,9 @@ def describe(
         return _file_message(error, during)
     if isinstance(error, SettingsError):
         return _message(
-            tr("Your settings were not saved"),
+            tr("Couldn't save your settings"),
             tr(
-                "The folder {folder} cannot be written, so they hold only until Hearth is closed.",
+                "The folder {folder} cannot be written, so they last only until Hearth is closed.",
                 folder=error.path.parent,
             ),
             error.message,
@@ -257,7 +256,7 @@ def describe(
 def describe_settings_problem(problem: str) -> UserMessage:
     """Return the message for a problem that `load_settings` found."""
     return _message(
-        tr("Some of your settings were not read"),
+        tr("Some of your settings could not be read"),
         tr("Hearth uses its defaults in their place."),
         problem,
         "warn",
@@ -267,10 +266,8 @@ def describe_settings_problem(problem: str) -> UserMessage:
 
 def describe_newer_release(version: str, page: str) -> UserMessage:
     """Return the message for a newer version. page: where to get it; may be empty."""
-    title = tr("Hearth {version} is there", version=version)
-    sentence = tr(
-        "This is version {version}. The newer one is to be had where this one came from.", version=__version__
-    )
+    title = tr("Hearth {version} is available", version=version)
+    sentence = tr("This is version {version}. Get the newer one where you got this one.", version=__version__)
     return _message(title, sentence, page, "info")
 
 
@@ -286,7 +283,7 @@ def describe_engine_death(reason: str, restarting: bool, details: str = "") -> U
             Action.SEND_AGAIN,
         )
     return _message(
-        tr("The engine does not stay up"),
+        tr("The engine keeps stopping"),
         tr("It stopped several times in a row and is not started again by itself. Every word of the chat is kept."),
         details,
         "bad",
@@ -299,7 +296,7 @@ def describe_library_death(reason: str, details: str = "") -> UserMessage:
     """Return the message for a library process that died so often that it is not restarted."""
     return _message(
         tr("Models cannot be managed right now"),
-        tr("What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost."),
+        tr("The model manager stopped several times in a row. You can go on chatting; nothing is lost."),
         f"{reason}\n\n{details}".strip(),
         "warn",
         Action.REFRESH_MODELS,
@@ -325,7 +322,7 @@ def _engine_message(
     if during == "server":
         words = _SERVER_WORDS
     during = during or words.during
-    name = model or tr("The model")
+    name = model or tr("the model")
     fact = plain_figures(error.message)
     sentence = words.sentence
     hint = plain_figures(error.hint)
@@ -344,7 +341,8 @@ def _engine_message(
         actions = tuple(action for action in actions if action != Action.LOAD_STARTER) or (Action.RETRY_LOAD,)
         sentence += " " + tr(_INSTALL_AGAIN)
     details = "\n".join(part for part in (f"{class_name}: {error.message}", error.hint, details) if part)
-    return _message(tr(words.title or _TITLES[during]).replace("{model}", name), sentence, details, "bad", *actions)
+    title = tr(words.title or _TITLES[during]).replace("{model}", name)
+    return _message(title[:1].upper() + title[1:], sentence, details, "bad", *actions)
 
 
 def _find(words: dict[str, _Words], cls: type[errors.EngineError], class_name: str) -> _Words:
@@ -358,7 +356,7 @@ def _bug(during: During | None, details: str) -> UserMessage:
         library_messages.BUG if during in library_messages.TITLES else _BUG_SENTENCES.get(during, _BUG_SENTENCES[None])
     )
     actions = _REMEDIES.get(during or "", ())
-    return _message(tr("Hearth found a fault of its own"), sentence, details, "bad", *actions)
+    return _message(tr("Something went wrong in Hearth"), sentence, details, "bad", *actions)
 
 
 # ------------------------------------------------------------------ chats on disk
@@ -368,7 +366,7 @@ def _store_message(error: StoreError) -> UserMessage:
     details = _store_details(error)
     if error.kind == "damaged":
         return _message(
-            tr("A part of your chats was not read"),
+            tr("Some of your chats could not be read"),
             tr("Their file is damaged. Repairing copies everything readable into a new file and keeps the old one."),
             details,
             "bad",
@@ -376,10 +374,10 @@ def _store_message(error: StoreError) -> UserMessage:
             Action.OPEN_DATA_FOLDER,
         )
     if error.kind == "newer":
-        return _message(tr("Your chats were not opened"), _why(error), details, "bad", Action.OPEN_DATA_FOLDER)
+        return _message(tr("Couldn't open your chats"), _why(error), details, "bad", Action.OPEN_DATA_FOLDER)
     return _message(
         tr("Your chats are not saved right now"),
-        f"{_why(error)} {tr('What is said meanwhile is kept in memory and saved as soon as it can be.')}",
+        f"{_why(error)} {tr('New messages are kept in memory until they can be saved.')}",
         details,
         "bad",
         Action.RETRY_SAVE,
@@ -389,13 +387,13 @@ def _store_message(error: StoreError) -> UserMessage:
 
 def _file_message(error: ChatFileError | OSError, during: During) -> UserMessage:
     if isinstance(error, ChatFileError):
-        sentence = f"{error.message} {tr('Nothing of it was taken in.')}"
+        sentence = f"{error.message} {tr('Nothing was imported.')}"
     elif error.errno in {errno.ENOSPC, errno.EDQUOT}:
         sentence = tr("The disk is full. Free some space there, or choose a folder on another disk.")
     elif during == "export":
         sentence = tr("The file cannot be written there. Choose another folder.")
     else:
-        sentence = tr("The file cannot be read. Choose one that is on this PC and that you may open.")
+        sentence = tr("The file cannot be read. Choose one on this PC that you are allowed to open.")
     return UserMessage(tr(_FILE_TITLES[during]), sentence, details=str(error))
 
 
@@ -419,7 +417,7 @@ def _rescue_message(report: RescueReport) -> UserMessage:
         )
     sentence = f"{_why(error)} {tr('What you write now is lost when Hearth is closed.')}"
     if error.kind == "newer":
-        return _message(tr("Your chats were not opened"), sentence, details, "bad", Action.OPEN_DATA_FOLDER)
+        return _message(tr("Couldn't open your chats"), sentence, details, "bad", Action.OPEN_DATA_FOLDER)
     return _message(
         tr("Your chats cannot be saved"), sentence, details, "bad", Action.REOPEN_CHATS, Action.OPEN_DATA_FOLDER
     )
@@ -440,7 +438,7 @@ def _why(error: StoreError) -> str:
         case "damaged":
             return tr("The file of your chats is damaged, and no new one can be written beside it.")
         case "missing":
-            return tr("Their file is a link to a place that is not there. Connect that disk, or remove the link.")
+            return tr("Their file is a link to a file that does not exist. Connect that disk, or remove the link.")
         case "newer":
             return tr("They were saved by a newer Hearth and stay untouched. Install the newer version to read them.")
 

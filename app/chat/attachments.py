@@ -77,7 +77,7 @@ def _bytes_of(path: Path, name: str) -> bytes:
             if stat.S_ISDIR(what.st_mode):
                 raise AttachmentError(tr("{name} is a folder. Attach the files in it.", name=name))
             if not stat.S_ISREG(what.st_mode):
-                raise AttachmentError(tr("{name} is no file.", name=name))
+                raise AttachmentError(tr("{name} is not a file.", name=name))
             if what.st_size > MOST_FILE_BYTES:
                 raise AttachmentError(
                     tr(
@@ -143,7 +143,7 @@ def _unmarked_utf16(data: bytes) -> str:
 def _bounded(attachment: Attachment) -> Attachment:
     text = attachment.text.strip("\n\f ")
     if not text.strip():
-        raise AttachmentError(tr("{name} holds no text.", name=attachment.name))
+        raise AttachmentError(tr("{name} contains no text.", name=attachment.name))
     return replace(attachment, text=text[:MOST_CHARS])
 
 

@@ -37,7 +37,7 @@ class ChatFolders(QObject):
             words = (
                 tr("Moved to “{folder}”", folder=folder)
                 if folder
-                else tr("Taken out of “{folder}”", folder=chat.folder)
+                else tr("Removed from “{folder}”", folder=chat.folder)
             )
         else:
             words = tr("Chat pinned") if pinned else tr("Chat unpinned")
@@ -60,7 +60,7 @@ class ChatFolders(QObject):
         self._memory.set_folders(dict.fromkeys(before, new_name))
         if merges:
             self.toast.emit(
-                tr("Moved into “{folder}”, which was there already", folder=new_name),
+                tr("Moved to “{folder}”, which already existed", folder=new_name),
                 partial(self._put_back, before),
             )
 
@@ -70,7 +70,7 @@ class ChatFolders(QObject):
         if before:
             self._memory.set_folders(dict.fromkeys(before, ""))
             self.toast.emit(
-                tr("Taken out of “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
+                tr("Removed from “{folder}”: {chats}", folder=name, chats=_chats(len(before))),
                 partial(self._put_back, before),
             )
 
@@ -111,12 +111,12 @@ class ChatFolders(QObject):
     def _imported(self, added: list[Conversation], known: int) -> None:
         self.solved.emit("import")
         if not added:
-            here = tr_n("{n} chat was here already", "{n} chats were here already", known, n=figure(known))
+            here = tr_n("{n} chat was already here", "{n} chats were already here", known, n=figure(known))
             self.toast.emit(here if known else tr("There is no chat in this file"), None)
             return
         words = tr_n("{n} chat imported", "{n} chats imported", len(added), n=figure(len(added)))
         if known:
-            words += ", " + tr_n("{n} was here already", "{n} were here already", known)
+            words += ", " + tr_n("{n} was already here", "{n} were already here", known)
         self.toast.emit(words, partial(self._undo_import, added))
 
     def _undo_import(self, added: Sequence[Conversation]) -> None:

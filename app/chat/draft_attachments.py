@@ -150,7 +150,7 @@ class DraftAttachments(QObject):
     def _has_room(self, name: str) -> bool:
         if len(self._items) < MOST_FILES:
             return True
-        words = tr("{name} is not attached: {most} go along with one message.", name=name, most=MOST_FILES)
+        words = tr("{name} was not attached. A message can have {most} attachments.", name=name, most=MOST_FILES)
         self.refused.emit(words, self._chat)
         return False
 

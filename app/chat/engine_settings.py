@@ -60,4 +60,4 @@ class EngineSettings(QObject):
         """Tell the user if sparse mode is set but the model has no predictors. The setting stays for other models."""
         if self._policy.settings.mode == "sparse" and not self._policy.has_predictors:
             name = self._engine.status.model or tr("This model")
-            self.said.emit(tr("{name} brings no predictors: its neurons are chosen automatically", name=name))
+            self.said.emit(tr("{name} has no predictors, so its neurons are chosen automatically", name=name))

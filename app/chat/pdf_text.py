@@ -27,10 +27,10 @@ LOOK_EVERY_S = 0.05
 
 # By the process's answer.
 _WHY_NOT = {
-    "too-much": noted("{name} could not be read: it is damaged, or too large to take apart."),
+    "too-much": noted("{name} could not be read: it is damaged or too complex."),
     "damaged": noted("{name} could not be read: it is damaged."),
     "locked": noted("{name} is protected by a password."),
-    "pictures": noted("{name} holds no text: its pages are pictures, as of a scan."),
+    "pictures": noted("{name} contains no text. Its pages are images, as in a scan."),
 }
 
 

@@ -101,7 +101,7 @@ class PresetStore(ABC, Generic[T]):
         if index is not None:
             self._own[index] = thing
         elif self.is_full:
-            raise PresetStoreError(tr("More than {most} cannot be kept.", most=MAX_THINGS))
+            raise PresetStoreError(tr("Hearth keeps at most {most}.", most=MAX_THINGS))
         else:
             self._own.insert(len(self._own) if at is None else at, thing)
         return thing
@@ -264,11 +264,11 @@ def read_json(path: Path, most_bytes: int = MAX_FILE_BYTES) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise PresetStoreError(tr("{name} is no JSON file.", name=path.name)) from error
+        raise PresetStoreError(tr("{name} is not a JSON file.", name=path.name)) from error
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     values = read_json(path)
     if not isinstance(values, dict):
-        raise PresetStoreError(tr("{name} holds nothing of Hearth's.", name=path.name))
+        raise PresetStoreError(tr("{name} contains nothing that Hearth exported.", name=path.name))
     return values

@@ -30,7 +30,7 @@ SENTENCES = (
     noted("Not measured on this PC yet; estimated from similar machines."),
     noted("Estimated from models of the same family."),
     noted("Estimated without predictors; preparing can train some and make it faster."),
-    noted("Estimated as it runs once it is prepared for this PC."),
+    noted("Estimated for the model as prepared for this PC."),
     noted("The neurons of experts are computed on the CPU alone."),
 )
 

@@ -185,7 +185,7 @@ class LiveFigures:
         prefill = None if told is None else told.prefill_tok_s
         active = tr("Of all neurons, those computed for a token.")
         if told is not None and told.fired_share is not None:
-            active += " " + tr("Another value than zero had {share}.", share=share(told.fired_share))
+            active += " " + tr("Not zero: {share}.", share=share(told.fired_share))
         facts = [
             Fact(
                 seconds(None if told is None else told.ttft_s), tr("first token"), tr("From sending to the first token")
@@ -227,19 +227,19 @@ class LiveFigures:
         if not live.on_gpu:
             return ""
         if not live.has_zeros:
-            return tr("one column a layer · every neuron of this model works for every token")
-        parts = [tr("one column a layer, busiest at the bottom")]
+            return tr("one column per layer · this model uses every neuron for every token")
+        parts = [tr("one column per layer, busiest at the bottom")]
         on_gpu = sum(live.on_gpu) / len(live.on_gpu)
         if on_gpu > 0 and self.status.gpu_share is not None:
             parts = [
-                tr("one column a layer"),
+                tr("one column per layer"),
                 tr(
                     "the {part} on the GPU do {share} of the work",
                     part=share(on_gpu),
                     share=share(self.status.gpu_share),
                 ),
             ]
-        seen = tr("bright: fired for one token") if live.is_counted else tr("which of them fire is not counted here")
+        seen = tr("bright: fired for one token") if live.is_counted else tr("active neurons are not counted here")
         return " · ".join([*parts, seen])
 
     def neurons_at_rest(self) -> str:
@@ -305,7 +305,7 @@ class LiveFigures:
             for age, one in self._ages(now)
         ]  # fmt: skip
         value = percent(None if newest is None else newest.cpu_percent)
-        return Graph("CPU", value, line, False, 100.0, points, others, percent, tr("Processor, load"))
+        return Graph("CPU", value, line, False, 100.0, points, others, percent, tr("CPU load"))
 
     def _ram(self, newest: MachineSample | None, now: float) -> Graph:
         value, line, top = UNKNOWN, "", 0.0
@@ -348,6 +348,6 @@ _MORE = {
     "cpu-wait": noted("The CPU waits for the GPU, which works meanwhile"),
     "gpu-wait": noted("The GPU waits for the CPU, which works meanwhile"),
     "cpu-sampling": noted("Choosing the token"),
-    "cpu-other": noted("Norms, the embedding, and what lies between two tokens"),
+    "cpu-other": noted("Norms, the embedding, and the time between two tokens"),
     "gpu-other": noted("Norms and exchange"),
 }

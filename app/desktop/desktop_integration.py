@@ -95,7 +95,7 @@ class DesktopIntegration(QObject):
         self._window.stays_in_tray = self.tray.is_wanted
         QApplication.setQuitOnLastWindowClosed(not self.tray.is_wanted)
         self._window.set_note(
-            "tray", tr("This desktop has no tray.") if settings.tray and not self.tray.can_be() else ""
+            "tray", tr("This desktop has no system tray.") if settings.tray and not self.tray.can_be() else ""
         )
         theme.set_still(settings.motion == "reduced")
         if settings.motion == "system":
@@ -124,7 +124,7 @@ class DesktopIntegration(QObject):
 
     def take_server_status(self, status: EngineStatus) -> None:
         """Take the status of the server that answers a chat."""
-        self.sleep.set_reason(noted("hearing an answer"), status.answering)
+        self.sleep.set_reason(noted("receiving an answer"), status.answering)
         self.notices.set_status(status)
 
     def _take_models(self, *_: object) -> None:
@@ -221,7 +221,7 @@ class DesktopIntegration(QObject):
         self._reads.run(
             "save a report", lambda: diagnostics.save(target, self._places, moment),
             lambda _: self._window.show_toast(tr("Report saved"), None),
-            lambda error: self._window.show_toast(tr("The report was not saved: {why}", why=_reason(error)), None),
+            lambda error: self._window.show_toast(tr("Couldn't save the report: {why}", why=_reason(error)), None),
         )  # fmt: skip
 
     def show_log(self) -> None:
@@ -230,7 +230,7 @@ class DesktopIntegration(QObject):
 
 
 def _reason(error: BaseException) -> str:
-    reason = (error.strerror if isinstance(error, OSError) else "") or tr("something unforeseen; the log says more")
+    reason = (error.strerror if isinstance(error, OSError) else "") or tr("an unexpected error; the log has details")
     return reason[:1].lower() + reason[1:]
 
 
@@ -248,7 +248,7 @@ def report_no_answer() -> None:
     """Show a message box: another Hearth has the lock and does not answer."""
     from PySide6.QtWidgets import QMessageBox
 
-    sentence = tr("It does not answer right now. Wait a moment and start it again, or end it first.")
+    sentence = tr("It does not respond. Wait a moment and try again, or close it first.")
     sys.stderr.write(f"{tr('Hearth is already open.')} {sentence}\n")
     box = QMessageBox(QMessageBox.Icon.Information, "Hearth", tr("Hearth is already open"))
     box.setInformativeText(sentence)

@@ -80,7 +80,7 @@ class AnswerNotices(QObject):
             return
         self._shown_for = chat
         if self._failed:
-            self._poster.show(tr("The answer was not finished"), tr("Hearth says why."))
+            self._poster.show(tr("The answer was not finished"), tr("Open Hearth to see why."))
             return
         model, tokens = self._status.model or tr("The model"), self._status.tokens
         sentence = tr("{model} ended in {time}.", model=model, time=seconds(took_s))
@@ -93,7 +93,7 @@ class AnswerNotices(QObject):
                 model=model,
                 time=seconds(took_s),
             )
-        self._poster.show(tr("The answer is there"), sentence)
+        self._poster.show(tr("The answer is ready"), sentence)
 
     def _clicked(self) -> None:
         chat, self._shown_for = self._shown_for, ""

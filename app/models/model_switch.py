@@ -75,7 +75,7 @@ class ModelSwitch(QObject):
         self.wanted = model
         self.load()
         if self._engine.is_waiting:
-            self.said.emit(tr("{name} is loaded after this answer", name=self.name))
+            self.said.emit(tr("{name} will be loaded after this answer", name=self.name))
 
     def load(self) -> None:
         """Load the wanted model with its current settings and choices."""
@@ -101,7 +101,7 @@ class ModelSwitch(QObject):
         name = self._engine.status.model or tr("The model")
         self._engine.unload()
         if self._engine.is_waiting:
-            self.said.emit(tr("{name} is unloaded after this answer", name=name))
+            self.said.emit(tr("{name} will be unloaded after this answer", name=name))
 
     def cancel_load(self) -> None:
         """Cancel the load. No model is loaded then."""

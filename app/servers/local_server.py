@@ -85,7 +85,7 @@ class LocalServer(QObject):
 
     def _kept(self, state: dict[str, Any]) -> None:
         if not state.get("kept"):
-            self.toast.emit(tr("No keyring can be used here: the key holds until Hearth is closed"), None)
+            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), None)
 
     # -------------------------------------------------------------- the engine's process
 

@@ -113,7 +113,7 @@ class ServersController(QObject):
         if not any(origin_of(other.address) == origin_of(server.address) for other in self.book.servers):
             self._keep_key(server, "")
         self._emit_changed()
-        self.toast.emit(tr("{name} was taken away", name=server.name), None)
+        self.toast.emit(tr("{name} removed", name=server.name), None)
 
     # -------------------------------------------------------------- keys
 
@@ -133,7 +133,7 @@ class ServersController(QObject):
         if state.get("kept"):
             del self.book.keys[origin]
         else:
-            self.toast.emit(tr("No keyring can be used here: the key is kept until Hearth is closed"), None)
+            self.toast.emit(tr("No keyring is available: the key is kept until Hearth is closed"), None)
 
     def delete_keys(self, told: Callable[[Server, str], None]) -> int:
         """Delete the keys of all servers. Returns their number. told: called for each with the server and why its key

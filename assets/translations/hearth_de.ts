@@ -224,8 +224,13 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Every chat with {name} begins so now</source>
-        <translation>Jeder Chat mit {name} beginnt jetzt so</translation>
+        <source>Every new chat with {name} starts with these choices</source>
+        <translation>Jeder neue Chat mit {name} beginnt mit dieser Auswahl</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>New chats with {name} use the settings again</source>
+        <translation>Neue Chats mit {name} folgen wieder den Einstellungen</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
@@ -239,7 +244,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <source>This chat uses a server. Only answers from this PC can be compared.</source>
         <translation>Dieser Chat geht an einen Server: Vergleichen lässt sich nur, was dieser PC beantwortet.</translation>
     </message>
     <message>
@@ -251,11 +256,6 @@
         <location filename="../../app/chat/answers/answer_setup.py"/>
         <source>{model} here: {costs}.</source>
         <translation>{model} hier: {costs}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>{name} has no choices of its own</source>
-        <translation>{name} hat keine eigenen Vorgaben</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
@@ -285,7 +285,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>The first {n} words are the same; then they go apart.</source>
+        <source>The first {n} words are the same; then they differ.</source>
         <translation>
             <numerusform>Das erste Wort ist gleich, dann gehen sie auseinander.</numerusform>
             <numerusform>Die ersten {n} Wörter sind gleich, dann gehen sie auseinander.</numerusform>
@@ -298,12 +298,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>They differ from the first word on.</source>
+        <source>They differ from the first word.</source>
         <translation>Sie unterscheiden sich vom ersten Wort an.</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>Waiting for the answer that runs</source>
+        <source>Waiting for the current answer</source>
         <translation>Warten auf die laufende Antwort</translation>
     </message>
     <message>
@@ -328,7 +328,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <source>Not measured yet. After some answers, this shows how fast each one is.</source>
         <translation>Noch nicht gemessen: Nach einigen Antworten steht hier, was jede Art kostet.</translation>
     </message>
     <message numerus="yes">
@@ -361,12 +361,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/personas.py"/>
-        <source>{name} holds no personas.</source>
+        <source>{name} contains no personas.</source>
         <translation>{name} enthält keine Personas.</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
+        <source>As in the settings, otherwise as the model's maker recommends</source>
         <translation>Wie in den Einstellungen, sonst wie vom Modell empfohlen</translation>
     </message>
     <message>
@@ -401,8 +401,13 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/presets.py"/>
-        <source>{name} holds no presets.</source>
+        <source>{name} contains no presets.</source>
         <translation>{name} enthält keine Vorgaben.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments.py"/>
+        <source>{name} contains no text.</source>
+        <translation>{name} enthält keinen Text.</translation>
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
@@ -418,11 +423,6 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
-        <source>{name} holds no text.</source>
-        <translation>{name} enthält keinen Text.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
     </message>
@@ -433,7 +433,7 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
-        <source>{name} is no file.</source>
+        <source>{name} is not a file.</source>
         <translation>{name} ist keine Datei.</translation>
     </message>
     <message>
@@ -463,22 +463,22 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Moved into “{folder}”, which was there already</source>
-        <translation>Verschoben nach „{folder}“, den es schon gab</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved to “{folder}”</source>
         <translation>Verschoben nach „{folder}“</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Taken out of “{folder}”</source>
+        <source>Moved to “{folder}”, which already existed</source>
+        <translation>Verschoben nach „{folder}“, den es schon gab</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>Removed from “{folder}”</source>
         <translation>Aus „{folder}“ herausgenommen</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Taken out of “{folder}”: {chats}</source>
+        <source>Removed from “{folder}”: {chats}</source>
         <translation>Aus „{folder}“ herausgenommen: {chats}</translation>
     </message>
     <message>
@@ -514,7 +514,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>{n} chats were here already</source>
+        <source>{n} chats were already here</source>
         <translation>
             <numerusform>{n} Chat war schon hier</numerusform>
             <numerusform>{n} Chats waren schon hier</numerusform>
@@ -522,7 +522,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>{n} were here already</source>
+        <source>{n} were already here</source>
         <translation>
             <numerusform>{n} war schon hier</numerusform>
             <numerusform>{n} waren schon hier</numerusform>
@@ -569,7 +569,7 @@
     </message>
     <message>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <source>{name} is not attached: {most} go along with one message.</source>
+        <source>{name} was not attached. A message can have {most} attachments.</source>
         <translation>{name} wurde nicht angehängt: Höchstens {most} gehen mit einer Nachricht.</translation>
     </message>
     <message>
@@ -579,7 +579,7 @@
     </message>
     <message>
         <location filename="../../app/chat/engine_settings.py"/>
-        <source>{name} brings no predictors: its neurons are chosen automatically</source>
+        <source>{name} has no predictors, so its neurons are chosen automatically</source>
         <translation>{name} bringt keine Prädiktoren mit: Seine Neuronen werden automatisch gewählt</translation>
     </message>
     <message>
@@ -589,13 +589,18 @@
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} contains no text. Its pages are images, as in a scan.</source>
+        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} could not be read within {seconds} s.</source>
         <translation>{name} konnte in {seconds} s nicht gelesen werden.</translation>
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
-        <translation>{name} konnte nicht gelesen werden: beschädigt oder zu groß zum Zerlegen.</translation>
+        <source>{name} could not be read: it is damaged or too complex.</source>
+        <translation>{name} wurde nicht gelesen: Die Datei ist beschädigt oder zu komplex.</translation>
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
@@ -604,23 +609,18 @@
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
-        <translation>{name} enthält keinen Text: Die Seiten sind Bilder, wie von einem Scan.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} is protected by a password.</source>
         <translation>{name} ist mit einem Passwort geschützt.</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>More than {most} cannot be kept.</source>
+        <source>Hearth keeps at most {most}.</source>
         <translation>Mehr als {most} können nicht behalten werden.</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} holds nothing of Hearth's.</source>
-        <translation>{name} enthält nichts von Hearth.</translation>
+        <source>{name} contains nothing that Hearth exported.</source>
+        <translation>{name} enthält nichts, was Hearth exportiert hat.</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
@@ -629,7 +629,7 @@
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is no JSON file.</source>
+        <source>{name} is not a JSON file.</source>
         <translation>{name} ist keine JSON-Datei.</translation>
     </message>
     <message>
@@ -639,18 +639,18 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <location filename="../../app/chat/store/chat_files.py"/>
-        <source>This file does not hold chats that Hearth exported.</source>
-        <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file holds more values than Hearth reads.</source>
+        <source>This file contains more values than Hearth reads.</source>
         <translation>Diese Datei enthält mehr Werte, als Hearth liest.</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>This file does not contain chats that Hearth exported.</source>
+        <translation>Diese Datei enthält keine von Hearth exportierten Chats.</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is damaged: in {where}, {what} is wrong.</source>
         <translation>Diese Datei ist beschädigt: In {where} stimmt {what} nicht.</translation>
     </message>
     <message>
@@ -670,7 +670,7 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>an id that two share</source>
+        <source>an id that occurs twice</source>
         <translation>eine doppelt vergebene Kennung</translation>
     </message>
     <message>
@@ -788,7 +788,7 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
+        <source>This file is larger than {most} MiB. Hearth does not read files of that size.</source>
         <translation>Diese Datei ist größer als {most} MiB, die liest Hearth nicht.</translation>
     </message>
     <message>
@@ -815,7 +815,7 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
-        <source>Estimated as it runs once it is prepared for this PC.</source>
+        <source>Estimated for the model as prepared for this PC.</source>
         <translation>Geschätzt für das Modell, wie es nach dem Vorbereiten läuft.</translation>
     </message>
     <message>
@@ -956,11 +956,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Another value than zero had {share}.</source>
-        <translation>Einen anderen Wert als null hatten {share}.</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>Fragen Sie etwas: Hier leuchten die Neuronen auf, die für jedes Token feuern.</translation>
     </message>
@@ -973,6 +968,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Attention</source>
         <translation>Attention</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>CPU load</source>
+        <translation>Prozessor, Last</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1028,8 +1028,13 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Norms, the embedding, and what lies between two tokens</source>
+        <source>Norms, the embedding, and the time between two tokens</source>
         <translation>Normen, die Einbettung und was zwischen zwei Token liegt</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Not zero: {share}.</source>
+        <translation>Einen anderen Wert als null hatten {share}.</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1053,11 +1058,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Processor, load</source>
-        <translation>Prozessor, Last</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Sampling</source>
         <translation>Sampling</translation>
     </message>
@@ -1076,6 +1076,11 @@
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Waiting</source>
         <translation>Warten</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>active neurons are not counted here</source>
+        <translation>welche davon aktiv sind, wird hier nicht gezählt</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1115,17 +1120,17 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer</source>
+        <source>one column per layer</source>
         <translation>eine Spalte je Schicht</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer · every neuron of this model works for every token</source>
+        <source>one column per layer · this model uses every neuron for every token</source>
         <translation>eine Spalte je Schicht · jedes Neuron dieses Modells arbeitet für jedes Token</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer, busiest at the bottom</source>
+        <source>one column per layer, busiest at the bottom</source>
         <translation>eine Spalte je Schicht, die eifrigsten unten</translation>
     </message>
     <message>
@@ -1137,11 +1142,6 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>the {part} on the GPU do {share} of the work</source>
         <translation>die {part} auf der GPU leisten {share} der Arbeit</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
-        <source>which of them fire is not counted here</source>
-        <translation>welche davon aktiv sind, wird hier nicht gezählt</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1170,6 +1170,11 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
+        <source>Couldn't save the report: {why}</source>
+        <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open</source>
         <translation>Hearth ist bereits geöffnet</translation>
     </message>
@@ -1185,7 +1190,7 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
+        <source>It does not respond. Wait a moment and try again, or close it first.</source>
         <translation>Es antwortet gerade nicht. Warten Sie kurz und starten Sie es erneut, oder beenden Sie es zuerst.</translation>
     </message>
     <message>
@@ -1208,13 +1213,13 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>The report was not saved: {why}</source>
-        <translation>Der Bericht wurde nicht gespeichert: {why}</translation>
+        <source>This desktop has no system tray.</source>
+        <translation>Dieser Desktop hat kein Infofeld.</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>This desktop has no tray.</source>
-        <translation>Dieser Desktop hat kein Infofeld.</translation>
+        <source>an unexpected error; the log has details</source>
+        <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
@@ -1228,18 +1233,13 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>hearing an answer</source>
-        <translation>empfängt eine Antwort</translation>
-    </message>
-    <message>
-        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>preparing a model</source>
         <translation>bereitet ein Modell vor</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>something unforeseen; the log says more</source>
-        <translation>etwas Unvorhergesehenes; mehr steht im Protokoll</translation>
+        <source>receiving an answer</source>
+        <translation>empfängt eine Antwort</translation>
     </message>
     <message>
         <location filename="../../app/desktop/erasing.py"/>
@@ -1284,8 +1284,8 @@
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
-        <source>Hearth says why.</source>
-        <translation>Hearth sagt, warum.</translation>
+        <source>Open Hearth to see why.</source>
+        <translation>Öffnen Sie Hearth, um den Grund zu sehen.</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
@@ -1296,7 +1296,7 @@
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
-        <source>The answer is there</source>
+        <source>The answer is ready</source>
         <translation>Die Antwort ist da</translation>
     </message>
     <message>
@@ -1308,7 +1308,6 @@
     <message>
         <location filename="../../app/desktop/notifications.py"/>
         <location filename="../../app/models/model_switch.py"/>
-        <location filename="../../app/user_messages.py"/>
         <source>The model</source>
         <translation>Das Modell</translation>
     </message>
@@ -1332,8 +1331,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>A file came down with other contents than it should have. Trying again fetches that file alone.</source>
-        <translation>Eine Datei kam mit anderem Inhalt an als erwartet. Ein neuer Versuch lädt nur diese Datei.</translation>
+        <source>A downloaded file is damaged. Trying again downloads only that file.</source>
+        <translation>Eine heruntergeladene Datei ist beschädigt. Ein neuer Versuch lädt nur diese Datei.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1352,8 +1351,108 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Couldn't add the model</source>
+        <translation>Das Modell wurde nicht hinzugefügt</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't cancel the download</source>
+        <translation>Der Download wurde nicht beendet</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't check {model}</source>
+        <translation>{model} wurde nicht geprüft</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't delete {model}</source>
+        <translation>{model} wurde nicht gelöscht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't download {model}</source>
+        <translation>{model} wurde nicht heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't estimate {model}</source>
+        <translation>Für {model} wurde keine Schätzung gemacht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't move the models</source>
+        <translation>Die Modelle wurden nicht verschoben</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't open {model}</source>
         <translation>{model} ließ sich nicht öffnen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't pause the download</source>
+        <translation>Der Download wurde nicht angehalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't plan how to prepare {model}</source>
+        <translation>Die Vorbereitung von {model} wurde nicht geplant</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't prepare {model}</source>
+        <translation>{model} wurde nicht vorbereitet</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the catalogue of models</source>
+        <translation>Die Modelle zur Auswahl wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the list of downloads</source>
+        <translation>Die Downloads wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the list of models on this PC</source>
+        <translation>Die Modelle auf diesem PC wurden nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read this PC's hardware</source>
+        <translation>Dieser PC wurde nicht untersucht</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't remove the download from the list</source>
+        <translation>Der Download bleibt auf der Liste</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't repair {model}</source>
+        <translation>{model} wurde nicht repariert</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't restore {model}</source>
+        <translation>{model} kam nicht zurück</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't resume the download</source>
+        <translation>Der Download ging nicht weiter</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't save the access token</source>
+        <translation>Das Zugriffstoken wurde nicht behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't save the measured speed</source>
+        <translation>Die Rate wurde nicht behalten</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1362,48 +1461,38 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Couldn't train while the PC was idle</source>
+        <translation>In der Leerlaufzeit wurde nichts trainiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Enter a token</source>
         <translation>Token eingeben</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>It could not be done; the details say why.</source>
-        <translation>Das ging nicht; die Details sagen, warum.</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It is no longer where it was.</source>
-        <translation>Es ist nicht mehr, wo es war.</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It is not known what preparing {model} would bring</source>
-        <translation>Was das Vorbereiten von {model} brächte, ist nicht bekannt</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It was asked for with a value that does not do.</source>
+        <source>It was requested with a value that is not allowed.</source>
         <translation>Ein Wert der Anfrage passt nicht.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.</source>
+        <source>Its files were moved or deleted.</source>
+        <translation>Seine Dateien wurden verschoben oder gelöscht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source>
         <translation>Die Urheber geben es nur, wenn ihre Bedingungen angenommen sind. Nehmen Sie sie auf der Seite an, und geben Sie dann ein Zugriffstoken ein.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>No estimate was made for {model}</source>
-        <translation>Für {model} wurde keine Schätzung gemacht</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>Nothing was trained in idle time</source>
-        <translation>In der Leerlaufzeit wurde nichts trainiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>One of the files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>One of the files is damaged or incomplete. Download it again, or use another model.</source>
         <translation>Eine der Dateien ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Parts of Hearth have different versions. Install Hearth again.</source>
+        <translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1412,13 +1501,13 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The access token was not kept</source>
-        <translation>Das Zugriffstoken wurde nicht behalten</translation>
+        <source>The copy of {what} is not what was copied.</source>
+        <translation>Die Kopie von {what} weicht vom Original ab.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The copy of {what} is not what was copied.</source>
-        <translation>Die Kopie von {what} weicht vom Original ab.</translation>
+        <source>The details say why.</source>
+        <translation>Die Details nennen den Grund.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1438,42 +1527,17 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The download did not go on</source>
-        <translation>Der Download ging nicht weiter</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download stays on the list</source>
-        <translation>Der Download bleibt auf der Liste</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download was not ended</source>
-        <translation>Der Download wurde nicht beendet</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download was not paused</source>
-        <translation>Der Download wurde nicht angehalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The downloads were not read</source>
-        <translation>Die Downloads wurden nicht gelesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The hub cannot be reached. Connect to the network, or import a model that lies on this PC.</source>
+        <source>The hub cannot be reached. Connect to the network, or add a model file that is on this PC.</source>
         <translation>Der Hub ist nicht erreichbar. Verbinden Sie sich mit dem Netz, oder importieren Sie ein Modell von diesem PC.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The hub does not answer as it should. What was downloaded is kept. Try again later.</source>
+        <source>The hub did not answer properly. What was downloaded is kept. Try again later.</source>
         <translation>Der Hub antwortet nicht, wie er sollte. Was geladen wurde, bleibt. Versuchen Sie es später erneut.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The hub has nothing of that name, or shows it only to those with an access token. Check the name.</source>
+        <source>The hub has no model with that name, or it requires an access token. Check the name.</source>
         <translation>Unter diesem Namen hat der Hub nichts, oder er zeigt es nur mit Zugriffstoken. Prüfen Sie den Namen.</translation>
     </message>
     <message>
@@ -1489,8 +1553,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The model was not added</source>
-        <translation>Das Modell wurde nicht hinzugefügt</translation>
+        <source>The model manager stopped unexpectedly and is restarting.</source>
+        <translation>Die Modellverwaltung wurde unerwartet beendet und startet neu.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1499,28 +1563,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The models folder does not allow it; the details say why.</source>
+        <source>The models folder could not be used. The details say why.</source>
         <translation>Der Modellordner lässt es nicht zu; die Details sagen, warum.</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models on this PC were not read</source>
-        <translation>Die Modelle auf diesem PC wurden nicht gelesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models to choose from were not read</source>
-        <translation>Die Modelle zur Auswahl wurden nicht gelesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models were not moved</source>
-        <translation>Die Modelle wurden nicht verschoben</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The rate was not kept</source>
-        <translation>Die Rate wurde nicht behalten</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1532,11 +1576,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>Der Tokenizer neben den Gewichten gehört zu einem anderen Modell.</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The window and what looks after your models are of different versions. Install Hearth again.</source>
-        <translation>Das Fenster und die Modellverwaltung haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1561,11 +1600,6 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>This PC was not looked at</source>
-        <translation>Dieser PC wurde nicht untersucht</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
         <source>This was not done. Your chats and your models are safe.</source>
         <translation>Das wurde nicht ausgeführt. Ihre Chats und Modelle sind sicher.</translation>
     </message>
@@ -1577,11 +1611,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>Erneut versuchen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>What looks after your models stopped in the middle of it, and starts again by itself.</source>
-        <translation>Die Modellverwaltung brach mittendrin ab und startet von selbst neu.</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1608,38 +1637,8 @@
     <message>
         <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>{file} is damaged or incomplete. Download it again, or use another model.</source>
         <translation>{file} ist beschädigt oder unvollständig. Laden Sie die Datei noch einmal herunter, oder verwenden Sie ein anderes Modell.</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} did not come back</source>
-        <translation>{model} kam nicht zurück</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not checked</source>
-        <translation>{model} wurde nicht geprüft</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not deleted</source>
-        <translation>{model} wurde nicht gelöscht</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not downloaded</source>
-        <translation>{model} wurde nicht heruntergeladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not prepared</source>
-        <translation>{model} wurde nicht vorbereitet</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not repaired</source>
-        <translation>{model} wurde nicht repariert</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -2000,12 +1999,12 @@
     </message>
     <message>
         <location filename="../../app/models/model_switch.py"/>
-        <source>{name} is loaded after this answer</source>
+        <source>{name} will be loaded after this answer</source>
         <translation>{name} wird nach dieser Antwort geladen</translation>
     </message>
     <message>
         <location filename="../../app/models/model_switch.py"/>
-        <source>{name} is unloaded after this answer</source>
+        <source>{name} will be unloaded after this answer</source>
         <translation>{name} wird nach dieser Antwort entladen</translation>
     </message>
     <message>
@@ -2021,6 +2020,7 @@
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>{name} removed</source>
         <translation>{name} entfernt</translation>
     </message>
@@ -2036,23 +2036,14 @@
     </message>
     <message>
         <location filename="../../app/servers/local_server.py"/>
-        <source>No keyring can be used here: the key holds until Hearth is closed</source>
-        <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
-    </message>
-    <message>
         <location filename="../../app/servers/servers_controller.py"/>
-        <source>No keyring can be used here: the key is kept until Hearth is closed</source>
-        <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
+        <source>No keyring is available: the key is kept until Hearth is closed</source>
+        <translation>Hier ist kein Schlüsselbund nutzbar: Der Schlüssel gilt, bis Hearth geschlossen wird</translation>
     </message>
     <message>
         <location filename="../../app/servers/servers_controller.py"/>
         <source>The key is kept until Hearth is closed</source>
         <translation>Der Schlüssel bleibt, bis Hearth geschlossen wird</translation>
-    </message>
-    <message>
-        <location filename="../../app/servers/servers_controller.py"/>
-        <source>{name} was taken away</source>
-        <translation>{name} wurde entfernt</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2091,6 +2082,11 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic</source>
         <translation>Automatisch</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>CPU threads that work on an answer.</source>
+        <translation>CPU-Threads, die an einer Antwort arbeiten.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2167,7 +2163,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>High draws text and borders stronger.</source>
+        <source>High makes text and borders stronger.</source>
         <translation>Hoch zeichnet Text und Ränder kräftiger.</translation>
     </message>
     <message>
@@ -2177,7 +2173,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>How much of it a model may take. Automatic leaves some to other programs.</source>
+        <source>How much of it a model may use. Automatic leaves some for other programs.</source>
         <translation>Wie viel davon ein Modell nehmen darf. Automatisch lässt anderen Programmen etwas.</translation>
     </message>
     <message>
@@ -2187,8 +2183,8 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>In a process of its own the window stays smooth and survives a failure.</source>
-        <translation>In einem eigenen Prozess bleibt das Fenster flüssig und übersteht einen Ausfall.</translation>
+        <source>In its own process, a failure of the engine does not close the window.</source>
+        <translation>In einem eigenen Prozess schließt ein Fehler der Engine das Fenster nicht.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2217,7 +2213,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Lets other programs on this PC ask the model that is loaded, over OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
+        <source>Lets other programs on this PC use the loaded model through OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
         <translation>Lässt andere Programme auf diesem PC das geladene Modell über die API von OpenAI fragen. Von außerhalb dieses PCs ist es nicht erreichbar, und jedes Programm braucht den Schlüssel.</translation>
     </message>
     <message>
@@ -2227,7 +2223,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Light, dark, or as the desktop has it.</source>
+        <source>Light, dark, or like the desktop.</source>
         <translation>Hell, dunkel oder wie der Desktop.</translation>
     </message>
     <message>
@@ -2279,17 +2275,12 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Processor cores that work on an answer.</source>
-        <translation>Prozessorkerne, die an einer Antwort arbeiten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Reduced</source>
         <translation>Reduziert</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Reduced leaves nothing moving but progress.</source>
+        <source>Reduced animates progress only.</source>
         <translation>Reduziert bewegt nur noch den Fortschritt.</translation>
     </message>
     <message>
@@ -2304,17 +2295,12 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Said to the model before every chat without a persona. Small models may not follow them.</source>
-        <translation>Wird dem Modell vor jedem Chat ohne Persona gesagt. Kleine Modelle halten sich vielleicht nicht daran.</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Seed</source>
         <translation>Startwert</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips those that do not fire, with the same result. Dense computes every one.</source>
+        <source>Sparse computes the neurons that predictors expect to be active, and needs a model with predictors. Exact skips inactive neurons, with the same result. Dense computes every one.</source>
         <translation>Sparsam berechnet die Neuronen, die die Prädiktoren des Modells erwarten, und braucht ein Modell, das sie mitbringt. Exakt überspringt die, die nicht aktiv sind, mit demselben Ergebnis. Dicht berechnet alle.</translation>
     </message>
     <message>
@@ -2341,6 +2327,11 @@
         <location filename="../../app/settings.py"/>
         <source>Text size</source>
         <translation>Textgröße</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>The model reads them before every chat without a persona. Small models may not follow them.</source>
+        <translation>Wird dem Modell vor jedem Chat ohne Persona gesagt. Kleine Modelle halten sich vielleicht nicht daran.</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2380,7 +2371,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>When a long answer ends while Hearth is in the background. They hold no text of a chat.</source>
+        <source>When a long answer ends while Hearth is in the background. They contain no chat text.</source>
         <translation>Wenn eine lange Antwort endet, während Hearth im Hintergrund ist. Sie enthalten keinen Text eines Chats.</translation>
     </message>
     <message>
@@ -2390,7 +2381,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic takes it where it can.</source>
+        <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source>
         <translation>Mit der GPU laufen eifrige Neuronen dort und die übrigen zugleich auf der CPU. Automatisch nimmt sie, wo es geht.</translation>
     </message>
     <message>
@@ -3196,8 +3187,13 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>It was deleted only now.</source>
-        <translation>Es wurde erst jetzt gelöscht.</translation>
+        <source>Hearth makes it again at the next start, in about a minute</source>
+        <translation>Der nächste Start erzeugt ihn neu, in etwa einer Minute</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>It could not be deleted at first.</source>
+        <translation>Es ließ sich zuerst nicht löschen.</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3228,11 +3224,6 @@
         <location filename="../../app/stored_data.py"/>
         <source>Settings, personas, presets and choices for models</source>
         <translation>Einstellungen, Personas, Voreinstellungen und Wahl je Modell</translation>
-    </message>
-    <message>
-        <location filename="../../app/stored_data.py"/>
-        <source>The next start makes it again, in about a minute</source>
-        <translation>Der nächste Start erzeugt ihn neu, in etwa einer Minute</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3284,7 +3275,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_context.py"/>
-        <source>That was not attached</source>
+        <source>Couldn't attach that</source>
         <translation>Das wurde nicht angehängt</translation>
     </message>
     <message>
@@ -3352,6 +3343,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answers the same prompt twice on this PC: as in this chat, then with every neuron. Nothing is saved.</source>
+        <translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
@@ -3392,12 +3388,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
-        <translation>Derselbe Prompt, auf diesem PC zweimal beantwortet: wie in diesem Chat, dann mit jedem Neuron. Nichts davon wird behalten.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>Write what both are to answer</source>
+        <source>Write a prompt for both</source>
         <translation>Schreiben Sie, was beide beantworten sollen</translation>
     </message>
     <message>
@@ -3527,6 +3518,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Couldn't download {name}</source>
+        <translation>{name} wurde nicht heruntergeladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/repository_view.py"/>
         <source>Download</source>
@@ -3605,11 +3601,6 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
-        <source>{name} was not downloaded</source>
-        <translation>{name} wurde nicht heruntergeladen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/offer_card.py"/>
         <source>{size} to download</source>
         <translation>{size} herunterzuladen</translation>
     </message>
@@ -3625,13 +3616,33 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your personas to a file</source>
+        <translation>Eigene Personas in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your presets to a file</source>
+        <translation>Eigene Vorgaben in eine Datei schreiben</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import personas</source>
         <translation>Personas importieren</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import personas from a file</source>
+        <translation>Personas aus einer Datei übernehmen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import presets</source>
         <translation>Vorgaben importieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import presets from a file</source>
+        <translation>Vorgaben aus einer Datei übernehmen</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -3661,28 +3672,8 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Take personas in from a file</source>
-        <translation>Personas aus einer Datei übernehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Take presets in from a file</source>
-        <translation>Vorgaben aus einer Datei übernehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>What the model is told before the chat begins, in your words</source>
+        <source>What the model reads before the chat begins, in your words</source>
         <translation>Was dem Modell vor dem Chat gesagt wird, in Ihren Worten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Write your own personas into a file</source>
-        <translation>Eigene Personas in eine Datei schreiben</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Write your own presets into a file</source>
-        <translation>Eigene Vorgaben in eine Datei schreiben</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -3704,6 +3695,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>Only its beginning fits into the context</source>
+        <translation>Der Kontext hat nur für den Anfang Platz</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Reading {name}</source>
         <translation>Lesen von {name}</translation>
@@ -3718,11 +3714,6 @@
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Show {name}</source>
         <translation>{name} anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/attachment_chip.py"/>
-        <source>The context has room for its beginning only</source>
-        <translation>Der Kontext hat nur für den Anfang Platz</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
@@ -3804,12 +3795,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>The context has no room for {name}: remove it</source>
-        <translation>Der Kontext hat keinen Platz für {name}: Entfernen Sie es</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/composer.py"/>
-        <source>What is attached is counted first</source>
+        <source>The attachments are counted first</source>
         <translation>Was angehängt ist, wird erst gezählt</translation>
     </message>
     <message>
@@ -3824,7 +3810,12 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>{state}: the answer begins once the model is there</source>
+        <source>{name} does not fit into the context: remove it</source>
+        <translation>Der Kontext hat keinen Platz für {name}: Entfernen Sie es</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <source>{state}: the answer starts once the model is loaded</source>
         <translation>{state}: Die Antwort beginnt, sobald das Modell da ist</translation>
     </message>
     <message>
@@ -3852,7 +3843,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>It is counted once the model is there.</source>
+        <source>It is counted once the model is loaded.</source>
         <translation>Gezählt wird, sobald das Modell da ist.</translation>
     </message>
     <message>
@@ -3877,7 +3868,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>The first question and its answer stay, and so do the newest messages. What is between is left out.</source>
+        <source>The first question, its answer and the newest messages stay. Those in between are left out.</source>
         <translation>Die erste Frage mit Antwort bleibt, ebenso die neuesten Nachrichten. Was dazwischen liegt, wird weggelassen.</translation>
     </message>
     <message>
@@ -3970,7 +3961,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
-        <source>From the next message on, nothing is sent</source>
+        <source>From the next message on, this chat stays on this PC</source>
         <translation>Ab der nächsten Nachricht wird nichts gesendet</translation>
     </message>
     <message>
@@ -4000,7 +3991,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
-        <source>Enter sends, Shift and Enter break the line</source>
+        <source>Enter sends, Shift+Enter starts a new line</source>
         <translation>Enter sendet, Umschalt und Enter bricht die Zeile um</translation>
     </message>
     <message>
@@ -4139,7 +4130,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>Skips neurons that do not fire; the same words as dense</source>
+        <source>Skips inactive neurons; the same words as dense</source>
         <translation>Überspringt inaktive Neuronen; dieselben Wörter wie dicht</translation>
     </message>
     <message>
@@ -4149,17 +4140,17 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <source>This chat uses a server. It receives temperature, top p, seed, the longest answer and the stop texts.</source>
         <translation>Dieser Chat geht an einen Server. Temperatur, Top p, Startwert, die längste Antwort und die Stopptexte gehen mit.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers without instead.</source>
+        <source>This model has no predictors, so it answers without them.</source>
         <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher ohne sie.</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers {mode} instead.</source>
+        <source>This model has no predictors, so it answers {mode} instead.</source>
         <translation>Dieses Modell bringt keine Prädiktoren mit und antwortet daher {mode}.</translation>
     </message>
     <message>
@@ -4199,7 +4190,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_editor.py"/>
-        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
+        <source>An answer ends before any of these, one per line; \n is a line break. At most {most}.</source>
         <translation>Eine Antwort endet vor jedem davon, eines je Zeile; \n ist ein Zeilenumbruch. Höchstens {most}.</translation>
     </message>
     <message>
@@ -4358,12 +4349,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/live_page.py"/>
-        <source>The neurons of a model are seen here once one is loaded.</source>
+        <source>The neurons of a model appear here once one is loaded.</source>
         <translation>Hier sind die Neuronen eines Modells zu sehen, sobald eines geladen ist.</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/live_page.py"/>
-        <source>Where the neurons lie is not known yet.</source>
+        <source>The placement of the neurons is not known yet.</source>
         <translation>Wo die Neuronen liegen, ist noch nicht bekannt.</translation>
     </message>
     <message>
@@ -4433,6 +4424,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/chat_models.py"/>
+        <location filename="../../app/user_messages.py"/>
         <source>the model</source>
         <translation>das Modell</translation>
     </message>
@@ -4440,16 +4432,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/hub_results.py"/>
         <source>Asks for access</source>
         <translation>Verlangt Zugriff</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/hub_results.py"/>
-        <source>Look inside</source>
-        <translation>Hineinsehen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/hub_results.py"/>
-        <source>Look inside: {repo}</source>
-        <translation>Hineinsehen: {repo}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/hub_results.py"/>
@@ -4475,6 +4457,16 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/hub_results.py"/>
         <source>Searching</source>
         <translation>Suchen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Show files</source>
+        <translation>Dateien zeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Show files: {repo}</source>
+        <translation>Dateien zeigen: {repo}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/hub_results.py"/>
@@ -4569,12 +4561,17 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
+        <source>Folder for models</source>
+        <translation>Wo Modelle liegen sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF-Modelle (*.gguf)</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>Models lie in {folder} now</source>
+        <source>Models are in {folder} now</source>
         <translation>Modelle liegen jetzt in {folder}</translation>
     </message>
     <message>
@@ -4638,23 +4635,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>Where models should lie</source>
-        <translation>Wo Modelle liegen sollen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Working {name}</source>
         <translation>Arbeit an {name}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>{name}: every file is as it should be</source>
+        <source>{name}: all files are intact</source>
         <translation>{name}: Jede Datei ist, wie sie sein soll</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_card.py"/>
-        <source>Go on with the download</source>
-        <translation>Download fortsetzen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
@@ -4669,6 +4656,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>Repair</source>
         <translation>Reparieren</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Resume the download</source>
+        <translation>Download fortsetzen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
@@ -4751,7 +4743,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>Needs an access token: its makers ask you to accept terms first.</source>
+        <source>Needs an access token: its maker requires you to accept terms.</source>
         <translation>Braucht ein Zugriffstoken: Die Hersteller verlangen, dass Sie zuerst Bedingungen zustimmen.</translation>
     </message>
     <message>
@@ -4920,8 +4912,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>An earlier try is taken up where it ended.</source>
-        <translation>Ein früherer Versuch wird fortgesetzt, wo er endete.</translation>
+        <source>Arrange the weights for this PC</source>
+        <translation>Gewichte für diesen PC anordnen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -4934,18 +4926,34 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
+        <source>Continue</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Continues where the last attempt ended.</source>
+        <translation>Ein früherer Versuch wird fortgesetzt, wo er endete.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Copy it</source>
         <translation>Kopieren</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Count which neurons fire</source>
+        <source>Count which neurons are active</source>
         <translation>Zählen, welche Neuronen aktiv sind</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Delete {name}?</source>
         <translation>{name} löschen?</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Finding out what would help</source>
+        <translation>Es wird ermittelt, was sich lohnt</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -4964,17 +4972,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Go on</source>
-        <translation>Fortsetzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>How to add it</source>
         <translation>Wie es hinzukommt</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>It is copied and checked. The original may go afterwards.</source>
+        <source>It is copied and checked. You can delete the original afterwards.</source>
         <translation>Es wird kopiert und geprüft. Das Original darf danach weg.</translation>
     </message>
     <message>
@@ -4999,7 +5002,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>It will hardly be faster than it is.</source>
+        <source>It will hardly become faster.</source>
         <translation>Es wird kaum schneller, als es ist.</translation>
     </message>
     <message>
@@ -5016,11 +5019,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>Behalten</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Lay the weights out for this PC</source>
-        <translation>Gewichte für diesen PC anordnen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5044,22 +5042,22 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
-        <translation>Manche Modelle verlangen zuerst die Zustimmung zu Bedingungen. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto beim Hub ein Token mit Leserecht und fügen Sie es hier ein.</translation>
+        <source>Remove token</source>
+        <translation>Token entfernen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Take it away</source>
-        <translation>Entfernen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Take {name} off the list?</source>
+        <source>Remove {name} from the list?</source>
         <translation>{name} von der Liste nehmen?</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Takes no room. It must stay there; Hearth never changes or deletes it.</source>
+        <source>Some models require you to accept terms first. Accept them on the model's page, then create a read token in your account on the hub and paste it here.</source>
+        <translation>Manche Modelle verlangen zuerst die Zustimmung zu Bedingungen. Stimmen Sie auf der Seite des Modells zu, erstellen Sie dann in Ihrem Konto beim Hub ein Token mit Leserecht und fügen Sie es hier ein.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Takes no extra space. It must stay there; Hearth never changes or deletes it.</source>
         <translation>Braucht keinen Platz. Es muss dort bleiben; Hearth ändert und löscht es nie.</translation>
     </message>
     <message>
@@ -5089,18 +5087,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Until predictors are trained, a simpler one serves: a little slower.</source>
+        <source>Until the predictors are trained, a simpler one is used, which is a little slower.</source>
         <translation>Bis Prädiktoren trainiert sind, dient ein einfacherer: etwas langsamer.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Use it where it is</source>
         <translation>Nutzen, wo es liegt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Working out what would pay</source>
-        <translation>Ermitteln, was sich lohnt</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5114,7 +5107,7 @@ Andere Programme: {others}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>{n} files of it are not as the hub has it. Repairing downloads only that.</source>
+        <source>{n} files differ from the hub's. Repairing downloads only those.</source>
         <translation>
             <numerusform>Eine Datei davon ist nicht, wie der Hub sie hat. Reparieren lädt nur diese.</numerusform>
             <numerusform>{n} Dateien davon sind nicht, wie der Hub sie hat. Reparieren lädt nur diese.</numerusform>
@@ -5199,17 +5192,17 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>Looking what is on this PC</source>
+        <source>Looking for models on this PC</source>
         <translation>Nachsehen, was auf diesem PC ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>No model here is called “{typed}”.</source>
-        <translation>Kein Modell hier heißt „{typed}“.</translation>
+        <source>No models match “{typed}”.</source>
+        <translation>Kein Modell passt zu „{typed}“.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>No model lies on this PC yet.</source>
+        <source>No models on this PC yet.</source>
         <translation>Auf diesem PC liegt noch kein Modell.</translation>
     </message>
     <message>
@@ -5221,6 +5214,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/models_header.py"/>
         <source>Add a model from this PC</source>
         <translation>Modell von diesem PC hinzufügen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/models_header.py"/>
+        <source>Checking this PC</source>
+        <translation>Diesen PC ansehen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/models_header.py"/>
@@ -5248,11 +5246,6 @@ Andere Programme: {others}</translation>
         <translation>Hearth fragt, ob es kopiert oder an Ort und Stelle genutzt wird.</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_header.py"/>
-        <source>Looking at this PC</source>
-        <translation>Diesen PC ansehen</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>Anwenden</translation>
@@ -5274,13 +5267,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>GPU memory for this model</source>
-        <translation>GPU-Speicher für dieses Modell</translation>
+        <source>Frees its memory. The chat stays.</source>
+        <translation>Gibt seinen Speicher zurück; der Chat bleibt</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>Gives its memory back; the chat stays</source>
-        <translation>Gibt seinen Speicher zurück; der Chat bleibt</translation>
+        <source>GPU memory for this model</source>
+        <translation>GPU-Speicher für dieses Modell</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5295,8 +5288,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>It does not fit so</source>
-        <translation>So passt es nicht</translation>
+        <source>It does not fit with this limit</source>
+        <translation>Mit dieser Grenze passt es nicht</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5305,7 +5298,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>Loads the model again with this; the chat stays</source>
+        <source>Reloads the model with this limit. The chat stays.</source>
         <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
     </message>
     <message>
@@ -5335,11 +5328,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Asking the hub what it offers</source>
-        <translation>Den Hub fragen, was er bietet</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Back to the models</source>
         <translation>Zurück zu den Modellen</translation>
     </message>
@@ -5365,13 +5353,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>It holds no file that Hearth reads: GGUF or safetensors.</source>
+        <source>It has no file that Hearth reads: GGUF or safetensors.</source>
         <translation>Es enthält keine Datei, die Hearth liest: GGUF oder Safetensors.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.</source>
+        <source>Its maker requires you to accept terms. Accept them on the model's page, then give Hearth an access token.</source>
         <translation>Die Hersteller verlangen, dass Sie Bedingungen zustimmen: Tun Sie das einmal auf der Modellseite, und geben Sie Hearth ein Zugriffstoken.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/repository_view.py"/>
+        <source>Reading the list of files</source>
+        <translation>Die Liste der Dateien wird gelesen</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
@@ -5388,7 +5381,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
-        <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
+        <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
         <translation>Sein Schlüssel wird aus dem Schlüsselbund genommen. Chats, die er beantwortet hat, bleiben hier und werden danach auf diesem PC beantwortet.</translation>
     </message>
     <message>
@@ -5435,6 +5428,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <source>Any name</source>
+        <translation>Wie Sie ihn nennen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asking the server</source>
         <translation>Server wird gefragt</translation>
     </message>
@@ -5460,8 +5458,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>For another address add another server: no chat is moved by itself.</source>
-        <translation>Für eine andere Adresse fügen Sie einen weiteren Server hinzu: Kein Chat wechselt von selbst.</translation>
+        <source>For another address, add another server. Chats are never moved to another address.</source>
+        <translation>Fügen Sie für eine andere Adresse einen weiteren Server hinzu. Chats wechseln nie von selbst die Adresse.</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/server_dialog.py"/>
@@ -5473,13 +5471,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>It names no model. Type the name of one.</source>
+        <source>It lists no models. Type the name of one.</source>
         <translation>Er nennt kein Modell. Geben Sie einen Namen ein.</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>Kept as it is</source>
-        <translation>Bleibt, wie er ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
@@ -5520,8 +5513,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>What you call it</source>
-        <translation>Wie Sie ihn nennen</translation>
+        <source>Unchanged</source>
+        <translation>Bleibt, wie er ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_section.py"/>
@@ -5600,7 +5593,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <source>It brings no text of its licence, {licence}.</source>
+        <source>It includes no text of its licence, {licence}.</source>
         <translation>Es bringt keinen Text seiner Lizenz {licence} mit.</translation>
     </message>
     <message>
@@ -5664,17 +5657,17 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>Nothing was written down.</source>
+        <source>Nothing was recorded.</source>
         <translation>Es wurde nichts notiert.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>What is known of it</source>
+        <source>What is known</source>
         <translation>Was darüber bekannt ist</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <source>You can save a report and show it to others. It contains no text of yours, and nothing is sent.</source>
         <translation>Sie können einen Bericht für die Fehlersuche speichern. Er enthält keinen Text von Ihnen, und nichts wird gesendet.</translation>
     </message>
     <message>
@@ -5815,11 +5808,6 @@ Andere Programme: {others}</translation>
         <source>Hide the key</source>
         <translation>Schlüssel ausblenden</translation>
     </message>
-    <message>
-        <location filename="../../app/ui/settings/local_server_rows.py"/>
-        <source>It is being switched on.</source>
-        <translation>Er wird eingeschaltet.</translation>
-    </message>
     <message numerus="yes">
         <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>None. {n} requests answered so far.</source>
@@ -5840,8 +5828,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
-        <source>On, but no model is loaded: programs are told so.</source>
-        <translation>Ein, aber es ist kein Modell geladen: Programme erfahren das.</translation>
+        <source>On, but no model is loaded, so requests are refused.</source>
+        <translation>An, aber kein Modell ist geladen: Anfragen werden abgewiesen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
@@ -5862,6 +5850,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Show the key</source>
         <translation>Schlüssel anzeigen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <source>Starting.</source>
+        <translation>Er wird eingeschaltet.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
@@ -5969,7 +5962,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_rows.py"/>
-        <source>“{typed}” is no number.</source>
+        <source>“{typed}” is not a number.</source>
         <translation>„{typed}“ ist keine Zahl.</translation>
     </message>
     <message>
@@ -5999,8 +5992,8 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>No setting has “{typed}” in its words.</source>
-        <translation>Keine Einstellung enthält „{typed}“.</translation>
+        <source>No settings match “{typed}”.</source>
+        <translation>Keine Einstellung passt zu „{typed}“.</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -6137,6 +6130,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Folder for the exported chats</source>
+        <translation>Wo die Chats liegen sollen</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth-Chats</translation>
     </message>
@@ -6149,11 +6147,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Markdown (*.md)</source>
         <translation>Markdown (*.md)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Where the chats should lie</source>
-        <translation>Wo die Chats liegen sollen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -6199,11 +6192,6 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <source>Out of the folder</source>
-        <translation>Aus dem Ordner nehmen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Pin</source>
         <translation>Anheften</translation>
     </message>
@@ -6211,6 +6199,11 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Remove folder, keep chats</source>
         <translation>Ordner entfernen, Chats behalten</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Remove from folder</source>
+        <translation>Aus dem Ordner nehmen</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -6349,7 +6342,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
-        <source>There is a folder of that name: the chat joins it.</source>
+        <source>This folder exists. The chat moves to it.</source>
         <translation>Einen Ordner dieses Namens gibt es: Der Chat kommt hinein.</translation>
     </message>
     <message>
@@ -6424,7 +6417,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <source>{share}% of this answer is shown. Copy and export include all of it.</source>
         <translation>{share} % dieser Antwort werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
     </message>
     <message>
@@ -6485,6 +6478,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Click the figure below the message to choose what happens when the context is full.</source>
+        <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>Left out was “{first}”.</source>
         <translation>Weggelassen wurde „{first}“.</translation>
     </message>
@@ -6495,11 +6493,6 @@ Andere Programme: {others}</translation>
             <numerusform>Weggelassen wurde {n} Nachricht, von „{first}“ bis „{last}“.</numerusform>
             <numerusform>Weggelassen wurden {n} Nachrichten, von „{first}“ bis „{last}“.</numerusform>
         </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/context_mark.py"/>
-        <source>Press the figure below the message to choose what happens when the context is full.</source>
-        <translation>Drücken Sie auf die Zahl unter der Nachricht, um zu wählen, was bei vollem Kontext geschieht.</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6558,7 +6551,7 @@ Andere Programme: {others}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
+        <source>{n} rows are not shown. Copy includes them.</source>
         <translation>
             <numerusform>{n} Zeile wird nicht angezeigt. Kopieren erfasst sie.</numerusform>
             <numerusform>{n} Zeilen werden nicht angezeigt. Kopieren erfasst sie.</numerusform>
@@ -6637,7 +6630,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <source>{share}% of this message is shown. Copy and export include all of it.</source>
         <translation>{share} % dieser Nachricht werden angezeigt. Kopieren und Exportieren erfassen alles.</translation>
     </message>
     <message>
@@ -6662,18 +6655,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
-        <source>Continue</source>
-        <translation>Weiterschreiben</translation>
+        <source>Continue this answer</source>
+        <translation>Diese Antwort weiterschreiben lassen</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Copy answer</source>
         <translation>Antwort kopieren</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/stat_line.py"/>
-        <source>Have this answer written on</source>
-        <translation>Diese Antwort weiterschreiben lassen</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
@@ -6697,7 +6685,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/thought_view.py"/>
-        <source>{share}% of this thought is shown. Export takes all of it.</source>
+        <source>{share}% of this thought is shown. Export includes all of it.</source>
         <translation>{share} % dieses Gedankens werden angezeigt. Der Export erfasst alles.</translation>
     </message>
     <message>
@@ -6717,23 +6705,28 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>Looking at what there is</source>
-        <translation>Nachsehen, was es gibt</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>No model is like that</source>
-        <translation>Kein Modell ist so</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>Auf diesem PC ist noch kein Modell</translation>
+        <source>Couldn't read the list of models.</source>
+        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
         <source>No models are known</source>
         <translation>Es sind keine Modelle bekannt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models match</source>
+        <translation>Kein Modell ist so</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models on this PC yet</source>
+        <translation>Auf diesem PC ist noch kein Modell</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Reading the list of models</source>
+        <translation>Nachsehen, was es gibt</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
@@ -6744,11 +6737,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/widgets/empty_state.py"/>
         <source>Show the recommended ones</source>
         <translation>Empfohlene anzeigen</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>The list of models was not read.</source>
-        <translation>Die Liste der Modelle wurde nicht gelesen.</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
@@ -6818,6 +6806,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
+        <source>Couldn't write {name}: {why}</source>
+        <translation>{name} konnte nicht geschrieben werden: {why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Duplicate</source>
         <translation>Duplizieren</translation>
     </message>
@@ -6843,18 +6836,13 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>They are all here already</source>
+        <source>They are all here</source>
         <translation>Sie sind alle schon hier</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>{added}, {left_out} left out: they make no sense here</source>
+        <source>{added}, {left_out} left out as invalid</source>
         <translation>{added}, {left_out} weggelassen: Sie ergeben hier keinen Sinn</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>{name} could not be written: {why}</source>
-        <translation>{name} konnte nicht geschrieben werden: {why}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
@@ -6884,17 +6872,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>A part of the engine does not run on this PC's processor.</source>
-        <translation>Ein Teil der Engine läuft auf dem Prozessor dieses PCs nicht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>A part of your chats was not read</source>
-        <translation>Ein Teil Ihrer Chats wurde nicht gelesen</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>A setting has a value that this model does not take.</source>
+        <source>A setting has a value that this model does not allow.</source>
         <translation>Eine Einstellung hat einen Wert, den dieses Modell nicht nimmt.</translation>
     </message>
     <message>
@@ -6909,13 +6887,43 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Enter a key</source>
-        <translation>Schlüssel eingeben</translation>
+        <source>Couldn't ask the server</source>
+        <translation>Der Server wurde nicht gefragt</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Hearth found a fault of its own</source>
-        <translation>Hearth fand einen eigenen Fehler</translation>
+        <source>Couldn't export the chats</source>
+        <translation>Die Chats wurden nicht exportiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't import the chats</source>
+        <translation>Die Chats wurden nicht importiert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't load {model}</source>
+        <translation>{model} wurde nicht geladen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't open your chats</source>
+        <translation>Ihre Chats wurden nicht geöffnet</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't save your settings</source>
+        <translation>Ihre Einstellungen wurden nicht gespeichert</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't start the engine</source>
+        <translation>Die Engine wurde nicht gestartet</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Enter a key</source>
+        <translation>Schlüssel eingeben</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -6924,12 +6932,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Hearth {version} is there</source>
+        <source>Hearth {version} is available</source>
         <translation>Hearth {version} ist da</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>If it stays so, install Hearth again.</source>
+        <source>If this continues, install Hearth again.</source>
         <translation>Bleibt es so, installieren Sie Hearth neu.</translation>
     </message>
     <message>
@@ -6959,17 +6967,22 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>New messages are kept in memory until they can be saved.</source>
+        <translation>Was inzwischen geschrieben wird, bleibt im Speicher und wird gesichert, sobald es geht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>Nothing in it could be read.</source>
         <translation>Nichts darin war lesbar.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Nothing of it was taken in.</source>
+        <source>Nothing was imported.</source>
         <translation>Nichts davon wurde übernommen.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>One of the model's files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>One of the model's files is damaged or incomplete. Download it again, or use another model.</source>
         <translation>Eine Datei des Modells ist beschädigt oder unvollständig. Laden Sie sie neu, oder nehmen Sie ein anderes Modell.</translation>
     </message>
     <message>
@@ -6984,6 +6997,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>Part of the engine does not run on this PC's CPU.</source>
+        <translation>Ein Teil der Engine läuft auf dem Prozessor dieses PCs nicht.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>Restart the engine</source>
         <translation>Engine neu starten</translation>
     </message>
@@ -6994,13 +7012,23 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Some of your settings were not read</source>
+        <source>Some of your chats could not be read</source>
+        <translation>Ein Teil Ihrer Chats wurde nicht gelesen</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Some of your settings could not be read</source>
         <translation>Einige Ihrer Einstellungen wurden nicht gelesen</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
         <source>Something did not work as it should. Your chats are safe.</source>
         <translation>Etwas ging nicht, wie es sollte. Ihre Chats sind sicher.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Something went wrong in Hearth</source>
+        <translation>Hearth fand einen eigenen Fehler</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7021,16 +7049,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>The answer ends here; what was written until then is kept. Your chats are safe.</source>
         <translation>Die Antwort endet hier; was bis dahin geschrieben war, bleibt. Ihre Chats sind sicher.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The chats were not exported</source>
-        <translation>Die Chats wurden nicht exportiert</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The chats were not imported</source>
-        <translation>Die Chats wurden nicht importiert</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7059,7 +7077,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The engine does not stay up</source>
+        <source>The engine keeps stopping</source>
         <translation>Die Engine bleibt nicht am Laufen</translation>
     </message>
     <message>
@@ -7074,12 +7092,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The engine was not started</source>
-        <translation>Die Engine wurde nicht gestartet</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The file cannot be read. Choose one that is on this PC and that you may open.</source>
+        <source>The file cannot be read. Choose one on this PC that you are allowed to open.</source>
         <translation>Die Datei kann nicht gelesen werden. Wählen Sie eine auf diesem PC, die Sie öffnen dürfen.</translation>
     </message>
     <message>
@@ -7104,7 +7117,7 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The folder {folder} cannot be written, so they hold only until Hearth is closed.</source>
+        <source>The folder {folder} cannot be written, so they last only until Hearth is closed.</source>
         <translation>In den Ordner {folder} kann nicht geschrieben werden; sie gelten daher nur, bis Hearth geschlossen wird.</translation>
     </message>
     <message>
@@ -7144,6 +7157,11 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The model manager stopped several times in a row. You can go on chatting; nothing is lost.</source>
+        <translation>Die Modellverwaltung wurde mehrmals hintereinander beendet. Sie können weiter chatten; nichts ist verloren.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The model's chat template, which lays a chat out for it, does not work.</source>
         <translation>Die Chatvorlage des Modells, die ihm einen Chat aufbereitet, funktioniert nicht.</translation>
     </message>
@@ -7159,8 +7177,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The prepared data does not belong to this model. In the settings, let its neurons be chosen automatically.</source>
+        <translation>Was für dieses Modell vorbereitet wurde, passt nicht zu ihm. Lassen Sie seine Neuronen in den Einstellungen automatisch wählen.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The server cannot be reached. What was written until then is kept.</source>
         <translation>Der Server ist nicht erreichbar. Was bis dahin geschrieben war, bleibt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server did not answer properly. What was written until then is kept.</source>
+        <translation>Der Server antwortet nicht, wie er sollte. Was bis dahin geschrieben war, bleibt.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7169,27 +7197,12 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The server does not answer as it should. What was written until then is kept.</source>
-        <translation>Der Server antwortet nicht, wie er sollte. Was bis dahin geschrieben war, bleibt.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The server does not answer as such servers do. Look at its address.</source>
-        <translation>Der Server antwortet nicht wie solche Server. Prüfen Sie seine Adresse.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The server was not asked</source>
-        <translation>Der Server wurde nicht gefragt</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The window and the engine do not understand each other: they are of different versions. Install Hearth again.</source>
+        <source>The window and the engine have different versions. Install Hearth again.</source>
         <translation>Fenster und Engine verstehen sich nicht: Sie haben verschiedene Versionen. Installieren Sie Hearth neu.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Their file is a link to a place that is not there. Connect that disk, or remove the link.</source>
+        <source>Their file is a link to a file that does not exist. Connect that disk, or remove the link.</source>
         <translation>Ihre Datei ist ein Verweis auf einen Ort, den es nicht gibt. Schließen Sie dieses Laufwerk an oder entfernen Sie den Verweis.</translation>
     </message>
     <message>
@@ -7209,28 +7222,18 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>This is version {version}. The newer one is to be had where this one came from.</source>
+        <source>This does not seem to be such a server. Check the address.</source>
+        <translation>Das scheint kein solcher Server zu sein. Prüfen Sie die Adresse.</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>This is version {version}. Get the newer one where you got this one.</source>
         <translation>Dies ist Version {version}. Die neuere gibt es dort, woher diese kam.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
         <source>Use the CPU only</source>
         <translation>Nur die CPU nutzen</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What is said meanwhile is kept in memory and saved as soon as it can be.</source>
-        <translation>Was inzwischen geschrieben wird, bleibt im Speicher und wird gesichert, sobald es geht.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost.</source>
-        <translation>Die Modellverwaltung hörte mehrmals hintereinander auf. Chatten geht weiter, und nichts ist verloren.</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings.</source>
-        <translation>Was für dieses Modell vorbereitet wurde, passt nicht zu ihm. Lassen Sie seine Neuronen in den Einstellungen automatisch wählen.</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7246,16 +7249,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>Your chats cannot be saved</source>
         <translation>Ihre Chats können nicht gespeichert werden</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Your chats were not opened</source>
-        <translation>Ihre Chats wurden nicht geöffnet</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Your settings were not saved</source>
-        <translation>Ihre Einstellungen wurden nicht gespeichert</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7276,11 +7269,6 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>{model} does not fit right now</source>
         <translation>{model} passt gerade nicht</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>{model} was not loaded</source>
-        <translation>{model} wurde nicht geladen</translation>
     </message>
 </context>
 </TS>

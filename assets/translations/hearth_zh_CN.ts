@@ -222,8 +222,13 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>Every chat with {name} begins so now</source>
-        <translation>与 {name} 的每个聊天今后都这样开始</translation>
+        <source>Every new chat with {name} starts with these choices</source>
+        <translation>与 {name} 的每个新对话都以这些选择开始</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/answers/answer_setup.py"/>
+        <source>New chats with {name} use the settings again</source>
+        <translation>与 {name} 的新对话重新使用设置</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
@@ -237,7 +242,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>This chat is sent to a server: only what this PC answers can be compared.</source>
+        <source>This chat uses a server. Only answers from this PC can be compared.</source>
         <translation>此聊天会发送到服务器：只能比较此电脑的回答。</translation>
     </message>
     <message>
@@ -249,11 +254,6 @@
         <location filename="../../app/chat/answers/answer_setup.py"/>
         <source>{model} here: {costs}.</source>
         <translation>{model} 在此电脑上：{costs}。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/answers/answer_setup.py"/>
-        <source>{name} has no choices of its own</source>
-        <translation>{name} 没有自己的选择</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
@@ -283,7 +283,7 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>The first {n} words are the same; then they go apart.</source>
+        <source>The first {n} words are the same; then they differ.</source>
         <translation>
             <numerusform>前 {n} 个词相同，之后开始不同。</numerusform>
         </translation>
@@ -295,12 +295,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>They differ from the first word on.</source>
+        <source>They differ from the first word.</source>
         <translation>从第一个词起就不同。</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/comparison.py"/>
-        <source>Waiting for the answer that runs</source>
+        <source>Waiting for the current answer</source>
         <translation>等待当前回答结束</translation>
     </message>
     <message>
@@ -325,7 +325,7 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/mode_rates.py"/>
-        <source>Not measured yet: it shows here what each costs, once there were answers.</source>
+        <source>Not measured yet. After some answers, this shows how fast each one is.</source>
         <translation>尚未测量：有了回答后，这里会显示各模式的速度。</translation>
     </message>
     <message numerus="yes">
@@ -357,12 +357,12 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/personas.py"/>
-        <source>{name} holds no personas.</source>
+        <source>{name} contains no personas.</source>
         <translation>{name} 不含角色。</translation>
     </message>
     <message>
         <location filename="../../app/chat/answers/presets.py"/>
-        <source>As in the settings, else as the model's makers advise</source>
+        <source>As in the settings, otherwise as the model's maker recommends</source>
         <translation>按设置，否则按模型作者的建议</translation>
     </message>
     <message>
@@ -397,8 +397,13 @@
     </message>
     <message>
         <location filename="../../app/chat/answers/presets.py"/>
-        <source>{name} holds no presets.</source>
+        <source>{name} contains no presets.</source>
         <translation>{name} 不含预设。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/attachments.py"/>
+        <source>{name} contains no text.</source>
+        <translation>{name} 不含文本。</translation>
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
@@ -414,11 +419,6 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
-        <source>{name} holds no text.</source>
-        <translation>{name} 不含文本。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/attachments.py"/>
         <source>{name} is a folder. Attach the files in it.</source>
         <translation>{name} 是文件夹。请附加其中的文件。</translation>
     </message>
@@ -429,7 +429,7 @@
     </message>
     <message>
         <location filename="../../app/chat/attachments.py"/>
-        <source>{name} is no file.</source>
+        <source>{name} is not a file.</source>
         <translation>{name} 不是文件。</translation>
     </message>
     <message>
@@ -459,22 +459,22 @@
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Moved into “{folder}”, which was there already</source>
-        <translation>已移入已有的“{folder}”</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/chat_folders.py"/>
         <source>Moved to “{folder}”</source>
         <translation>已移至“{folder}”</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Taken out of “{folder}”</source>
+        <source>Moved to “{folder}”, which already existed</source>
+        <translation>已移入已有的“{folder}”</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/chat_folders.py"/>
+        <source>Removed from “{folder}”</source>
         <translation>已移出“{folder}”</translation>
     </message>
     <message>
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>Taken out of “{folder}”: {chats}</source>
+        <source>Removed from “{folder}”: {chats}</source>
         <translation>已移出“{folder}”：{chats}</translation>
     </message>
     <message>
@@ -507,14 +507,14 @@
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>{n} chats were here already</source>
+        <source>{n} chats were already here</source>
         <translation>
             <numerusform>{n} 个聊天已存在</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/chat/chat_folders.py"/>
-        <source>{n} were here already</source>
+        <source>{n} were already here</source>
         <translation>
             <numerusform>{n} 个已存在</numerusform>
         </translation>
@@ -559,7 +559,7 @@
     </message>
     <message>
         <location filename="../../app/chat/draft_attachments.py"/>
-        <source>{name} is not attached: {most} go along with one message.</source>
+        <source>{name} was not attached. A message can have {most} attachments.</source>
         <translation>未附加 {name}：每条消息最多 {most} 个附件。</translation>
     </message>
     <message>
@@ -569,7 +569,7 @@
     </message>
     <message>
         <location filename="../../app/chat/engine_settings.py"/>
-        <source>{name} brings no predictors: its neurons are chosen automatically</source>
+        <source>{name} has no predictors, so its neurons are chosen automatically</source>
         <translation>{name} 没有预测器：其神经元将自动选择</translation>
     </message>
     <message>
@@ -579,12 +579,17 @@
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
+        <source>{name} contains no text. Its pages are images, as in a scan.</source>
+        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} could not be read within {seconds} s.</source>
         <translation>未能在 {seconds} 秒内读取 {name}。</translation>
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} could not be read: it is damaged, or too large to take apart.</source>
+        <source>{name} could not be read: it is damaged or too complex.</source>
         <translation>无法读取 {name}：已损坏，或过大而无法解析。</translation>
     </message>
     <message>
@@ -594,23 +599,18 @@
     </message>
     <message>
         <location filename="../../app/chat/pdf_text.py"/>
-        <source>{name} holds no text: its pages are pictures, as of a scan.</source>
-        <translation>{name} 不含文本：其页面是图片，如扫描件。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/pdf_text.py"/>
         <source>{name} is protected by a password.</source>
         <translation>{name} 有密码保护。</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>More than {most} cannot be kept.</source>
+        <source>Hearth keeps at most {most}.</source>
         <translation>最多保留 {most} 个。</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} holds nothing of Hearth's.</source>
-        <translation>{name} 不含 Hearth 的内容。</translation>
+        <source>{name} contains nothing that Hearth exported.</source>
+        <translation>{name} 不含 Hearth 导出的内容。</translation>
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
@@ -619,7 +619,7 @@
     </message>
     <message>
         <location filename="../../app/chat/preset_store.py"/>
-        <source>{name} is no JSON file.</source>
+        <source>{name} is not a JSON file.</source>
         <translation>{name} 不是 JSON 文件。</translation>
     </message>
     <message>
@@ -629,18 +629,18 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <location filename="../../app/chat/store/chat_files.py"/>
-        <source>This file does not hold chats that Hearth exported.</source>
-        <translation>此文件不含 Hearth 导出的聊天。</translation>
-    </message>
-    <message>
-        <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file holds more values than Hearth reads.</source>
+        <source>This file contains more values than Hearth reads.</source>
         <translation>此文件的数据量超出 Hearth 的读取范围。</translation>
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>This file is damaged: in {where}, {what} is not what it should be.</source>
+        <location filename="../../app/chat/store/chat_files.py"/>
+        <source>This file does not contain chats that Hearth exported.</source>
+        <translation>此文件不含 Hearth 导出的聊天。</translation>
+    </message>
+    <message>
+        <location filename="../../app/chat/store/chat_file_check.py"/>
+        <source>This file is damaged: in {where}, {what} is wrong.</source>
         <translation>此文件已损坏：{where} 中，{what} 不正确。</translation>
     </message>
     <message>
@@ -660,7 +660,7 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_file_check.py"/>
-        <source>an id that two share</source>
+        <source>an id that occurs twice</source>
         <translation>重复的标识</translation>
     </message>
     <message>
@@ -778,7 +778,7 @@
     </message>
     <message>
         <location filename="../../app/chat/store/chat_files.py"/>
-        <source>This file is larger than {most} MiB, which Hearth does not read.</source>
+        <source>This file is larger than {most} MiB. Hearth does not read files of that size.</source>
         <translation>此文件大于 {most} MiB，Hearth 不予读取。</translation>
     </message>
     <message>
@@ -803,7 +803,7 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
-        <source>Estimated as it runs once it is prepared for this PC.</source>
+        <source>Estimated for the model as prepared for this PC.</source>
         <translation>按为此电脑准备后的运行情况估算。</translation>
     </message>
     <message>
@@ -942,11 +942,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Another value than zero had {share}.</source>
-        <translation>其中 {share} 的值不为零。</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Ask something: the neurons that fire for each token light up here.</source>
         <translation>提个问题：每个词元激活的神经元会在此亮起。</translation>
     </message>
@@ -959,6 +954,11 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>Attention</source>
         <translation>注意力</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>CPU load</source>
+        <translation>处理器负载</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1014,8 +1014,13 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Norms, the embedding, and what lies between two tokens</source>
+        <source>Norms, the embedding, and the time between two tokens</source>
         <translation>归一化、嵌入以及两个 token 之间的部分</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>Not zero: {share}.</source>
+        <translation>其中 {share} 的值不为零。</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1039,11 +1044,6 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>Processor, load</source>
-        <translation>处理器负载</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
         <source>Sampling</source>
         <translation>采样</translation>
     </message>
@@ -1062,6 +1062,11 @@
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Waiting</source>
         <translation>等待</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/live_figures.py"/>
+        <source>active neurons are not counted here</source>
+        <translation>此处不统计哪些被激活</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1101,17 +1106,17 @@
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer</source>
+        <source>one column per layer</source>
         <translation>每列一层</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer · every neuron of this model works for every token</source>
+        <source>one column per layer · this model uses every neuron for every token</source>
         <translation>每列一层 · 此模型的每个神经元都为每个 token 工作</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
-        <source>one column a layer, busiest at the bottom</source>
+        <source>one column per layer, busiest at the bottom</source>
         <translation>每列一层，最活跃的在底部</translation>
     </message>
     <message>
@@ -1123,11 +1128,6 @@
         <location filename="../../app/clients/live_figures.py"/>
         <source>the {part} on the GPU do {share} of the work</source>
         <translation>GPU 上的 {part} 完成了 {share} 的工作</translation>
-    </message>
-    <message>
-        <location filename="../../app/clients/live_figures.py"/>
-        <source>which of them fire is not counted here</source>
-        <translation>此处不统计哪些被激活</translation>
     </message>
     <message>
         <location filename="../../app/clients/live_figures.py"/>
@@ -1156,6 +1156,11 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
+        <source>Couldn't save the report: {why}</source>
+        <translation>报告未保存：{why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>Hearth is already open</source>
         <translation>Hearth 已打开</translation>
     </message>
@@ -1171,7 +1176,7 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>It does not answer right now. Wait a moment and start it again, or end it first.</source>
+        <source>It does not respond. Wait a moment and try again, or close it first.</source>
         <translation>它目前没有响应。请稍候再启动，或先结束它。</translation>
     </message>
     <message>
@@ -1194,13 +1199,13 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>The report was not saved: {why}</source>
-        <translation>报告未保存：{why}</translation>
+        <source>This desktop has no system tray.</source>
+        <translation>此桌面没有托盘。</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>This desktop has no tray.</source>
-        <translation>此桌面没有托盘。</translation>
+        <source>an unexpected error; the log has details</source>
+        <translation>发生了意料之外的情况；详见日志</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
@@ -1214,18 +1219,13 @@
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>hearing an answer</source>
-        <translation>正在接收回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/desktop/desktop_integration.py"/>
         <source>preparing a model</source>
         <translation>正在准备模型</translation>
     </message>
     <message>
         <location filename="../../app/desktop/desktop_integration.py"/>
-        <source>something unforeseen; the log says more</source>
-        <translation>发生了意料之外的情况；详见日志</translation>
+        <source>receiving an answer</source>
+        <translation>正在接收回答</translation>
     </message>
     <message>
         <location filename="../../app/desktop/erasing.py"/>
@@ -1270,8 +1270,8 @@
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
-        <source>Hearth says why.</source>
-        <translation>原因见 Hearth。</translation>
+        <source>Open Hearth to see why.</source>
+        <translation>打开 Hearth 查看原因。</translation>
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
@@ -1282,7 +1282,7 @@
     </message>
     <message>
         <location filename="../../app/desktop/notifications.py"/>
-        <source>The answer is there</source>
+        <source>The answer is ready</source>
         <translation>回答已完成</translation>
     </message>
     <message>
@@ -1294,7 +1294,6 @@
     <message>
         <location filename="../../app/desktop/notifications.py"/>
         <location filename="../../app/models/model_switch.py"/>
-        <location filename="../../app/user_messages.py"/>
         <source>The model</source>
         <translation>模型</translation>
     </message>
@@ -1317,8 +1316,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>A file came down with other contents than it should have. Trying again fetches that file alone.</source>
-        <translation>有一个文件的内容与预期不符。重试只会重新下载该文件。</translation>
+        <source>A downloaded file is damaged. Trying again downloads only that file.</source>
+        <translation>下载的一个文件已损坏。重试时只会下载该文件。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1337,8 +1336,108 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Couldn't add the model</source>
+        <translation>模型未添加</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't cancel the download</source>
+        <translation>未能取消下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't check {model}</source>
+        <translation>未能检查 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't delete {model}</source>
+        <translation>未能删除 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't download {model}</source>
+        <translation>未能下载 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't estimate {model}</source>
+        <translation>未能估算 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't move the models</source>
+        <translation>未能移动模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Couldn't open {model}</source>
         <translation>无法打开 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't pause the download</source>
+        <translation>未能暂停下载</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't plan how to prepare {model}</source>
+        <translation>无法规划 {model} 的准备工作</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't prepare {model}</source>
+        <translation>未能准备 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the catalogue of models</source>
+        <translation>未能读取可选模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the list of downloads</source>
+        <translation>未能读取下载列表</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read the list of models on this PC</source>
+        <translation>未能读取此电脑上的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't read this PC's hardware</source>
+        <translation>未能检测此电脑</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't remove the download from the list</source>
+        <translation>下载仍在列表中</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't repair {model}</source>
+        <translation>未能修复 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't restore {model}</source>
+        <translation>未能恢复 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't resume the download</source>
+        <translation>下载未能继续</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't save the access token</source>
+        <translation>未保存访问令牌</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Couldn't save the measured speed</source>
+        <translation>未能保存速度</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1347,48 +1446,38 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
+        <source>Couldn't train while the PC was idle</source>
+        <translation>空闲时未进行训练</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
         <source>Enter a token</source>
         <translation>输入令牌</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>It could not be done; the details say why.</source>
-        <translation>未能完成；原因见详细信息。</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It is no longer where it was.</source>
-        <translation>它已不在原处。</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It is not known what preparing {model} would bring</source>
-        <translation>不清楚准备 {model} 能带来什么</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>It was asked for with a value that does not do.</source>
+        <source>It was requested with a value that is not allowed.</source>
         <translation>请求中有不适用的值。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>Its makers give it to those who accepted their terms. Accept them on its page, then enter an access token.</source>
+        <source>Its files were moved or deleted.</source>
+        <translation>它的文件已被移动或删除。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Its maker requires you to accept terms. Accept them on the model's page, then enter an access token.</source>
         <translation>作者只提供给接受其条款的人。请在其页面上接受，然后输入访问令牌。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>No estimate was made for {model}</source>
-        <translation>未能估算 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>Nothing was trained in idle time</source>
-        <translation>空闲时未进行训练</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>One of the files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>One of the files is damaged or incomplete. Download it again, or use another model.</source>
         <translation>有文件损坏或不完整。请重新获取，或使用其他模型。</translation>
+    </message>
+    <message>
+        <location filename="../../app/library_messages.py"/>
+        <source>Parts of Hearth have different versions. Install Hearth again.</source>
+        <translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1397,13 +1486,13 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The access token was not kept</source>
-        <translation>未保存访问令牌</translation>
+        <source>The copy of {what} is not what was copied.</source>
+        <translation>{what} 的副本与原文件不同。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The copy of {what} is not what was copied.</source>
-        <translation>{what} 的副本与原文件不同。</translation>
+        <source>The details say why.</source>
+        <translation>原因见详细信息。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1423,42 +1512,17 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The download did not go on</source>
-        <translation>下载未能继续</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download stays on the list</source>
-        <translation>下载仍在列表中</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download was not ended</source>
-        <translation>未能取消下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The download was not paused</source>
-        <translation>未能暂停下载</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The downloads were not read</source>
-        <translation>未能读取下载列表</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The hub cannot be reached. Connect to the network, or import a model that lies on this PC.</source>
+        <source>The hub cannot be reached. Connect to the network, or add a model file that is on this PC.</source>
         <translation>无法连接 hub。请连接网络，或导入此电脑上的模型。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The hub does not answer as it should. What was downloaded is kept. Try again later.</source>
+        <source>The hub did not answer properly. What was downloaded is kept. Try again later.</source>
         <translation>hub 应答异常。已下载的内容会保留。请稍后再试。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The hub has nothing of that name, or shows it only to those with an access token. Check the name.</source>
+        <source>The hub has no model with that name, or it requires an access token. Check the name.</source>
         <translation>hub 上没有此名称，或仅对持有访问令牌者可见。请检查名称。</translation>
     </message>
     <message>
@@ -1474,8 +1538,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The model was not added</source>
-        <translation>模型未添加</translation>
+        <source>The model manager stopped unexpectedly and is restarting.</source>
+        <translation>模型管理进程意外停止，正在重新启动。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1484,28 +1548,8 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>The models folder does not allow it; the details say why.</source>
+        <source>The models folder could not be used. The details say why.</source>
         <translation>模型文件夹不允许此操作；原因见详细信息。</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models on this PC were not read</source>
-        <translation>未能读取此电脑上的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models to choose from were not read</source>
-        <translation>未能读取可选模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The models were not moved</source>
-        <translation>未能移动模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The rate was not kept</source>
-        <translation>未能保存速度</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1517,11 +1561,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>The tokenizer beside the model's weights belongs to another model.</source>
         <translation>权重旁的分词器属于另一个模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>The window and what looks after your models are of different versions. Install Hearth again.</source>
-        <translation>窗口与模型管理的版本不同。请重新安装 Hearth。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1546,11 +1585,6 @@
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
-        <source>This PC was not looked at</source>
-        <translation>未能检测此电脑</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
         <source>This was not done. Your chats and your models are safe.</source>
         <translation>此操作未完成。您的聊天和模型都安全。</translation>
     </message>
@@ -1562,11 +1596,6 @@
         <location filename="../../app/user_messages.py"/>
         <source>Try again</source>
         <translation>重试</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>What looks after your models stopped in the middle of it, and starts again by itself.</source>
-        <translation>模型管理中途停止，正在自行重启。</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1593,38 +1622,8 @@
     <message>
         <location filename="../../app/library_messages.py"/>
         <location filename="../../app/user_messages.py"/>
-        <source>{file} is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>{file} is damaged or incomplete. Download it again, or use another model.</source>
         <translation>{file} 已损坏或不完整。请重新下载，或使用其他模型。</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} did not come back</source>
-        <translation>未能恢复 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not checked</source>
-        <translation>未能检查 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not deleted</source>
-        <translation>未能删除 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not downloaded</source>
-        <translation>未能下载 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not prepared</source>
-        <translation>未能准备 {model}</translation>
-    </message>
-    <message>
-        <location filename="../../app/library_messages.py"/>
-        <source>{model} was not repaired</source>
-        <translation>未能修复 {model}</translation>
     </message>
     <message>
         <location filename="../../app/library_messages.py"/>
@@ -1985,12 +1984,12 @@
     </message>
     <message>
         <location filename="../../app/models/model_switch.py"/>
-        <source>{name} is loaded after this answer</source>
+        <source>{name} will be loaded after this answer</source>
         <translation>{name} 将在此回答后加载</translation>
     </message>
     <message>
         <location filename="../../app/models/model_switch.py"/>
-        <source>{name} is unloaded after this answer</source>
+        <source>{name} will be unloaded after this answer</source>
         <translation>{name} 将在此回答后卸载</translation>
     </message>
     <message>
@@ -2006,6 +2005,7 @@
     </message>
     <message>
         <location filename="../../app/models/models_controller.py"/>
+        <location filename="../../app/servers/servers_controller.py"/>
         <source>{name} removed</source>
         <translation>已移除 {name}</translation>
     </message>
@@ -2021,23 +2021,14 @@
     </message>
     <message>
         <location filename="../../app/servers/local_server.py"/>
-        <source>No keyring can be used here: the key holds until Hearth is closed</source>
-        <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
-    </message>
-    <message>
         <location filename="../../app/servers/servers_controller.py"/>
-        <source>No keyring can be used here: the key is kept until Hearth is closed</source>
-        <translation>此处无法使用密钥环：密钥保留到 Hearth 关闭</translation>
+        <source>No keyring is available: the key is kept until Hearth is closed</source>
+        <translation>此处无法使用密钥环：密钥在 Hearth 关闭前有效</translation>
     </message>
     <message>
         <location filename="../../app/servers/servers_controller.py"/>
         <source>The key is kept until Hearth is closed</source>
         <translation>密钥保留到 Hearth 关闭</translation>
-    </message>
-    <message>
-        <location filename="../../app/servers/servers_controller.py"/>
-        <source>{name} was taken away</source>
-        <translation>已移除 {name}</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2076,6 +2067,11 @@
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Automatic</source>
         <translation>自动</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>CPU threads that work on an answer.</source>
+        <translation>参与回答的处理器核心数。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2152,7 +2148,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>High draws text and borders stronger.</source>
+        <source>High makes text and borders stronger.</source>
         <translation>高对比度会加重文字和边框。</translation>
     </message>
     <message>
@@ -2162,7 +2158,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>How much of it a model may take. Automatic leaves some to other programs.</source>
+        <source>How much of it a model may use. Automatic leaves some for other programs.</source>
         <translation>模型最多可用多少。自动会为其他程序留出一些。</translation>
     </message>
     <message>
@@ -2172,8 +2168,8 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>In a process of its own the window stays smooth and survives a failure.</source>
-        <translation>独立进程可使窗口保持流畅，出错时也不受影响。</translation>
+        <source>In its own process, a failure of the engine does not close the window.</source>
+        <translation>在独立进程中，引擎出错不会关闭窗口。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2202,7 +2198,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Lets other programs on this PC ask the model that is loaded, over OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
+        <source>Lets other programs on this PC use the loaded model through OpenAI's API. Nothing outside this PC can reach it, and every program needs the key.</source>
         <translation>让此电脑上的其他程序通过 OpenAI 的 API 使用已加载的模型。此电脑之外无法访问，且每个程序都需要密钥。</translation>
     </message>
     <message>
@@ -2212,7 +2208,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Light, dark, or as the desktop has it.</source>
+        <source>Light, dark, or like the desktop.</source>
         <translation>浅色、深色，或跟随桌面。</translation>
     </message>
     <message>
@@ -2264,17 +2260,12 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Processor cores that work on an answer.</source>
-        <translation>参与回答的处理器核心数。</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Reduced</source>
         <translation>减少</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Reduced leaves nothing moving but progress.</source>
+        <source>Reduced animates progress only.</source>
         <translation>减少后只有进度会动。</translation>
     </message>
     <message>
@@ -2289,17 +2280,12 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Said to the model before every chat without a persona. Small models may not follow them.</source>
-        <translation>在没有角色的聊天开始前告诉模型。小模型可能不会遵守。</translation>
-    </message>
-    <message>
-        <location filename="../../app/settings.py"/>
         <source>Seed</source>
         <translation>种子</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>Sparse computes those that the model's predictors expect, and needs a model that brings them. Exact skips those that do not fire, with the same result. Dense computes every one.</source>
+        <source>Sparse computes the neurons that predictors expect to be active, and needs a model with predictors. Exact skips inactive neurons, with the same result. Dense computes every one.</source>
         <translation>稀疏：只计算模型预测器预期的神经元，模型需自带预测器。精确：跳过未激活的神经元，结果相同。稠密：全部计算。</translation>
     </message>
     <message>
@@ -2326,6 +2312,11 @@
         <location filename="../../app/settings.py"/>
         <source>Text size</source>
         <translation>文字大小</translation>
+    </message>
+    <message>
+        <location filename="../../app/settings.py"/>
+        <source>The model reads them before every chat without a persona. Small models may not follow them.</source>
+        <translation>在没有角色的聊天开始前告诉模型。小模型可能不会遵守。</translation>
     </message>
     <message>
         <location filename="../../app/settings.py"/>
@@ -2365,7 +2356,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>When a long answer ends while Hearth is in the background. They hold no text of a chat.</source>
+        <source>When a long answer ends while Hearth is in the background. They contain no chat text.</source>
         <translation>Hearth 在后台时，长回答结束后通知。通知不含聊天内容。</translation>
     </message>
     <message>
@@ -2375,7 +2366,7 @@
     </message>
     <message>
         <location filename="../../app/settings.py"/>
-        <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic takes it where it can.</source>
+        <source>With the GPU, busy neurons run there and the others on the CPU at the same time. Automatic uses the GPU if it can.</source>
         <translation>使用 GPU 时，活跃的神经元在其上运行，其余同时在 CPU 上运行。自动会尽量使用 GPU。</translation>
     </message>
     <message>
@@ -3181,8 +3172,13 @@
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
-        <source>It was deleted only now.</source>
-        <translation>刚刚才删除。</translation>
+        <source>Hearth makes it again at the next start, in about a minute</source>
+        <translation>下次启动会重新生成，约需一分钟</translation>
+    </message>
+    <message>
+        <location filename="../../app/stored_data.py"/>
+        <source>It could not be deleted at first.</source>
+        <translation>起初无法删除。</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3213,11 +3209,6 @@
         <location filename="../../app/stored_data.py"/>
         <source>Settings, personas, presets and choices for models</source>
         <translation>设置、角色、预设以及各模型的选项</translation>
-    </message>
-    <message>
-        <location filename="../../app/stored_data.py"/>
-        <source>The next start makes it again, in about a minute</source>
-        <translation>下次启动会重新生成，约需一分钟</translation>
     </message>
     <message>
         <location filename="../../app/stored_data.py"/>
@@ -3269,7 +3260,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/chat_context.py"/>
-        <source>That was not attached</source>
+        <source>Couldn't attach that</source>
         <translation>未能附加</translation>
     </message>
     <message>
@@ -3337,6 +3328,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
+        <source>Answers the same prompt twice on this PC: as in this chat, then with every neuron. Nothing is saved.</source>
+        <translation>同一提示在此电脑上回答两次：先按此聊天的方式，再用全部神经元。均不保留。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/compare_dialog.py"/>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <location filename="../../app/ui/settings/about_dialog.py"/>
         <location filename="../../app/ui/widgets/banner.py"/>
@@ -3377,12 +3373,7 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. Nothing of it is kept.</source>
-        <translation>同一提示在此电脑上回答两次：先按此聊天的方式，再用全部神经元。均不保留。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/compare_dialog.py"/>
-        <source>Write what both are to answer</source>
+        <source>Write a prompt for both</source>
         <translation>写下要两者回答的内容</translation>
     </message>
     <message>
@@ -3511,6 +3502,11 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
+        <source>Couldn't download {name}</source>
+        <translation>未能下载 {name}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/offer_card.py"/>
         <location filename="../../app/ui/models/model_card.py"/>
         <location filename="../../app/ui/models/repository_view.py"/>
         <source>Download</source>
@@ -3589,11 +3585,6 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/offer_card.py"/>
-        <source>{name} was not downloaded</source>
-        <translation>未能下载 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/offer_card.py"/>
         <source>{size} to download</source>
         <translation>需下载 {size}</translation>
     </message>
@@ -3609,13 +3600,33 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your personas to a file</source>
+        <translation>将您的角色写入文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Export your presets to a file</source>
+        <translation>将您的预设写入文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import personas</source>
         <translation>导入角色</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import personas from a file</source>
+        <translation>从文件导入角色</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
         <source>Import presets</source>
         <translation>导入预设</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/chat/preset_dialogs.py"/>
+        <source>Import presets from a file</source>
+        <translation>从文件导入预设</translation>
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -3645,28 +3656,8 @@
     </message>
     <message>
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Take personas in from a file</source>
-        <translation>从文件导入角色</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Take presets in from a file</source>
-        <translation>从文件导入预设</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>What the model is told before the chat begins, in your words</source>
+        <source>What the model reads before the chat begins, in your words</source>
         <translation>聊天开始前告诉模型的话，由您来写</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Write your own personas into a file</source>
-        <translation>将您的角色写入文件</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/chat/preset_dialogs.py"/>
-        <source>Write your own presets into a file</source>
-        <translation>将您的预设写入文件</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/chat/preset_dialogs.py"/>
@@ -3687,6 +3678,11 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
+        <source>Only its beginning fits into the context</source>
+        <translation>上下文只能容纳其开头</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/attachment_chip.py"/>
         <location filename="../../app/ui/composer/composer.py"/>
         <source>Reading {name}</source>
         <translation>正在读取 {name}</translation>
@@ -3701,11 +3697,6 @@
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Show {name}</source>
         <translation>显示 {name}</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/attachment_chip.py"/>
-        <source>The context has room for its beginning only</source>
-        <translation>上下文只能容纳其开头</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/attachment_chip.py"/>
@@ -3786,12 +3777,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>The context has no room for {name}: remove it</source>
-        <translation>上下文容不下 {name}：请移除</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/composer/composer.py"/>
-        <source>What is attached is counted first</source>
+        <source>The attachments are counted first</source>
         <translation>正在统计附件</translation>
     </message>
     <message>
@@ -3806,7 +3792,12 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/composer.py"/>
-        <source>{state}: the answer begins once the model is there</source>
+        <source>{name} does not fit into the context: remove it</source>
+        <translation>上下文容不下 {name}：请移除</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/composer/composer.py"/>
+        <source>{state}: the answer starts once the model is loaded</source>
         <translation>{state}：模型就绪后开始回答</translation>
     </message>
     <message>
@@ -3833,7 +3824,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>It is counted once the model is there.</source>
+        <source>It is counted once the model is loaded.</source>
         <translation>模型就绪后统计。</translation>
     </message>
     <message>
@@ -3858,7 +3849,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/context_meter.py"/>
-        <source>The first question and its answer stay, and so do the newest messages. What is between is left out.</source>
+        <source>The first question, its answer and the newest messages stay. Those in between are left out.</source>
         <translation>保留首个问答和最新消息，省略其间的内容。</translation>
     </message>
     <message>
@@ -3947,7 +3938,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/destination_line.py"/>
-        <source>From the next message on, nothing is sent</source>
+        <source>From the next message on, this chat stays on this PC</source>
         <translation>从下一条消息起不再发送</translation>
     </message>
     <message>
@@ -3977,7 +3968,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/message_field.py"/>
-        <source>Enter sends, Shift and Enter break the line</source>
+        <source>Enter sends, Shift+Enter starts a new line</source>
         <translation>Enter 发送，Shift 加 Enter 换行</translation>
     </message>
     <message>
@@ -4115,7 +4106,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>Skips neurons that do not fire; the same words as dense</source>
+        <source>Skips inactive neurons; the same words as dense</source>
         <translation>跳过未激活的神经元；结果与稠密相同</translation>
     </message>
     <message>
@@ -4125,17 +4116,17 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along.</source>
+        <source>This chat uses a server. It receives temperature, top p, seed, the longest answer and the stop texts.</source>
         <translation>此聊天会发送到服务器。温度、top p、种子、最长回答和停止文本会一并发送。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers without instead.</source>
+        <source>This model has no predictors, so it answers without them.</source>
         <translation>此模型没有预测器，因此不使用预测器回答。</translation>
     </message>
     <message>
         <location filename="../../app/ui/composer/preset_menu.py"/>
-        <source>This model brings no predictors, so it answers {mode} instead.</source>
+        <source>This model has no predictors, so it answers {mode} instead.</source>
         <translation>此模型没有预测器，因此以{mode}方式回答。</translation>
     </message>
     <message>
@@ -4175,7 +4166,7 @@
     </message>
     <message>
         <location filename="../../app/ui/composer/sampling_editor.py"/>
-        <source>An answer ends before any of these, one a line; \n is a line break. At most {most}.</source>
+        <source>An answer ends before any of these, one per line; \n is a line break. At most {most}.</source>
         <translation>回答在遇到其中任一项之前结束，每行一项；\n 表示换行。最多 {most} 项。</translation>
     </message>
     <message>
@@ -4334,12 +4325,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/live/live_page.py"/>
-        <source>The neurons of a model are seen here once one is loaded.</source>
+        <source>The neurons of a model appear here once one is loaded.</source>
         <translation>加载模型后，可在此看到其神经元。</translation>
     </message>
     <message>
         <location filename="../../app/ui/live/live_page.py"/>
-        <source>Where the neurons lie is not known yet.</source>
+        <source>The placement of the neurons is not known yet.</source>
         <translation>尚不清楚神经元的位置。</translation>
     </message>
     <message>
@@ -4409,6 +4400,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/chat_models.py"/>
+        <location filename="../../app/user_messages.py"/>
         <source>the model</source>
         <translation>模型</translation>
     </message>
@@ -4416,16 +4408,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/hub_results.py"/>
         <source>Asks for access</source>
         <translation>需申请访问</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/hub_results.py"/>
-        <source>Look inside</source>
-        <translation>查看内容</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/hub_results.py"/>
-        <source>Look inside: {repo}</source>
-        <translation>查看内容：{repo}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/hub_results.py"/>
@@ -4451,6 +4433,16 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/hub_results.py"/>
         <source>Searching</source>
         <translation>正在搜索</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Show files</source>
+        <translation>显示文件</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/hub_results.py"/>
+        <source>Show files: {repo}</source>
+        <translation>显示文件：{repo}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/hub_results.py"/>
@@ -4544,12 +4536,17 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
+        <source>Folder for models</source>
+        <translation>模型存放位置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_actions.py"/>
         <source>GGUF models (*.gguf)</source>
         <translation>GGUF 模型 (*.gguf)</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>Models lie in {folder} now</source>
+        <source>Models are in {folder} now</source>
         <translation>模型现存放于 {folder}</translation>
     </message>
     <message>
@@ -4613,23 +4610,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>Where models should lie</source>
-        <translation>模型存放位置</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_actions.py"/>
         <source>Working {name}</source>
         <translation>正在处理 {name}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_actions.py"/>
-        <source>{name}: every file is as it should be</source>
+        <source>{name}: all files are intact</source>
         <translation>{name}：所有文件均完好</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_card.py"/>
-        <source>Go on with the download</source>
-        <translation>继续下载</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
@@ -4644,6 +4631,11 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>Repair</source>
         <translation>修复</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_card.py"/>
+        <source>Resume the download</source>
+        <translation>继续下载</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_card.py"/>
@@ -4726,7 +4718,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_details.py"/>
-        <source>Needs an access token: its makers ask you to accept terms first.</source>
+        <source>Needs an access token: its maker requires you to accept terms.</source>
         <translation>需要访问令牌：制作者要求您先接受条款。</translation>
     </message>
     <message>
@@ -4895,8 +4887,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>An earlier try is taken up where it ended.</source>
-        <translation>将从上次中断处继续。</translation>
+        <source>Arrange the weights for this PC</source>
+        <translation>为此电脑排列权重</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -4909,18 +4901,34 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
+        <location filename="../../app/ui/transcript/stat_line.py"/>
+        <source>Continue</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Continues where the last attempt ended.</source>
+        <translation>将从上次中断处继续。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Copy it</source>
         <translation>复制</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Count which neurons fire</source>
+        <source>Count which neurons are active</source>
         <translation>统计哪些神经元被激活</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Delete {name}?</source>
         <translation>删除 {name}？</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Finding out what would help</source>
+        <translation>正在确定哪些步骤有用</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -4939,17 +4947,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Go on</source>
-        <translation>继续</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>How to add it</source>
         <translation>添加方式</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>It is copied and checked. The original may go afterwards.</source>
+        <source>It is copied and checked. You can delete the original afterwards.</source>
         <translation>将复制并检查。之后可删除原件。</translation>
     </message>
     <message>
@@ -4974,7 +4977,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>It will hardly be faster than it is.</source>
+        <source>It will hardly become faster.</source>
         <translation>几乎不会更快。</translation>
     </message>
     <message>
@@ -4991,11 +4994,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/bin_dialog.py"/>
         <source>Keep</source>
         <translation>保留</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Lay the weights out for this PC</source>
-        <translation>为此电脑排列权重</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5019,22 +5017,22 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Some models require you to accept terms first. Accept them on the model's page, then make a token that may read in your account on the hub and paste it here.</source>
-        <translation>有些模型要求先接受条款。请在模型页面接受，然后在您的 hub 账户中创建具有读取权限的令牌并粘贴到此处。</translation>
+        <source>Remove token</source>
+        <translation>移除令牌</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Take it away</source>
-        <translation>移除</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Take {name} off the list?</source>
+        <source>Remove {name} from the list?</source>
         <translation>将 {name} 移出列表？</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Takes no room. It must stay there; Hearth never changes or deletes it.</source>
+        <source>Some models require you to accept terms first. Accept them on the model's page, then create a read token in your account on the hub and paste it here.</source>
+        <translation>有些模型要求先接受条款。请在模型页面接受，然后在您的 hub 账户中创建具有读取权限的令牌并粘贴到此处。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/model_dialogs.py"/>
+        <source>Takes no extra space. It must stay there; Hearth never changes or deletes it.</source>
         <translation>不占空间。文件须留在原处；Hearth 不会更改或删除。</translation>
     </message>
     <message>
@@ -5064,18 +5062,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Until predictors are trained, a simpler one serves: a little slower.</source>
+        <source>Until the predictors are trained, a simpler one is used, which is a little slower.</source>
         <translation>训练完成前使用较简单的预测器：稍慢一些。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
         <source>Use it where it is</source>
         <translation>在原处使用</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>Working out what would pay</source>
-        <translation>正在计算是否值得</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_dialogs.py"/>
@@ -5089,7 +5082,7 @@ Other programs: {others}</source>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/model_dialogs.py"/>
-        <source>{n} files of it are not as the hub has it. Repairing downloads only that.</source>
+        <source>{n} files differ from the hub's. Repairing downloads only those.</source>
         <translation>
             <numerusform>有 {n} 个文件与 hub 上的不一致。修复只会下载这些文件。</numerusform>
         </translation>
@@ -5173,17 +5166,17 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>Looking what is on this PC</source>
+        <source>Looking for models on this PC</source>
         <translation>正在查看此电脑上的模型</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>No model here is called “{typed}”.</source>
-        <translation>此处没有名为“{typed}”的模型。</translation>
+        <source>No models match “{typed}”.</source>
+        <translation>没有与“{typed}”匹配的模型。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/model_menu.py"/>
-        <source>No model lies on this PC yet.</source>
+        <source>No models on this PC yet.</source>
         <translation>此电脑上还没有模型。</translation>
     </message>
     <message>
@@ -5195,6 +5188,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/models_header.py"/>
         <source>Add a model from this PC</source>
         <translation>从此电脑添加模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/models_header.py"/>
+        <source>Checking this PC</source>
+        <translation>正在检测此电脑</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/models_header.py"/>
@@ -5222,11 +5220,6 @@ Other programs: {others}</source>
         <translation>Hearth 会询问是复制还是在原处使用。</translation>
     </message>
     <message>
-        <location filename="../../app/ui/models/models_header.py"/>
-        <source>Looking at this PC</source>
-        <translation>正在检测此电脑</translation>
-    </message>
-    <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Apply</source>
         <translation>应用</translation>
@@ -5248,13 +5241,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>GPU memory for this model</source>
-        <translation>此模型的 GPU 显存</translation>
+        <source>Frees its memory. The chat stays.</source>
+        <translation>释放其内存；聊天保留</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>Gives its memory back; the chat stays</source>
-        <translation>释放其内存；聊天保留</translation>
+        <source>GPU memory for this model</source>
+        <translation>此模型的 GPU 显存</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5269,8 +5262,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>It does not fit so</source>
-        <translation>这样放不下</translation>
+        <source>It does not fit with this limit</source>
+        <translation>在此限制下放不下</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5279,7 +5272,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
-        <source>Loads the model again with this; the chat stays</source>
+        <source>Reloads the model with this limit. The chat stays.</source>
         <translation>以此重新加载模型；聊天保留</translation>
     </message>
     <message>
@@ -5309,11 +5302,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Asking the hub what it offers</source>
-        <translation>正在查询 hub</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/repository_view.py"/>
         <source>Back to the models</source>
         <translation>返回模型</translation>
     </message>
@@ -5339,13 +5327,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>It holds no file that Hearth reads: GGUF or safetensors.</source>
+        <source>It has no file that Hearth reads: GGUF or safetensors.</source>
         <translation>其中没有 Hearth 可读取的文件：GGUF 或 safetensors。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
-        <source>Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.</source>
+        <source>Its maker requires you to accept terms. Accept them on the model's page, then give Hearth an access token.</source>
         <translation>制作者要求您接受条款：请在其页面上接受一次，并向 Hearth 提供访问令牌。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/repository_view.py"/>
+        <source>Reading the list of files</source>
+        <translation>正在读取文件列表</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/repository_view.py"/>
@@ -5361,7 +5354,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_actions.py"/>
-        <source>Its key is taken out of the keyring. Chats that it answered stay here and are answered on this PC from then on.</source>
+        <source>Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on.</source>
         <translation>其密钥将从密钥环中移除。它回答过的聊天会保留，之后由此电脑回答。</translation>
     </message>
     <message>
@@ -5408,6 +5401,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
+        <source>Any name</source>
+        <translation>您对它的称呼</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/server_dialog.py"/>
         <source>Asking the server</source>
         <translation>正在询问服务器</translation>
     </message>
@@ -5433,8 +5431,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>For another address add another server: no chat is moved by itself.</source>
-        <translation>要用其他地址，请另加服务器：聊天不会自行转移。</translation>
+        <source>For another address, add another server. Chats are never moved to another address.</source>
+        <translation>如需其他地址，请另添加一台服务器。对话绝不会自动改用别的地址。</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/models/server_dialog.py"/>
@@ -5445,13 +5443,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>It names no model. Type the name of one.</source>
+        <source>It lists no models. Type the name of one.</source>
         <translation>它未列出模型。请输入模型名称。</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>Kept as it is</source>
-        <translation>保持不变</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
@@ -5492,8 +5485,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/server_dialog.py"/>
-        <source>What you call it</source>
-        <translation>您对它的称呼</translation>
+        <source>Unchanged</source>
+        <translation>保持不变</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/server_section.py"/>
@@ -5572,7 +5565,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/about_dialog.py"/>
-        <source>It brings no text of its licence, {licence}.</source>
+        <source>It includes no text of its licence, {licence}.</source>
         <translation>未附带其许可 {licence} 的文本。</translation>
     </message>
     <message>
@@ -5636,17 +5629,17 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>Nothing was written down.</source>
+        <source>Nothing was recorded.</source>
         <translation>没有记录。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>What is known of it</source>
+        <source>What is known</source>
         <translation>已知的情况</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/crash_dialog.py"/>
-        <source>You can save a report and show it to others. It holds no text of yours, and nothing is sent.</source>
+        <source>You can save a report and show it to others. It contains no text of yours, and nothing is sent.</source>
         <translation>您可以保存一份报告，供帮助您的人查看。其中没有您的文字，也不会发送任何内容。</translation>
     </message>
     <message>
@@ -5786,11 +5779,6 @@ Other programs: {others}</source>
         <source>Hide the key</source>
         <translation>隐藏密钥</translation>
     </message>
-    <message>
-        <location filename="../../app/ui/settings/local_server_rows.py"/>
-        <source>It is being switched on.</source>
-        <translation>正在开启。</translation>
-    </message>
     <message numerus="yes">
         <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>None. {n} requests answered so far.</source>
@@ -5810,8 +5798,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
-        <source>On, but no model is loaded: programs are told so.</source>
-        <translation>已开启，但未加载模型：程序会收到说明。</translation>
+        <source>On, but no model is loaded, so requests are refused.</source>
+        <translation>已开启，但未加载模型，因此请求会被拒绝。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
@@ -5832,6 +5820,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
         <source>Show the key</source>
         <translation>显示密钥</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/settings/local_server_rows.py"/>
+        <source>Starting.</source>
+        <translation>正在开启。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/local_server_rows.py"/>
@@ -5937,7 +5930,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/setting_rows.py"/>
-        <source>“{typed}” is no number.</source>
+        <source>“{typed}” is not a number.</source>
         <translation>“{typed}”不是数字。</translation>
     </message>
     <message>
@@ -5967,8 +5960,8 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
-        <source>No setting has “{typed}” in its words.</source>
-        <translation>没有含“{typed}”的设置。</translation>
+        <source>No settings match “{typed}”.</source>
+        <translation>没有与“{typed}”匹配的设置。</translation>
     </message>
     <message>
         <location filename="../../app/ui/settings/settings_dialog.py"/>
@@ -6101,6 +6094,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
+        <source>Folder for the exported chats</source>
+        <translation>聊天存放位置</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Hearth chats</source>
         <translation>Hearth 聊天</translation>
     </message>
@@ -6113,11 +6111,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/chat_actions.py"/>
         <source>Markdown (*.md)</source>
         <translation>Markdown (*.md)</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_actions.py"/>
-        <source>Where the chats should lie</source>
-        <translation>聊天存放位置</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -6163,11 +6156,6 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
-        <source>Out of the folder</source>
-        <translation>移出文件夹</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Pin</source>
         <translation>固定</translation>
     </message>
@@ -6175,6 +6163,11 @@ Other programs: {others}</source>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
         <source>Remove folder, keep chats</source>
         <translation>移除文件夹，保留聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/sidebar/chat_menus.py"/>
+        <source>Remove from folder</source>
+        <translation>移出文件夹</translation>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/chat_menus.py"/>
@@ -6313,7 +6306,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/sidebar/folder_dialog.py"/>
-        <source>There is a folder of that name: the chat joins it.</source>
+        <source>This folder exists. The chat moves to it.</source>
         <translation>已有同名文件夹：聊天将放入其中。</translation>
     </message>
     <message>
@@ -6388,7 +6381,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/answer_view.py"/>
-        <source>{share}% of this answer is shown. Copy and export take all of it.</source>
+        <source>{share}% of this answer is shown. Copy and export include all of it.</source>
         <translation>已显示此回答的 {share}%。复制和导出包含全部内容。</translation>
     </message>
     <message>
@@ -6447,6 +6440,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
+        <source>Click the figure below the message to choose what happens when the context is full.</source>
+        <translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/transcript/context_mark.py"/>
         <source>Left out was “{first}”.</source>
         <translation>已省略“{first}”。</translation>
     </message>
@@ -6456,11 +6454,6 @@ Other programs: {others}</source>
         <translation>
             <numerusform>已省略 {n} 条消息，从“{first}”到“{last}”。</numerusform>
         </translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/context_mark.py"/>
-        <source>Press the figure below the message to choose what happens when the context is full.</source>
-        <translation>点按消息下方的数字，可选择上下文满时的处理方式。</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/context_mark.py"/>
@@ -6514,7 +6507,7 @@ Other programs: {others}</source>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/transcript/further_rows.py"/>
-        <source>{n} rows are not shown. Copy takes them.</source>
+        <source>{n} rows are not shown. Copy includes them.</source>
         <translation>
             <numerusform>有 {n} 行未显示。复制包含这些行。</numerusform>
         </translation>
@@ -6592,7 +6585,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/own_message.py"/>
-        <source>{share}% of this message is shown. Copy and export take all of it.</source>
+        <source>{share}% of this message is shown. Copy and export include all of it.</source>
         <translation>已显示此消息的 {share}%。复制和导出包含全部内容。</translation>
     </message>
     <message>
@@ -6617,18 +6610,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
-        <source>Continue</source>
-        <translation>继续</translation>
+        <source>Continue this answer</source>
+        <translation>让此回答继续写下去</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
         <source>Copy answer</source>
         <translation>复制回答</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/transcript/stat_line.py"/>
-        <source>Have this answer written on</source>
-        <translation>让此回答继续写下去</translation>
     </message>
     <message>
         <location filename="../../app/ui/transcript/stat_line.py"/>
@@ -6652,7 +6640,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/transcript/thought_view.py"/>
-        <source>{share}% of this thought is shown. Export takes all of it.</source>
+        <source>{share}% of this thought is shown. Export includes all of it.</source>
         <translation>已显示此思考的 {share}%。导出包含全部内容。</translation>
     </message>
     <message>
@@ -6672,23 +6660,28 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>Looking at what there is</source>
-        <translation>正在查看</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>No model is like that</source>
-        <translation>没有符合的模型</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>No model is on this PC yet</source>
-        <translation>此电脑上还没有模型</translation>
+        <source>Couldn't read the list of models.</source>
+        <translation>未能读取模型列表。</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
         <source>No models are known</source>
         <translation>没有已知的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models match</source>
+        <translation>没有符合的模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>No models on this PC yet</source>
+        <translation>此电脑上还没有模型</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/empty_state.py"/>
+        <source>Reading the list of models</source>
+        <translation>正在查看</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
@@ -6699,11 +6692,6 @@ Other programs: {others}</source>
         <location filename="../../app/ui/widgets/empty_state.py"/>
         <source>Show the recommended ones</source>
         <translation>显示推荐</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/empty_state.py"/>
-        <source>The list of models was not read.</source>
-        <translation>未能读取模型列表。</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/empty_state.py"/>
@@ -6773,6 +6761,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
+        <source>Couldn't write {name}: {why}</source>
+        <translation>无法写入 {name}：{why}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
         <source>Duplicate</source>
         <translation>复制一份</translation>
     </message>
@@ -6798,18 +6791,13 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>They are all here already</source>
+        <source>They are all here</source>
         <translation>全都已在此处</translation>
     </message>
     <message>
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>{added}, {left_out} left out: they make no sense here</source>
+        <source>{added}, {left_out} left out as invalid</source>
         <translation>{added}，略过 {left_out} 个：在此无意义</translation>
-    </message>
-    <message>
-        <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
-        <source>{name} could not be written: {why}</source>
-        <translation>无法写入 {name}：{why}</translation>
     </message>
     <message numerus="yes">
         <location filename="../../app/ui/widgets/preset_store_dialog.py"/>
@@ -6837,17 +6825,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>A part of the engine does not run on this PC's processor.</source>
-        <translation>引擎的一部分无法在此电脑的处理器上运行。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>A part of your chats was not read</source>
-        <translation>部分聊天未能读取</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>A setting has a value that this model does not take.</source>
+        <source>A setting has a value that this model does not allow.</source>
         <translation>某项设置的值不适用于此模型。</translation>
     </message>
     <message>
@@ -6862,13 +6840,43 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Enter a key</source>
-        <translation>输入密钥</translation>
+        <source>Couldn't ask the server</source>
+        <translation>未能询问服务器</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Hearth found a fault of its own</source>
-        <translation>Hearth 发现自身错误</translation>
+        <source>Couldn't export the chats</source>
+        <translation>未能导出聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't import the chats</source>
+        <translation>未能导入聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't load {model}</source>
+        <translation>未能加载 {model}</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't open your chats</source>
+        <translation>未能打开您的聊天</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't save your settings</source>
+        <translation>未能保存您的设置</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Couldn't start the engine</source>
+        <translation>引擎未启动</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Enter a key</source>
+        <translation>输入密钥</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -6877,12 +6885,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Hearth {version} is there</source>
+        <source>Hearth {version} is available</source>
         <translation>Hearth {version} 已发布</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>If it stays so, install Hearth again.</source>
+        <source>If this continues, install Hearth again.</source>
         <translation>如果一直如此，请重新安装 Hearth。</translation>
     </message>
     <message>
@@ -6912,17 +6920,22 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>New messages are kept in memory until they can be saved.</source>
+        <translation>期间的内容保留在内存中，一旦可行即会保存。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>Nothing in it could be read.</source>
         <translation>其中没有可读取的内容。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Nothing of it was taken in.</source>
+        <source>Nothing was imported.</source>
         <translation>未导入任何内容。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>One of the model's files is damaged or incomplete. Fetch it again, or use another model.</source>
+        <source>One of the model's files is damaged or incomplete. Download it again, or use another model.</source>
         <translation>模型的某个文件损坏或不完整。请重新获取，或使用其他模型。</translation>
     </message>
     <message>
@@ -6937,6 +6950,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>Part of the engine does not run on this PC's CPU.</source>
+        <translation>引擎的一部分无法在此电脑的处理器上运行。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>Restart the engine</source>
         <translation>重启引擎</translation>
     </message>
@@ -6947,13 +6965,23 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Some of your settings were not read</source>
+        <source>Some of your chats could not be read</source>
+        <translation>部分聊天未能读取</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Some of your settings could not be read</source>
         <translation>部分设置未能读取</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
         <source>Something did not work as it should. Your chats are safe.</source>
         <translation>出现异常。您的聊天安全。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>Something went wrong in Hearth</source>
+        <translation>Hearth 发现自身错误</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -6974,16 +7002,6 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>The answer ends here; what was written until then is kept. Your chats are safe.</source>
         <translation>回答到此结束；已写的内容会保留。您的聊天安全。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The chats were not exported</source>
-        <translation>未能导出聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The chats were not imported</source>
-        <translation>未能导入聊天</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7012,7 +7030,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The engine does not stay up</source>
+        <source>The engine keeps stopping</source>
         <translation>引擎无法持续运行</translation>
     </message>
     <message>
@@ -7027,12 +7045,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The engine was not started</source>
-        <translation>引擎未启动</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The file cannot be read. Choose one that is on this PC and that you may open.</source>
+        <source>The file cannot be read. Choose one on this PC that you are allowed to open.</source>
         <translation>无法读取文件。请选择此电脑上您有权打开的文件。</translation>
     </message>
     <message>
@@ -7057,7 +7070,7 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The folder {folder} cannot be written, so they hold only until Hearth is closed.</source>
+        <source>The folder {folder} cannot be written, so they last only until Hearth is closed.</source>
         <translation>无法写入文件夹 {folder}，因此这些设置只保持到 Hearth 关闭。</translation>
     </message>
     <message>
@@ -7097,6 +7110,11 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The model manager stopped several times in a row. You can go on chatting; nothing is lost.</source>
+        <translation>模型管理进程连续多次停止。您可以继续聊天，没有任何内容丢失。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The model's chat template, which lays a chat out for it, does not work.</source>
         <translation>模型的聊天模板（用于为其编排聊天）无法使用。</translation>
     </message>
@@ -7112,8 +7130,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
+        <source>The prepared data does not belong to this model. In the settings, let its neurons be chosen automatically.</source>
+        <translation>为此模型准备的内容与其不符。请在设置中让其神经元自动选择。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
         <source>The server cannot be reached. What was written until then is kept.</source>
         <translation>无法连接服务器。已写的内容会保留。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>The server did not answer properly. What was written until then is kept.</source>
+        <translation>服务器应答异常。已写的内容会保留。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7122,27 +7150,12 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>The server does not answer as it should. What was written until then is kept.</source>
-        <translation>服务器应答异常。已写的内容会保留。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The server does not answer as such servers do. Look at its address.</source>
-        <translation>服务器的应答不像此类服务器。请检查其地址。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The server was not asked</source>
-        <translation>未能询问服务器</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>The window and the engine do not understand each other: they are of different versions. Install Hearth again.</source>
+        <source>The window and the engine have different versions. Install Hearth again.</source>
         <translation>窗口与引擎互不兼容：版本不同。请重新安装 Hearth。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>Their file is a link to a place that is not there. Connect that disk, or remove the link.</source>
+        <source>Their file is a link to a file that does not exist. Connect that disk, or remove the link.</source>
         <translation>聊天文件是一个链接，指向的位置不存在。请连接该磁盘，或删除此链接。</translation>
     </message>
     <message>
@@ -7162,28 +7175,18 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
-        <source>This is version {version}. The newer one is to be had where this one came from.</source>
+        <source>This does not seem to be such a server. Check the address.</source>
+        <translation>这似乎不是此类服务器。请检查地址。</translation>
+    </message>
+    <message>
+        <location filename="../../app/user_messages.py"/>
+        <source>This is version {version}. Get the newer one where you got this one.</source>
         <translation>当前版本为 {version}。新版本可从原来的来源获取。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
         <source>Use the CPU only</source>
         <translation>仅使用 CPU</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What is said meanwhile is kept in memory and saved as soon as it can be.</source>
-        <translation>期间的内容保留在内存中，一旦可行即会保存。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What looks after your models stopped several times in a row. Chatting goes on, and nothing is lost.</source>
-        <translation>模型管理连续多次停止。聊天不受影响，也没有丢失任何内容。</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>What was prepared for this model does not fit it. Let its neurons be chosen automatically in the settings.</source>
-        <translation>为此模型准备的内容与其不符。请在设置中让其神经元自动选择。</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7199,16 +7202,6 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>Your chats cannot be saved</source>
         <translation>无法保存您的聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Your chats were not opened</source>
-        <translation>未能打开您的聊天</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>Your settings were not saved</source>
-        <translation>未能保存您的设置</translation>
     </message>
     <message>
         <location filename="../../app/user_messages.py"/>
@@ -7229,11 +7222,6 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>{model} does not fit right now</source>
         <translation>{model} 目前放不下</translation>
-    </message>
-    <message>
-        <location filename="../../app/user_messages.py"/>
-        <source>{model} was not loaded</source>
-        <translation>未能加载 {model}</translation>
     </message>
 </context>
 </TS>

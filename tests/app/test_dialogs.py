@@ -99,7 +99,7 @@ def test_a_number_applies_while_it_is_typed_and_empty_is_automatic(dialog: Setti
     assert told.args[0].seed is None
 
 
-@pytest.mark.parametrize(("name", "typed", "word"), [("seed", "-1", "between"), ("threads", "two", "no number")])
+@pytest.mark.parametrize(("name", "typed", "word"), [("seed", "-1", "between"), ("threads", "two", "not a number")])
 def test_a_wrong_number_is_explained_not_kept(
     dialog: SettingsDialog, qtbot: QtBot, name: str, typed: str, word: str
 ) -> None:

@@ -162,7 +162,7 @@ def test_the_menu_of_a_chat_pins_and_moves(view: ChatList, qtbot: QtBot) -> None
         menu.actions()[1].trigger()
     assert told.args == ["sql", True, "archive"]
     inner = menu.actions()[2].menu()
-    assert said_by(inner) == ["archive", "Home", "New folder", "Out of the folder"]
+    assert said_by(inner) == ["archive", "Home", "New folder", "Remove from folder"]
     with qtbot.waitSignal(view.placed) as told:
         inner.actions()[1].trigger()
     assert told.args == ["sql", False, "Home"]

@@ -166,7 +166,7 @@ def a_server_is_entered_with_the_models_that_were_picked(room: Room) -> None:
     again = acts._dialog
     assert again is not None
     assert again.address.isReadOnly()
-    again.show_looked(UserMessage("The server was not asked", "It cannot be reached."))
+    again.show_looked(UserMessage("Couldn't ask the server", "It cannot be reached."))
     assert again.says.words == "It cannot be reached."
     again.remove.click()
     question(room).accept()

@@ -198,6 +198,11 @@ def test_what_comes_over_the_wire_reads_the_same() -> None:
     assert describe(error, during="answer").title == module._TITLES["answer"]
 
 
+def test_a_model_without_a_name_reads_well_anywhere_in_a_title() -> None:
+    assert describe(errors.ModelFormatError(""), during="load").title.endswith(" the model")
+    assert describe(errors.HostMemoryError("")).title.startswith("The model ")
+
+
 def test_a_class_of_another_version_still_has_words() -> None:
     message = describe(protocol.Failed("1", "FrostbiteError", "The room is too cold.", "Light a fire."))
     assert message.sentence == "The room is too cold."

@@ -171,9 +171,9 @@ class AnswerSetup(QObject):
         self._chat.choices.set(**dict.fromkeys(NAMES))
         undo = _undo(lambda: self._set_default(self._model, before), lambda: self._chat.choices.set(**own))
         self.said.emit(
-            tr("Every chat with {name} begins so now", name=name)
+            tr("Every new chat with {name} starts with these choices", name=name)
             if keep
-            else tr("{name} has no choices of its own", name=name),
+            else tr("New chats with {name} use the settings again", name=name),
             undo,
         )
 
@@ -208,7 +208,7 @@ class AnswerSetup(QObject):
     def cannot_compare(self) -> str:
         """Why modes cannot be compared now; empty if they can."""
         if self._chat.place is not None:
-            return tr("This chat is sent to a server: only what this PC answers can be compared.")
+            return tr("This chat uses a server. Only answers from this PC can be compared.")
         if self._info is None:
             return tr("No model is loaded.")
         if self._info.mode == "dense":

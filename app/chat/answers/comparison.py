@@ -127,7 +127,7 @@ class Comparison(QObject):
             return ""
         if self._now is None:
             return (
-                tr("Waiting for the answer that runs") if self._engine.status.answering else tr("Waiting for the model")
+                tr("Waiting for the current answer") if self._engine.status.answering else tr("Waiting for the model")
             )
         status = self._engine.status
         word = status.word if status.phase is Phase.READING else tr("Answering")
@@ -228,12 +228,12 @@ def verdict(first: Side, second: Side) -> list[str]:
         if found.are_none:
             said.append(tr("Both wrote the same words."))
         elif found.same_words == 0:
-            said.append(tr("They differ from the first word on."))
+            said.append(tr("They differ from the first word."))
         else:
             said.append(
                 tr_n(
-                    "The first word is the same; then they go apart.",
-                    "The first {n} words are the same; then they go apart.",
+                    "The first word is the same; then they differ.",
+                    "The first {n} words are the same; then they differ.",
                     found.same_words,
                     n=figure(found.same_words),
                 )

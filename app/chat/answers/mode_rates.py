@@ -103,7 +103,7 @@ def _is_rate(value: object) -> bool:
 def rates_text(rates: Mapping[str, ModeRate]) -> str:
     """Return the rates in one line: "Exact 38.2 tok/s, dense 21.0 tok/s, in 12 answers on this PC"."""
     if not rates:
-        return tr("Not measured yet: it shows here what each costs, once there were answers.")
+        return tr("Not measured yet. After some answers, this shows how fast each one is.")
     words = costs(rates)
     return words[0].upper() + words[1:]
 

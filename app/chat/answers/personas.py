@@ -50,7 +50,7 @@ class Personas(PresetStore[Persona]):
     """The built-in personas and the user's own."""
 
     kind: ClassVar[str] = "personas"
-    holds_none: ClassVar[str] = noted("{name} holds no personas.")
+    holds_none: ClassVar[str] = noted("{name} contains no personas.")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__([replace(one, name=tr(one.name)) for one in BUILT_IN], path)

@@ -34,7 +34,7 @@ class Preset:
 
 BUILT_IN = (
     Preset("precise", noted("Precise"), {"temperature": 0.2, "top_p": 0.9}, noted("Facts, code, translations")),
-    Preset(BALANCED, noted("Balanced"), {}, noted("As in the settings, else as the model's makers advise")),
+    Preset(BALANCED, noted("Balanced"), {}, noted("As in the settings, otherwise as the model's maker recommends")),
     Preset(
         "creative",
         noted("Creative"),
@@ -48,7 +48,7 @@ class Presets(PresetStore[Preset]):
     """The built-in presets and the user's own."""
 
     kind: ClassVar[str] = "presets"
-    holds_none: ClassVar[str] = noted("{name} holds no presets.")
+    holds_none: ClassVar[str] = noted("{name} contains no presets.")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__([replace(one, name=tr(one.name), about=tr(one.about)) for one in BUILT_IN], path)

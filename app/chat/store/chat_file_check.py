@@ -51,11 +51,11 @@ def parsed(data: bytes) -> list[WholeChat]:
     except UnicodeDecodeError:
         raise ChatFileError(tr("This file is not a text in UTF-8.")) from None
     except TooManyContainersError:
-        raise ChatFileError(tr("This file holds more values than Hearth reads.")) from None
+        raise ChatFileError(tr("This file contains more values than Hearth reads.")) from None
     except ValueError:
         raise ChatFileError(tr("This file is not JSON, or it is cut off.")) from None
     if not isinstance(file, dict) or file.get("format") != FORMAT:
-        raise ChatFileError(tr("This file does not hold chats that Hearth exported."))
+        raise ChatFileError(tr("This file does not contain chats that Hearth exported."))
     version = file.get("version")
     if isinstance(version, int) and version > VERSION:
         raise ChatFileError(tr("This file was written by a later version of Hearth."))
@@ -151,13 +151,11 @@ def _is_statistic(name: str, value: Any) -> bool:
 
 def _check(is_right: bool, where: str, what: str) -> None:
     if not is_right:
-        raise ChatFileError(
-            tr("This file is damaged: in {where}, {what} is not what it should be.", where=where, what=what)
-        )
+        raise ChatFileError(tr("This file is damaged: in {where}, {what} is wrong.", where=where, what=what))
 
 
 def _check_unique(ids: list[str], where: str) -> None:
-    _check(len(set(ids)) == len(ids), where, tr("an id that two share"))
+    _check(len(set(ids)) == len(ids), where, tr("an id that occurs twice"))
 
 
 def _list(values: dict[str, Any], name: str, most: int, where: str) -> list[Any]:

@@ -39,13 +39,13 @@ _STATES = {
 def read_json(path: Path) -> list[WholeChat]:
     """Return the chats in a file. Raises ChatFileError, and OSError if it cannot be read."""
     if path.exists() and not path.is_file():  # a pipe would hold up everything behind it
-        raise ChatFileError(tr("This file does not hold chats that Hearth exported."))
+        raise ChatFileError(tr("This file does not contain chats that Hearth exported."))
     with path.open("rb") as file:
         data = file.read(MOST_FILE_BYTES + 1)
     if len(data) > MOST_FILE_BYTES:
         raise ChatFileError(
             tr(
-                "This file is larger than {most} MiB, which Hearth does not read.",
+                "This file is larger than {most} MiB. Hearth does not read files of that size.",
                 most=MOST_FILE_BYTES >> 20,
             )
         )

@@ -77,5 +77,5 @@ class ChatContext(QObject):
 
     @Slot(str, str)
     def _refused(self, sentence: str, chat: str) -> None:
-        message = UserMessage(tr("That was not attached"), sentence, severity="warn")
+        message = UserMessage(tr("Couldn't attach that"), sentence, severity="warn")
         self._chat.problems.report("attachment", message, chat)

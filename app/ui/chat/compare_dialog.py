@@ -221,14 +221,14 @@ class CompareDialog(QDialog):
         self.comparison: Comparison | None = None
         self.title = Label(tr("Compare with dense"), "title")
         self.line = Label(
-            tr("The same prompt, answered twice on this PC: as this chat is answered, then with every neuron. "
-            "Nothing of it is kept."), "small", wrap=True,
+            tr("Answers the same prompt twice on this PC: as in this chat, then with every neuron. Nothing is saved."),
+            "small", wrap=True,
         )  # fmt: skip
         self.prompt = PromptField(prompt)
         self.prompt.setProperty("kind", "field")
         self.prompt.setTabChangesFocus(True)
         self.prompt.setAccessibleName(tr("Prompt"))
-        self.prompt.setPlaceholderText(tr("Write what both are to answer"))
+        self.prompt.setPlaceholderText(tr("Write a prompt for both"))
         self.go = Button(tr("Compare"), "primary")
         self.close_button = Button(tr("Close"))
         self.cards = (SideCard(), SideCard())

@@ -27,7 +27,7 @@ def pitch(row: ModelRow) -> tuple[str, str]:
     if download is not None:
         left, right = model_labels.download_lines(download)
         titles = {
-            "failed": tr("{name} was not downloaded", name=row.name),
+            "failed": tr("Couldn't download {name}", name=row.name),
             "paused": tr("{name} is paused", name=row.name),
         }
         words = download.message if download.state == "failed" else "  ·  ".join(p for p in (left, right) if p)

@@ -27,7 +27,7 @@ class InstructionsEditor(Editor):
         self.field.setProperty("kind", "field")
         self.field.setTabChangesFocus(True)
         self.field.setAccessibleName(tr("Instructions"))
-        self.field.setPlaceholderText(tr("What the model is told before the chat begins, in your words"))
+        self.field.setPlaceholderText(tr("What the model reads before the chat begins, in your words"))
         self.length = Label("", "meta", wrap=True)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -112,8 +112,8 @@ PERSONA_TEXTS = PresetStoreTexts(
     many=noted("Personas"),
     new=noted("New persona"),
     name_of=noted("Name of the persona"),
-    import_file=noted("Take personas in from a file"),
-    export_file=noted("Write your own personas into a file"),
+    import_file=noted("Import personas from a file"),
+    export_file=noted("Export your personas to a file"),
     importing=noted("Import personas"),
     exporting=noted("Export personas"),
 )
@@ -121,8 +121,8 @@ PRESET_TEXTS = PresetStoreTexts(
     many=noted("Presets"),
     new=noted("New preset"),
     name_of=noted("Name of the preset"),
-    import_file=noted("Take presets in from a file"),
-    export_file=noted("Write your own presets into a file"),
+    import_file=noted("Import presets from a file"),
+    export_file=noted("Export your presets to a file"),
     importing=noted("Import presets"),
     exporting=noted("Export presets"),
 )

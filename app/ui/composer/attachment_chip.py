@@ -209,5 +209,5 @@ def _tooltip(item: Attached) -> str:
         return tr("Reading {name}", name=item.name)
     parts = [tr("Show {name}", name=item.name), size_of(item.attachment)]
     if item.measure is not None and item.has_room and item.measure.kept_tokens < item.measure.tokens:
-        parts.append(tr("The context has room for its beginning only"))
+        parts.append(tr("Only its beginning fits into the context"))
     return "\n".join(parts)

@@ -328,9 +328,9 @@ class Composer(QFrame):
             if item.attachment is None:
                 return tr("Reading {name}", name=item.name)
             if not item.has_room:
-                return tr("The context has no room for {name}: remove it", name=item.name)
+                return tr("{name} does not fit into the context: remove it", name=item.name)
         if any(item.measure is None for item in self.draft.items):
-            return tr("What is attached is counted first")
+            return tr("The attachments are counted first")
         if not self.text().strip() and not self.draft.items:
             return tr("Write a message first")
         return ""
@@ -350,7 +350,7 @@ class Composer(QFrame):
             if status.can_load:
                 reason += "\n" + tr("{model} is loaded first", model=status.can_load)
             elif status.phase is not Phase.READY:
-                reason += "\n" + tr("{state}: the answer begins once the model is there", state=status.word)
+                reason += "\n" + tr("{state}: the answer starts once the model is loaded", state=status.word)
         self._name_button(tr("Send"), reason, "send")
         self.send.setEnabled(not why_not)
         if self._goes_once_counted and not why_not:

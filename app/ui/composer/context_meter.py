@@ -22,9 +22,7 @@ from engine.service.protocol import CountResult
 POLICIES = (("roll", noted("Drop oldest")), ("middle", noted("Keep the beginning")), ("stop", noted("Stop")))
 EFFECTS = {
     "roll": noted("The oldest messages are left out. The chat goes on, and they stay here to read."),
-    "middle": noted(
-        "The first question and its answer stay, and so do the newest messages. What is between is left out."
-    ),
+    "middle": noted("The first question, its answer and the newest messages stay. Those in between are left out."),
     "stop": noted("Nothing is left out. When the chat no longer fits, the next message is not answered."),
 }
 
@@ -192,7 +190,7 @@ class ContextPopup(Popover):
             self.note.setText(tr("The question, what came before it, and the answer so far."))
         else:
             self.figure.setText(tr("Not known yet"))
-            self.note.setText(tr("It is counted once the model is there."))
+            self.note.setText(tr("It is counted once the model is loaded."))
         self.place()
 
     def open_at(self, anchor: QWidget) -> None:

@@ -45,7 +45,7 @@ class DestinationLine(QFrame):
         self._host = Label("", "meta", "away", elide=True)
         self._leaves = False
         self.back = Button(
-            tr("Answer on this PC"), "secondary", tooltip=tr("From the next message on, nothing is sent")
+            tr("Answer on this PC"), "secondary", tooltip=tr("From the next message on, this chat stays on this PC")
         )
         self.back.height_px, self.back.padding_px = 26, 8
         self.back.setVisible(with_way_back)

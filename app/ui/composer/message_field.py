@@ -82,7 +82,7 @@ class MessageField(QTextEdit):
         self._recalled = ""  # the recalled message as it was, to notice edits
         self._placeholder = tr(PLACEHOLDER)
         self.setAccessibleName(tr("Message"))
-        self.setAccessibleDescription(tr("Enter sends, Shift and Enter break the line"))
+        self.setAccessibleDescription(tr("Enter sends, Shift+Enter starts a new line"))
         self.setProperty("kind", "plain")
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setAcceptRichText(False)
@@ -101,7 +101,7 @@ class MessageField(QTextEdit):
         server = status.server
         base = status.is_base and not server
         self._placeholder = tr("Write to {server}", server=server) if server else tr(BASE if base else PLACEHOLDER)
-        enter = tr("Enter sends, Shift and Enter break the line")
+        enter = tr("Enter sends, Shift+Enter starts a new line")
         sent = (tr("Sent to {server}, not on this PC.", server=server) if status.leaves else
                 tr("Sent to {server}, another program on this PC.", server=server))  # fmt: skip
         about = tr("This is a base model: it continues text rather than answering.") if base else sent if server else ""

@@ -20,11 +20,11 @@ WIDTH = 380
 ABOUT = {
     "auto": noted("Chosen for this model"),
     "sparse": noted("Only the neurons that the predictors expect"),
-    "exact": noted("Skips neurons that do not fire; the same words as dense"),
+    "exact": noted("Skips inactive neurons; the same words as dense"),
     "dense": noted("Every neuron"),
 }
 SENT_ALONG = noted(
-    "This chat is sent to a server. Temperature, top p, seed, the longest answer and the texts to stop at go along."
+    "This chat uses a server. It receives temperature, top p, seed, the longest answer and the stop texts."
 )
 NAMES = {
     "temperature": noted("temperature"),
@@ -50,9 +50,9 @@ def mode_text(offer: Offer) -> str:
     mode = offer.chosen.mode
     if mode == "sparse" and not offer.has_predictors:
         if offer.loaded_mode not in MODE_TEXTS:
-            return tr("This model brings no predictors, so it answers without instead.")
+            return tr("This model has no predictors, so it answers without them.")
         became = tr(MODE_TEXTS[offer.loaded_mode]).lower()
-        return tr("This model brings no predictors, so it answers {mode} instead.", mode=became)
+        return tr("This model has no predictors, so it answers {mode} instead.", mode=became)
     if mode == "auto" and offer.loaded_mode in MODE_TEXTS:
         return tr("Chosen for this model: {mode}.", mode=tr(MODE_TEXTS[offer.loaded_mode]).lower())
     return f"{tr(ABOUT[mode])}."

@@ -204,7 +204,7 @@ class StopsField(SamplingRow):
 
     def __init__(self) -> None:
         words = tr(
-            "An answer ends before any of these, one a line; \\n is a line break. At most {most}.",
+            "An answer ends before any of these, one per line; \\n is a line break. At most {most}.",
             most=MAX_STOPS,
         )
         super().__init__(

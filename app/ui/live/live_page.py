@@ -32,8 +32,8 @@ COLUMN_PX, MARGIN_PX, GAP_PX = 960, 24, 14
 TOKEN_PX, STACKED_BELOW_PX = 372, 900
 SHOW_MS = 300  # the shortest time between two updates
 GRAPH_PX = 190  # least width of a small graph
-NO_MODEL = noted("The neurons of a model are seen here once one is loaded.")
-NOT_TOLD = noted("Where the neurons lie is not known yet.")
+NO_MODEL = noted("The neurons of a model appear here once one is loaded.")
+NOT_TOLD = noted("The placement of the neurons is not known yet.")
 
 
 class LivePage(QFrame):

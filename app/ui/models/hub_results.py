@@ -45,8 +45,8 @@ class HubCard(CardFrame):
         self.high_px = HUB_CARD_PX
         self.model = model
         self.owner, _, self.name = model.repo.partition("/")
-        self.look = Button(tr("Look inside"), parent=self)
-        self.look.setAccessibleName(tr("Look inside: {repo}", repo=model.repo))
+        self.look = Button(tr("Show files"), parent=self)
+        self.look.setAccessibleName(tr("Show files: {repo}", repo=model.repo))
         self.look.clicked.connect(lambda: self.looked_into.emit(model.repo))
         self.pressed.connect(lambda: self.looked_into.emit(model.repo))
         access = tr("asks for access") if model.gated else ""

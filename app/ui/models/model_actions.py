@@ -57,7 +57,7 @@ class ModelActions(QObject):
         controller.imported.connect(lambda model: page.show_here())
         controller.verified.connect(self._show_verified)
         controller.relocated.connect(
-            lambda folder: controller.toast.emit(tr("Models lie in {folder} now", folder=folder), None)
+            lambda folder: controller.toast.emit(tr("Models are in {folder} now", folder=folder), None)
         )
         page.shown.connect(controller.open_page)
         page.refresh_asked.connect(controller.refresh)
@@ -221,7 +221,7 @@ class ModelActions(QObject):
 
     def pick_models_folder(self) -> None:
         """Ask for another models folder, and move the models there."""
-        path = QFileDialog.getExistingDirectory(self.page, tr("Where models should lie"))
+        path = QFileDialog.getExistingDirectory(self.page, tr("Folder for models"))
         if path:
             self.controller.relocate(path)
 
@@ -264,7 +264,7 @@ class ModelActions(QObject):
         if damaged:
             RepairDialog(self.page, row, damaged, lambda: self.controller.repair(row_id)).open()
         else:
-            self.controller.toast.emit(tr("{name}: every file is as it should be", name=row.name), None)
+            self.controller.toast.emit(tr("{name}: all files are intact", name=row.name), None)
 
     def _stop_work(self, key: str) -> None:
         job, _, what = key.partition(":")

@@ -87,7 +87,7 @@ ACTION_TEXTS = {
 }  # fmt: skip
 DEAF_MS = 1000  # how long a button ignores clicks if it appears where Cancel was pressed
 GLYPHS = {
-    "pause": ("pause", noted("Pause the download")), "resume": ("go-on", noted("Go on with the download")),
+    "pause": ("pause", noted("Pause the download")), "resume": ("go-on", noted("Resume the download")),
     "cancel": ("close", noted("Cancel the download")), "cancel-load": ("close", noted("Stop loading")),
     "cancel-prepare": ("close", noted("Stop preparing")), "more": ("more", noted("More")),
 }  # fmt: skip

@@ -88,7 +88,7 @@ class DetailsDialog(Dialog):
                 (tr("Predictors"), entry.predictor_repo),
                 (
                     tr("Access"),
-                    tr("Needs an access token: its makers ask you to accept terms first.") if entry.gated else "",
+                    tr("Needs an access token: its maker requires you to accept terms.") if entry.gated else "",
                 ),
             ]
         if model is not None:

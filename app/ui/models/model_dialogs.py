@@ -23,7 +23,7 @@ from app.user_messages import UserMessage
 from engine.library.records import PreparePlan, PrepareStep
 
 STEP_TITLES = {
-    "convert": noted("Lay the weights out for this PC"), "profile": noted("Count which neurons fire"),
+    "convert": noted("Arrange the weights for this PC"), "profile": noted("Count which neurons are active"),
     "train": noted("Train predictors"), "solve": noted("Place the neurons"),
 }  # fmt: skip
 
@@ -68,7 +68,9 @@ class PrepareDialog(Dialog):
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget, row: ModelRow) -> None:
-        super().__init__(parent, tr("Prepare {name} for this PC", name=row.name), tr("Working out what would pay"), 520)
+        super().__init__(
+            parent, tr("Prepare {name} for this PC", name=row.name), tr("Finding out what would help"), 520
+        )
         self.row = row
         self.predictors = Segments(
             [("train", tr("Train now")), ("sign", tr("Train when idle"))], "train", tr("Predictors")
@@ -100,14 +102,16 @@ class PrepareDialog(Dialog):
             return
         parts = [gain]
         if plan.interrupted:
-            parts.append(tr("An earlier try is taken up where it ended."))
+            parts.append(tr("Continues where the last attempt ended."))
         parts.append(tr("You can go on chatting meanwhile."))
         self.body.addWidget(card_of_rows([self._step(step) for step in steps]))
         if plan.can_use_sign and any(step.stage == "train" for step in plan.steps):
             foot = QHBoxLayout()
             foot.setSpacing(theme.px(12))
             words = Label(
-                tr("Until predictors are trained, a simpler one serves: a little slower."), "small", wrap=True
+                tr("Until the predictors are trained, a simpler one is used, which is a little slower."),
+                "small",
+                wrap=True,
             )
             foot.addWidget(words, 1)
             foot.addWidget(self.predictors)
@@ -119,7 +123,7 @@ class PrepareDialog(Dialog):
         needs = tr("{time} and {room}", time=total, room=disk) if total and disk else total or disk
         if needs:
             self.body.addWidget(Label(tr("Needs {needs}.", needs=needs), "small", "ink", wrap=True))
-        self.start.setText(tr("Go on") if plan.interrupted else tr("Prepare"))
+        self.start.setText(tr("Continue") if plan.interrupted else tr("Prepare"))
         self.start.setEnabled(True)
         self.say(" ".join(part for part in parts if part))
 
@@ -136,7 +140,7 @@ def gain_text(plan: PreparePlan, now: Rate | None) -> str:
     if plan.now_tok_s is None:
         return tr("It should reach {then}.", then=rate_text(Rate(plan.then_tok_s))[0])
     if plan.then_tok_s < 1.05 * plan.now_tok_s:
-        return tr("It will hardly be faster than it is.")
+        return tr("It will hardly become faster.")
     now = now or Rate(plan.now_tok_s)
     then = now.changed(plan.now_tok_s, plan.then_tok_s)
     assert then is not None
@@ -203,9 +207,9 @@ class ImportDialog(Dialog):
 
     def _explain(self, copy: bool) -> None:
         self.says.setText(
-            tr("It is copied and checked. The original may go afterwards.")
+            tr("It is copied and checked. You can delete the original afterwards.")
             if copy
-            else tr("Takes no room. It must stay there; Hearth never changes or deletes it.")
+            else tr("Takes no extra space. It must stay there; Hearth never changes or deletes it.")
         )
         self.fit()
 
@@ -220,7 +224,7 @@ def ask_remove(parent: QWidget, row: ModelRow, on_yes: Callable[[], None]) -> Co
     model = row.installed
     if not model.owned:
         return confirm(
-            parent, tr("Take {name} off the list?", name=row.name),
+            parent, tr("Remove {name} from the list?", name=row.name),
             tr("Its files are not Hearth's and stay where they are."), tr("Keep"), tr("Remove from list"), on_yes,
         )  # fmt: skip
     fetched = model.origin == "download" or bool(model.repo)
@@ -242,7 +246,7 @@ class RepairDialog(Dialog):
     def __init__(self, parent: QWidget, row: ModelRow, damaged: Sequence[str], on_yes: Callable[[], None]) -> None:
         sentence = tr_n(
             "One file of it is not as the hub has it. Repairing downloads only that.",
-            "{n} files of it are not as the hub has it. Repairing downloads only that.",
+            "{n} files differ from the hub's. Repairing downloads only those.",
             len(damaged),
         )
         super().__init__(parent, tr("{name} is damaged", name=row.name), sentence, 440)
@@ -264,8 +268,8 @@ class TokenDialog(Dialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(
             parent, tr("Access token"),
-            tr("Some models require you to accept terms first. Accept them on the model's page, then make a token that "
-               "may read in your account on the hub and paste it here."), 440,
+            tr("Some models require you to accept terms first. Accept them on the model's page, then create a "
+               "read token in your account on the hub and paste it here."), 440,
         )  # fmt: skip
         self.field = QLineEdit()
         self.field.setProperty("kind", "field")
@@ -278,7 +282,7 @@ class TokenDialog(Dialog):
         self.body.addWidget(self.field)
         self.where = Label(tr("It is kept in this system's keyring, and sent to the hub only."), "small", wrap=True)
         self.body.addWidget(self.where)
-        self.forget = self.add_button(Button(tr("Take it away"), "danger"), at_start=True)
+        self.forget = self.add_button(Button(tr("Remove token"), "danger"), at_start=True)
         self.forget.hide()
         self.forget.clicked.connect(lambda: self._tell(""))
         self.add_close(tr("Cancel"))

@@ -213,8 +213,8 @@ class ModelMenu(Popover):
         self._gap.changeSize(0, theme.px(4) if self.field.isVisibleTo(self) else 0)
         self.body.invalidate()
         self._none.setVisible(not found)
-        nothing = tr("Looking what is on this PC") if self._looking else tr("No model lies on this PC yet.")
-        self._none.setText(tr("No model here is called “{typed}”.", typed=typed) if typed else nothing)
+        nothing = tr("Looking for models on this PC") if self._looking else tr("No models on this PC yet.")
+        self._none.setText(tr("No models match “{typed}”.", typed=typed) if typed else nothing)
         self._none.setContentsMargins(theme.px(10), theme.px(8), theme.px(10), theme.px(8))
         self.place()
 

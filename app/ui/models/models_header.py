@@ -54,7 +54,7 @@ class ModelsHeader(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.title, self.line = Label(tr("Models"), "title"), Label("", "small", elide=True)
-        self.line.setText(tr("Looking at this PC"))
+        self.line.setText(tr("Checking this PC"))
         self.search = ModelSearch()
         self.import_button = Button(tr("Add"), "secondary", "plus", tooltip=tr("Add a model from this PC"))
         self.import_button.setAccessibleName(tr("Add a model from this PC"))

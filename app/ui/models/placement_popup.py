@@ -285,9 +285,9 @@ class PlacementPopup(Popover):
         self.automatic.setVisible(wanted is not None and placed.total_bytes > 0)
         self.apply.setVisible(changed)
         self.apply.setEnabled(changed and fits)
-        good, bad = tr("Loads the model again with this; the chat stays"), tr("It does not fit so")
+        good, bad = tr("Reloads the model with this limit. The chat stays."), tr("It does not fit with this limit")
         self.apply.setToolTip(good if fits else bad)
-        self.unload_button.setToolTip(tr("Gives its memory back; the chat stays"))
+        self.unload_button.setToolTip(tr("Frees its memory. The chat stays."))
 
     # -------------------------------------------------------------- user actions
 

@@ -136,7 +136,7 @@ class RepositoryView(QFrame):
 
     def show_waiting(self, repo: str) -> None:
         """Show that the repository is being read."""
-        self._fresh(repo, tr("Asking the hub what it offers"))
+        self._fresh(repo, tr("Reading the list of files"))
 
     def show_message(self, repo: str, message: UserMessage) -> None:
         """Show why the repository cannot be read."""
@@ -150,7 +150,10 @@ class RepositoryView(QFrame):
         """Show the variants, readable ones first."""
         column = self._fresh(listing.model.repo, hub_line(listing.model))
         if listing.model.gated:
-            words = tr("Its makers ask you to accept terms: do so on its page once, and give Hearth an access token.")
+            words = tr(
+                "Its maker requires you to accept terms. Accept them on the model's page, then give Hearth an "
+                "access token."
+            )
             column.addWidget(Label(words, "small", wrap=True))
             column.addSpacing(theme.px(6))
         readable = sorted(listing.variants, key=lambda variant: (bool(variant.refused), variant.n_bytes))
@@ -169,4 +172,4 @@ class RepositoryView(QFrame):
         if readable:
             column.addWidget(card)
         else:
-            column.addWidget(Label(tr("It holds no file that Hearth reads: GGUF or safetensors."), "small", wrap=True))
+            column.addWidget(Label(tr("It has no file that Hearth reads: GGUF or safetensors."), "small", wrap=True))

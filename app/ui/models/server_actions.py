@@ -136,7 +136,6 @@ class ServerActions(QObject):
         if server is not None:
             confirm(
                 self._window, tr("Remove {server}?", server=server.name),
-                tr("Its key is taken out of the keyring. Chats that it answered stay here and are answered on this "
-                   "PC from then on."),
+                tr("Its key is deleted from the keyring. Its chats stay, and this PC answers them from then on."),
                 tr("Keep"), tr("Remove"), lambda: self.servers.remove(server_id),
             )  # fmt: skip

@@ -47,17 +47,19 @@ class ServerDialog(Dialog):
         self._picked: dict[str, None] = dict.fromkeys(server.models if server is not None else ())
         self._listed: list[str] = list(self._picked)
         self.address = self._field(tr("Address"), "https://example.org/v1")
-        self.key = self._field(tr("Key"), tr("Kept as it is") if server is not None and server.has_key else
+        self.key = self._field(tr("Key"), tr("Unchanged") if server is not None and server.has_key else
                                tr("Leave empty if it needs none"))  # fmt: skip
         self.key.setEchoMode(QLineEdit.EchoMode.Password)
         self.key_note = Label("", "meta", wrap=True)
         self.body.addWidget(self.key_note)
-        self.name = self._field(tr("Name"), tr("What you call it"))
+        self.name = self._field(tr("Name"), tr("Any name"))
         self.name.setMaxLength(NAME_LENGTH)
         if server is not None:
             self.address.setText(server.address)
             self.address.setReadOnly(True)
-            self.address.setToolTip(tr("For another address add another server: no chat is moved by itself."))
+            self.address.setToolTip(
+                tr("For another address, add another server. Chats are never moved to another address.")
+            )
             self.name.setText(server.name)
         self._add_models()
         self._add_buttons()
@@ -125,7 +127,7 @@ class ServerDialog(Dialog):
                 self._picked[found[0]] = None
             many = tr_n("It has {n} model. Choose which are offered.", "It has {n} models. Choose which are offered.",
                         len(found), n=figure(len(found)))  # fmt: skip
-            self._say(many if found else tr("It names no model. Type the name of one."), "ink2")
+            self._say(many if found else tr("It lists no models. Type the name of one."), "ink2")
         self._refresh()
 
     def _ask(self) -> None:

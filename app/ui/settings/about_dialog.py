@@ -208,7 +208,7 @@ class AboutDialog(QDialog):
             self.show_page("parts")
             self.pages["parts"].setFocus()
             return
-        none = tr("It brings no text of its licence, {licence}.", licence=found.licence)
+        none = tr("It includes no text of its licence, {licence}.", licence=found.licence)
         self.pages["text"].set_licence(f"{found.name} {found.version}", parts.licence_text(key) or none)
         self._show_only("text")
         self.pages["text"].setFocus()

@@ -16,7 +16,7 @@ from app.ui.widgets.dialog import Dialog
 
 SAFE = noted("Your chats are safe")
 TITLE = noted("Hearth ended unexpectedly last time")
-SENTENCE = noted("You can save a report and show it to others. It holds no text of yours, and nothing is sent.")
+SENTENCE = noted("You can save a report and show it to others. It contains no text of yours, and nothing is sent.")
 SHARE = 0.36  # of the window's height, at most
 WITHOUT_STACKS = noted("It was ended from outside, or stopped answering.")
 
@@ -39,9 +39,9 @@ class CrashDialog(Dialog):
         self.text.setProperty("kind", "field")
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
-        self.text.setAccessibleName(tr("What is known of it"))
+        self.text.setAccessibleName(tr("What is known"))
         self.text.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        self.text.setPlainText("\n".join(lines) or tr("Nothing was written down."))
+        self.text.setPlainText("\n".join(lines) or tr("Nothing was recorded."))
         self.text.verticalScrollBar().setValue(0 if has_stacks else self.text.verticalScrollBar().maximum())
         self.text.hide()
         self.body.addWidget(self.text)

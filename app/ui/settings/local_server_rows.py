@@ -76,9 +76,9 @@ def state_text(server: LocalServer) -> str:
     if not server.is_wanted:
         return tr("Off. No other program can use a model here.")
     if not state.on:
-        return tr("It is being switched on.")
+        return tr("Starting.")
     parts = [tr("On, answered by {model}.", model=state.model) if state.model else
-             tr("On, but no model is loaded: programs are told so.")]  # fmt: skip
+             tr("On, but no model is loaded, so requests are refused.")]  # fmt: skip
     if state.refused:
         parts.append(tr_n("{n} request was refused.", "{n} requests were refused.", state.refused,
                           n=figure(state.refused)))  # fmt: skip

@@ -261,7 +261,7 @@ class NumberRow(SettingRow):
         try:
             value = int(words) if self.setting.kind == "whole" else float(words)
         except ValueError:
-            return None, tr("“{typed}” is no number.", typed=self.field.text().strip())
+            return None, tr("“{typed}” is not a number.", typed=self.field.text().strip())
         if self.setting.fault(value) is None:
             return value, ""
         assert self.setting.low is not None

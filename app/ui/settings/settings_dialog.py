@@ -169,7 +169,7 @@ class SettingsDialog(QDialog):
     def _find(self) -> None:
         words = self.search.words()
         found = [group.show_found(words) for group in self._groups.values()]
-        self.nothing.setText(tr("No setting has “{typed}” in its words.", typed=self.search.text().strip()))
+        self.nothing.setText(tr("No settings match “{typed}”.", typed=self.search.text().strip()))
         self.nothing.setVisible(not any(found))
 
     def _go_to_search(self) -> None:

@@ -126,7 +126,7 @@ class ChatActions(QObject):
             self._folders.export_chats(_with_ending(Path(path), ending), conversation_ids)
 
     def _export_folder(self) -> None:
-        path = QFileDialog.getExistingDirectory(self._window, tr("Where the chats should lie"), str(_documents()))
+        path = QFileDialog.getExistingDirectory(self._window, tr("Folder for the exported chats"), str(_documents()))
         if path:
             self._folders.export_chats(Path(path) / tr("Hearth chats"))
 

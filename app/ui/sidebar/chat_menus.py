@@ -92,4 +92,4 @@ def _fill_folders(menu: Menu, view: ChatList, chat: Conversation, folders: Seque
         menu.addSeparator()
     menu.add(tr("New folder"), "folder-new", lambda: view.asked.emit("new_folder", chat.id))
     if chat.folder:
-        menu.add(tr("Out of the folder"), "close", move(""))
+        menu.add(tr("Remove from folder"), "close", move(""))

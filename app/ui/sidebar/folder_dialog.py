@@ -46,9 +46,7 @@ class FolderDialog(Dialog):
 
     def _typed(self, _: str) -> None:
         self.confirm.setEnabled(bool(self._name()))
-        self.note.setText(
-            tr("There is a folder of that name: the chat joins it.") if self._name() in self._folders else ""
-        )
+        self.note.setText(tr("This folder exists. The chat moves to it.") if self._name() in self._folders else "")
 
     def _take(self) -> None:
         name = self._name()

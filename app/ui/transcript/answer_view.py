@@ -247,7 +247,7 @@ class AnswerView(MessageView):
             self._more.clicked.connect(self._read_on)
             self.column.insertWidget(self.column.indexOf(self._parts.column) + 1, self._more)
         share = figure(100 * self._parser.share_read, ".0f")
-        note = tr("{share}% of this answer is shown. Copy and export take all of it.", share=share)
+        note = tr("{share}% of this answer is shown. Copy and export include all of it.", share=share)
         self._more.show_text(tr("Show more"), note)
         self._more.show()
 

@@ -84,7 +84,7 @@ class ContextMark(QWidget):
                 tr("The chat is longer than what the model can read at once."),
                 _named(messages, count),
                 tr_n("It stays here to read.", "They stay here to read.", count),
-                tr("Press the figure below the message to choose what happens when the context is full."),
+                tr("Click the figure below the message to choose what happens when the context is full."),
             )
         )
         self.words.setToolTip(tr("Why is that?"))

@@ -50,7 +50,7 @@ class FurtherRows(QWidget):
     def _show_text(self) -> None:
         left = self._block.rest.count("\n", self._shown) + (not self._block.rest.endswith("\n"))
         n = min(left, PAGE_ROWS)
-        note = tr_n("{n} row is not shown. Copy takes it.", "{n} rows are not shown. Copy takes them.", left)
+        note = tr_n("{n} row is not shown. Copy includes it.", "{n} rows are not shown. Copy includes them.", left)
         self._row.show_text(tr_n("Show {n} more row", "Show {n} more rows", n), note)
         self._row.setVisible(self._shown < len(self._block.rest))
 

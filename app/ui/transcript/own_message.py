@@ -188,7 +188,7 @@ class OwnMessage(MessageView):
     def _show_left(self) -> None:
         if self._left is not None:
             share = figure(100 * self._shown / len(self.message.text), ".0f")
-            note = tr("{share}% of this message is shown. Copy and export take all of it.", share=share)
+            note = tr("{share}% of this message is shown. Copy and export include all of it.", share=share)
             self._left.show_text(tr("Show more"), note)
             self._left.setVisible(self._shown < len(self.message.text))
 

@@ -127,7 +127,7 @@ class StatLine(QWidget):
         self.more.setVisible(rests and message is not None)
         goes_on = rests and self._is_last and message is not None and can_continue(message)
         if goes_on and self.go_on is None:
-            self.go_on = Button(tr("Continue"), "quiet", "go-on", tr("Have this answer written on"))
+            self.go_on = Button(tr("Continue"), "quiet", "go-on", tr("Continue this answer"))
             self.go_on.glyph_px = 15
             self.go_on.clicked.connect(self._ask_to_go_on)
             self._put(self.go_on, before=(self.copy,))

@@ -146,7 +146,7 @@ class ThoughtView(QWidget):
 
     def _show_left(self) -> None:
         share = self.words.share_shown
-        note = tr("{share}% of this thought is shown. Export takes all of it.", share=figure(100 * share, ".0f"))
+        note = tr("{share}% of this thought is shown. Export includes all of it.", share=figure(100 * share, ".0f"))
         self._left.show_text(tr("Show more"), note)
         self._left.setVisible(share < 1 and self.words.has_text)
 

@@ -67,20 +67,20 @@ def show_why_empty(empty_state: EmptyState, loading: bool, any_known: bool, only
     """Explain why no model is shown. The button's action is "refresh", "recommended" or "all"."""
     if loading:
         empty_state.say(
-            tr("Looking at what there is"), tr("The models to choose from, and those on this PC."), "models"
+            tr("Reading the list of models"), tr("The models to choose from, and those on this PC."), "models"
         )
     elif not any_known:
         empty_state.say(
-            tr("No models are known"), tr("The list of models was not read."), "models", (tr("Try again"), "refresh")
+            tr("No models are known"), tr("Couldn't read the list of models."), "models", (tr("Try again"), "refresh")
         )
     elif only_here:
         words = tr("Those you download or add will be here.")
         empty_state.say(
-            tr("No model is on this PC yet"), words, "folder", (tr("Show the recommended ones"), "recommended")
+            tr("No models on this PC yet"), words, "folder", (tr("Show the recommended ones"), "recommended")
         )
     else:
         empty_state.say(
-            tr("No model is like that"),
+            tr("No models match"),
             tr("Try another filter, or any size and family."),
             "tune",
             (tr("Show all"), "all"),

@@ -291,9 +291,9 @@ class PresetStoreDialog(QDialog, Generic[T]):
         except PresetStoreError as error:
             Toast.show_on(self, str(error).rstrip("."))
             return
-        words = tr_n("{n} added", "{n} added", len(added)) if added else tr("They are all here already")
+        words = tr_n("{n} added", "{n} added", len(added)) if added else tr("They are all here")
         if left_out:
-            words = tr("{added}, {left_out} left out: they make no sense here", added=words, left_out=left_out)
+            words = tr("{added}, {left_out} left out as invalid", added=words, left_out=left_out)
         if added:
             self._fill()
             self.show_thing(added[0].id)
@@ -312,7 +312,7 @@ class PresetStoreDialog(QDialog, Generic[T]):
         try:
             self.store.export_file(path, self.store.own)
         except OSError as error:
-            Toast.show_on(self, tr("{name} could not be written: {why}", name=path.name, why=error.strerror or error))
+            Toast.show_on(self, tr("Couldn't write {name}: {why}", name=path.name, why=error.strerror or error))
             return
         Toast.show_on(self, tr_n("{n} written to {name}", "{n} written to {name}", len(self.store.own), name=path.name))
 

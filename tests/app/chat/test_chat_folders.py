@@ -78,7 +78,7 @@ def test_placing_a_chat_is_told_and_taken_back(room: Room) -> None:
         (True, "", "Chat pinned"),
         (True, "Birds", "Moved to “Birds”"),
         (False, "Birds", "Chat unpinned"),
-        (True, "", "Taken out of “Birds”"),
+        (True, "", "Removed from “Birds”"),
     ):
         before = room.chat(chat.id)
         room.folders.place(chat.id, pinned, folder)
@@ -232,7 +232,7 @@ def test_export_is_two_clicks_and_the_ending_says_what_is_written(
     commands.run("export_all_markdown")
     room.wait(lambda: len(list((tmp_path / "Hearth chats").glob("*.md"))) == 2)
     commands.run("import_chats")
-    room.wait(lambda: any("here already" in words for words, _ in room.said))
+    room.wait(lambda: any("already here" in words for words, _ in room.said))
     commands.run("export_all")
     room.wait(lambda: sum("2 chats exported" in words for words, _ in room.said) >= 1)
     menu.deleteLater()

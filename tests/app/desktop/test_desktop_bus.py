@@ -296,10 +296,10 @@ def test_who_comes_back_has_it_withdrawn(shown: Shown) -> None:
 def test_a_notification_is_shown_replaced_and_withdrawn(desktop: Desktop) -> None:
     desktop.play("notifications")
     poster = DesktopPoster()
-    poster.show("The answer is there", "Pip wrote 4 tokens.")
-    assert desktop.said() == ["notify", 0, "The answer is there", "Pip wrote 4 tokens."]
+    poster.show("The answer is ready", "Pip wrote 4 tokens.")
+    assert desktop.said() == ["notify", 0, "The answer is ready", "Pip wrote 4 tokens."]
     assert desktop.is_quiet(0.1)
-    poster.show("The answer is there", "Pip wrote 5 tokens.")
+    poster.show("The answer is ready", "Pip wrote 5 tokens.")
     _, replaced, *_ = desktop.said()
     assert replaced != 0
     desktop.is_quiet(0.1)
@@ -317,7 +317,7 @@ def test_a_click_counts_and_one_on_another_programs_does_not(
     poster = DesktopPoster()
     clicks: list[int] = []
     poster.clicked.connect(lambda: clicks.append(1))
-    poster.show("The answer is there", "Pip wrote 4 tokens.")
+    poster.show("The answer is ready", "Pip wrote 4 tokens.")
     qtbot.waitUntil(lambda: bool(clicks))
     assert desktop.said()[0] == "notify"
     assert desktop.is_quiet(0.2)

@@ -304,7 +304,7 @@ def test_a_report_is_saved_where_the_person_wants_it(
     person.wait(lambda: person.page.findChild(Toast) is not None)
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *words: (str(tmp_path / "no" / "x.zip"), ""))
     person.window.report_wanted.emit()
-    person.wait(lambda: any("not saved" in toast.words.text() or "not saved" in toast.accessibleName()
+    person.wait(lambda: any("the report: " in f"{toast.words.text()} {toast.accessibleName()}"
                             for toast in person.page.findChildren(Toast)))  # fmt: skip
 
 
