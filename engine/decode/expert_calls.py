@@ -12,11 +12,11 @@ import numpy as np
 
 from engine.config import Mode, ModelConfig
 from engine.model.weights import FfnWeights, ModelWeights
-from native_kernels.backend import F32, I64, PackedMatrix
+from native_kernels.backend import F32, I32, I64, PackedMatrix
 from native_kernels.cpu.ffn import experts
 from native_kernels.cpu.ffn.elementwise import activation_calls
 from native_kernels.cpu.ffn.expert_biases import ExpertBiases, chosen_bias_calls
-from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors
+from native_kernels.cpu.ffn.experts import Chosen, ExpertMatrices, ExpertRows, ExpertVectors, Residency
 from native_kernels.cpu.products.linear import Products, Vector
 from native_kernels.cpu.products.linear import why_not as cannot_multiply
 from native_kernels.cpu.runtime.call import Call, aligned_empty
@@ -92,8 +92,31 @@ class ExpertCalls:
 
     def of_layer(self, layer: int, x: Vector, residual: Vector, out: F32, counts: I64) -> list[Call]:
         """out [D] = what the chosen experts and the shared one add to the stream; x [D] normed."""
-        blocks, chosen, config = self._layers[layer].experts, self.chosen[layer], self._config
-        own, others = blocks[: config.n_experts], blocks[config.n_experts :]
+        others, chosen = self._layers[layer].experts[self._config.n_experts :], self.chosen[layer]
+        calls = self._of_chosen(layer, x, counts)
+        if others:
+            calls += self._of_shared(layer, others[0], x, counts)
+        return calls + experts.combine_calls(self._said, chosen, self._shared if others else None, out)
+
+    def of_missing(
+        self, layer: int, x: Vector, published: I32, residency: Residency, out: F32, counts: I64
+    ) -> list[Call]:  # fmt: skip
+        """out [D] = what those experts add to the stream that a GPU chose and does not compute itself.
+
+        published i32 [2 K + 1]: the ids and the bits of the weights that it chose.
+        """
+        own, chosen = self._layers[layer].experts[: self._config.n_experts], self.chosen[layer]
+        rounding: list[Call] = []
+        for part in ("gate", "up"):
+            if (matrix := getattr(own[0], part)) is not None:
+                rounding += x.as_read_by(matrix.codec, "ffn")[1]
+        calls = self._of_chosen(layer, x, counts) + experts.combine_calls(self._said, chosen, None, out)
+        rows = self._rows if self._skips else None
+        return rounding + experts.missing_calls(calls, chosen, rows, published, residency)
+
+    def _of_chosen(self, layer: int, x: Vector, counts: I64) -> list[Call]:
+        """What each chosen expert says, in `said`."""
+        own, chosen = self._layers[layer].experts[: self._config.n_experts], self.chosen[layer]
         calls = self._fired(own, chosen, x, counts) if self._skips else self._all(own, chosen, x, counts)
         calls += experts.tally_calls(self._hidden, chosen, self._tally(layer, 0))
         said = self._said
@@ -103,10 +126,7 @@ class ExpertCalls:
             down = _all_of(own, "down")
             rows, more = self._hidden.as_read_by(down.first.codec)
             calls += more + experts.product_calls(down, chosen, rows, said)
-        calls += self._biases(own, "down_bias", chosen, said)
-        if others:
-            calls += self._of_shared(layer, others[0], x, counts)
-        return calls + experts.combine_calls(said, chosen, self._shared if others else None, out)
+        return calls + self._biases(own, "down_bias", chosen, said)
 
     def _all(self, blocks: _Blocks, chosen: Chosen, x: Vector, counts: I64) -> list[Call]:
         """Every hidden value of the chosen experts."""

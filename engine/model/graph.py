@@ -119,6 +119,10 @@ class Graph:
         """Return the layer's FFN step."""
         return next(step for step in self.layers[layer] if isinstance(step, Ffn))
 
+    def selects_from(self, layer: int) -> Value:
+        """Return the value that the layer's units are selected from."""
+        return next(step.reads for step in self.layers[layer] if isinstance(step, Select))
+
     def steps_after_ffn(self, layer: int) -> tuple[Step, ...]:
         """Return the layer's steps after its FFN step."""
         steps = self.layers[layer]

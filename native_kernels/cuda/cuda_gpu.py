@@ -1,6 +1,6 @@
 """An NVIDIA GPU that implements native_kernels/cuda/gpu.py: memory, one stream, captured work, operators.
 
-The operators are in products.py, neurons.py and token_ops.py; this combines them.
+The operators are in products.py, neurons.py, experts.py and token_ops.py; this combines them.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from native_kernels.cuda.experts import GpuExpertOps
 from native_kernels.cuda.gpu import Work
 from native_kernels.cuda.neurons import GpuNeurons
 from native_kernels.cuda.products import GpuProducts
@@ -38,6 +39,8 @@ class CudaGpu:
             held.callback(products.close)
             neurons = GpuNeurons(device, self.stream)
             held.callback(neurons.close)
+            experts = GpuExpertOps(device, self.stream)
+            held.callback(experts.close)
             token = GpuTokenOps(device, self.stream)
             held.callback(token.close)
             self._held = held.pop_all()
@@ -45,6 +48,8 @@ class CudaGpu:
         self.expect, self.signs = products.expect, products.signs
         self.hidden, self.activate = neurons.hidden, neurons.activate
         self.down_parts, self.down = neurons.down_parts, neurons.down
+        self.choose, self.expert_products = experts.choose, experts.expert_products
+        self.expert_parts, self.expert_down = experts.expert_parts, experts.expert_down
         self.advance, self.norm, self.copy = token.advance, token.norm, token.copy
         self.angles, self.rotate_and_store = token.angles, token.rotate_and_store
         self.attend, self.attend_each, self.softcap = token.attend, token.attend_each, token.softcap

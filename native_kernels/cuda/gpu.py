@@ -102,6 +102,41 @@ class GpuBlock:
         return self.up.n_rows
 
 
+@dataclass(frozen=True)
+class GpuExperts:
+    """Experts of a layer, in slots of one each: gate and up [S * F, D]; down [S * D, F], or [S * F, D] by neuron.
+
+    width: F, neurons of an expert. Biases f32 [S, F], down's [S, D]; 0: none. down_is_transposed: by neuron.
+    """
+
+    n_slots: int
+    width: int
+    gate: GpuMatrix | None
+    up: GpuMatrix
+    down: GpuMatrix
+    down_is_transposed: bool
+    gate_bias: int = 0
+    up_bias: int = 0
+    down_bias: int = 0
+
+
+@dataclass(frozen=True)
+class GpuChoice:
+    """Addresses of the experts chosen for a token: ids i32 [K], weights f32 [K + 1], the last the shared expert's.
+
+    slots i32 [K]: where each is; negative: not resident.
+    """
+
+    n_used: int
+    ids: int
+    weights: int
+    slots: int
+
+    def of_shared(self, slot: int) -> GpuChoice:
+        """Return the choice of the shared expert alone. slot: address of an i32, its slot."""
+        return GpuChoice(1, 0, self.weights + 4 * self.n_used, slot)
+
+
 class Memory(Protocol):
     """Bytes on the GPU, or host bytes that the GPU sees too (at device_address)."""
 
@@ -248,6 +283,36 @@ class Gpu(Protocol):
         `hidden`.
         """
 
+    # ------------------------------------------------------------ experts (experts.py)
+
+    def choose(
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
+        adds_up: bool, shared_score: int = 0,
+    ) -> None:  # fmt: skip
+        """Write the choice for the router's scores f32 [E], as engine/model/router.py does.
+
+        Of equal scores the lower number comes first, and NaN last. slot_of i32 [E]: the slot of each expert. adds_up:
+        the weights sum to 1. shared_score f32 [1]: its logistic function weighs the shared expert; 0: weight 0.
+        """
+
+    def expert_products(
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+    ) -> None:  # fmt: skip
+        """Compute first [K, F] = gate x and up [K, F] = up x of the chosen experts, or first = up x without a gate.
+
+        With biases added. 0 for experts that are not resident; their rows are not read.
+        """
+
+    def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
+        """Return the number of partial sums that `expert_down` writes."""
+
+    def expert_down(self, experts: GpuExperts, h: GpuVector, choice: GpuChoice, parts: int) -> None:
+        """Compute parts [n, D], whose sum is that of the chosen experts' outputs for h [K * F], each times its weight.
+
+        Experts that are not resident add 0. F is a multiple of 4, and of 32 if down is quantised. Neurons with h = 0
+        are not read if down is stored by neuron.
+        """
+
     # ------------------------------------------------------------ the stream (token_ops.py)
 
     def advance(
@@ -285,10 +350,12 @@ class Gpu(Protocol):
 
     def attend(
         self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None,
+        window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         """Compute to [H * head_dim] = attention of q [H, head_dim] over positions 0 to state[0], limited to the last
         `window`.
+
+        sinks f32 [H]: an extra score per head, without a value; 0: none.
         """
 
     def softcap(self, x: int, n: int, cap: float) -> None:
@@ -308,6 +375,6 @@ class Gpu(Protocol):
 
 
 __all__ = [
-    "Gpu", "GpuBlock", "GpuKv", "GpuMatrix", "GpuNorm", "GpuVector", "HostMemory", "KvCodec",
+    "Gpu", "GpuBlock", "GpuChoice", "GpuExperts", "GpuKv", "GpuMatrix", "GpuNorm", "GpuVector", "HostMemory", "KvCodec",
     "Memory", "Norm", "Work",
 ]  # fmt: skip

@@ -17,7 +17,9 @@ from native_kernels.cuda.runtime.modules import load
 _CODECS = {
     "f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K", "q6_k": "Q6_K",
 }  # fmt: skip
-_ACTIVATIONS: dict[Activation, int] = {"relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4}
+_ACTIVATIONS: dict[Activation, int] = {
+    "relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4, "clamped-silu": 5,
+}  # fmt: skip
 
 _WARPS = 4  # per block of neurons.cu and activate.cu
 # down.cu

@@ -168,10 +168,10 @@ class GpuTokenOps:
 
     def attend(
         self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None,
+        window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         """Compute attention. head_dim is at most MAX_HEAD_DIM; multiples of 8 are fast. Two kernels."""
-        self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window)
+        self._attend((q, 0), 1, n_heads, kv, kv.capacity, state, to, 0, scale, softcap, window, sinks)
 
     def attend_each(
         self, q: int, q_step: int, n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: int,
@@ -187,7 +187,7 @@ class GpuTokenOps:
 
     def _attend(
         self, q: tuple[int, int], n_sequences: int, n_heads: int, kv: GpuKv, slot: int, states: int, to: GpuVector,
-        to_step: int, scale: float, softcap: float | None, window: int | None,
+        to_step: int, scale: float, softcap: float | None, window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         _check_heads(n_heads, kv)
         if to.n != n_heads * kv.head_dim:
@@ -214,8 +214,8 @@ class GpuTokenOps:
         )  # fmt: skip
         merge.launch(
             self._stream, (-(-to.n // 64) * 64 // _COLUMNS, n_sequences), (_COLUMNS, 8),
-            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), _at(states), *where, _at(to.values), _at(to_step),
-            _at(to.bytes), _at(to.scales),
+            _at(parts), _at(tops), c_int(to.n), c_int(n_splits), _at(states), *where, _at(sinks), _at(to.values),
+            _at(to_step), _at(to.bytes), _at(to.scales),
         )  # fmt: skip
 
     def _attention_kernels(self, shape: _AttentionShape) -> tuple[Function, Function]:

@@ -14,7 +14,7 @@ from native_kernels import reference
 from native_kernels.backend import Activation, RopeOrder, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.copies import signs
-from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm, GpuVector
+from native_kernels.cuda.gpu import GpuBlock, GpuChoice, GpuExperts, GpuKv, GpuMatrix, GpuNorm, GpuVector
 from native_kernels.cuda.layouts import plane_row_bytes
 
 F32 = NDArray[np.float32]
@@ -133,6 +133,70 @@ class FakeOperators(ABC):
 
         self.do("activate", step)
 
+    # ------------------------------------------------------------ experts
+
+    def choose(
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: str, adds_up: bool,
+        shared_score: int = 0,
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            values = self.array(scores, n_experts)
+            ids = np.argsort(-values, kind="stable")[: choice.n_used]
+            shares = _logistic(values)
+            if router == "softmax":
+                shares = np.exp(values - values.max(initial=-np.inf))
+                shares = shares / shares.sum()
+            weights = shares[ids]
+            self.array(choice.ids, choice.n_used, np.int32)[:] = ids
+            self.array(choice.slots, choice.n_used, np.int32)[:] = self.array(slot_of, n_experts, np.int32)[ids]
+            to = self.array(choice.weights, choice.n_used + 1)
+            to[:-1] = weights / weights.sum() if adds_up else weights
+            to[-1] = _logistic(self.array(shared_score, 1))[0] if shared_score else 0
+
+        self.do("choose", step)
+
+    def expert_products(
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+    ) -> None:  # fmt: skip
+        def step() -> None:
+            given = [(experts.up, experts.up_bias, first)]
+            if experts.gate is not None:
+                given = [(experts.gate, experts.gate_bias, first), (experts.up, experts.up_bias, up)]
+            for matrix, bias, to in given:
+                out = self.array(to, choice.n_used * experts.width).reshape(choice.n_used, -1)
+                found = self._product(matrix, x, bias).reshape(experts.n_slots, -1)
+                for row, slot in zip(out, self.array(choice.slots, choice.n_used, np.int32), strict=True):
+                    row[:] = found[slot] if slot >= 0 else 0
+
+        self.do("expert_products", step)
+
+    def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
+        return n_used * (2 if experts.down_is_transposed else 1)
+
+    def expert_down(self, experts: GpuExperts, h: GpuVector, choice: GpuChoice, parts: int) -> None:
+        def step() -> None:
+            n_used, width, slots = choice.n_used, experts.width, experts.n_slots
+            each, reads = self.expert_parts(experts, 1), not experts.down_is_transposed
+            values = (self._read_by(experts.down, h) if reads else self.array(h.values, h.n)).reshape(n_used, width)
+            down = self._values(experts.down)
+            d = down.shape[1] if experts.down_is_transposed else len(down) // slots
+            out = self.array(parts, n_used * each * d).reshape(n_used, each, d)
+            weights = self.array(choice.weights, n_used)
+            for k, slot in enumerate(self.array(choice.slots, n_used, np.int32)):
+                out[k] = 0
+                if slot < 0:
+                    continue
+                if experts.down_is_transposed:
+                    rows = down.reshape(slots, width, d)[slot]
+                    for i in range(each):
+                        out[k, i] = weights[k] * (values[k, i::each] @ rows[i::each])
+                else:
+                    out[k, 0] = weights[k] * (down.reshape(slots, d, width)[slot] @ values[k])
+                if experts.down_bias:
+                    out[k, 0] += weights[k] * self.array(experts.down_bias, slots * d).reshape(slots, d)[slot]
+
+        self.do("expert_down", step)
+
     # ------------------------------------------------------------ the stream
 
     def advance(
@@ -190,13 +254,14 @@ class FakeOperators(ABC):
 
     def attend(
         self, q: int, n_heads: int, kv: GpuKv, state: int, to: GpuVector, scale: float, softcap: float | None,
-        window: int | None,
+        window: int | None, sinks: int = 0,
     ) -> None:  # fmt: skip
         def step() -> None:
             n, d = int(self.array(state, 1, np.int32)[0]) + 1, kv.head_dim
             keys, values = self._stored(kv, kv.keys, kv.key_scales, n), self._stored(kv, kv.values, kv.value_scales, n)
             queries = self.array(q, n_heads * d).reshape(1, n_heads, d)
-            self._put(to, _OPS.attention(queries, keys, values, Scoring(scale, softcap, window)).reshape(-1))
+            scoring = Scoring(scale, softcap, window, self.array(sinks, n_heads) if sinks else None)
+            self._put(to, _OPS.attention(queries, keys, values, scoring).reshape(-1))
 
         self.do("attend", step)
 
@@ -237,13 +302,17 @@ class FakeOperators(ABC):
 
     def _product(self, matrix: GpuMatrix, x: GpuVector, bias: int) -> F32:
         assert matrix.n_cols == x.n, (matrix.n_cols, x.n)
-        values = self.array(x.values, x.n)
-        if matrix.reads_bytes:
-            n_groups = -(-x.n // _GROUP)
-            rounded = self.array(x.bytes, n_groups * _GROUP, np.int8).reshape(n_groups, _GROUP)
-            values = (rounded * self.array(x.scales, 2 * n_groups).reshape(-1, 2)[:, :1]).reshape(-1)[: x.n]
-        found: F32 = self._values(matrix) @ values.astype(np.float32)
+        found: F32 = self._values(matrix) @ self._read_by(matrix, x)
         return found + self.array(bias, matrix.n_rows) if bias else found
+
+    def _read_by(self, matrix: GpuMatrix, x: GpuVector) -> F32:
+        """The numbers of x as the matrix's codec reads them."""
+        if not matrix.reads_bytes:
+            return self.array(x.values, x.n)
+        n_groups = -(-x.n // _GROUP)
+        rounded = self.array(x.bytes, n_groups * _GROUP, np.int8).reshape(n_groups, _GROUP)
+        values = (rounded * self.array(x.scales, 2 * n_groups).reshape(-1, 2)[:, :1]).reshape(-1)[: x.n]
+        return values.astype(np.float32)
 
     def _put(self, to: GpuVector, values: F32) -> None:
         self.array(to.values, to.n)[:] = values
@@ -325,6 +394,8 @@ def _activated(
             values = _OPS.gelu(first)
         case "gelu-tanh":
             values = _OPS.gelu_tanh(first)
+        case "clamped-silu":
+            values, up = _OPS.clamped_silu(first, threshold), np.clip(up, -threshold, threshold) + 1
         case _:
             values = _OPS.relu(first, threshold)
     opened = values != 0
@@ -334,6 +405,10 @@ def _activated(
         up = _OPS.relu(up)
         return values * up, opened, opened & (up != 0)
     return np.where(opened, values * up, 0), opened, opened
+
+
+def _logistic(x: F32) -> F32:
+    return np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x)
 
 
 def _words(n: int) -> int:

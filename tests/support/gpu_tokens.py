@@ -65,14 +65,15 @@ def put_on_gpu(
 ) -> OnGpu:
     """hot, reached: [L], ascending; none where attention [L] is not "gpu". how: as GpuDecodeProgram has it."""
     homes = tuple(attention or ("gpu",) * config.n_layers)
-    placement = a_placement(hot, config.d_ff, attention=homes, predictor=homes, head=head, reached=tuple(reached))
+    placement = a_placement(hot, config.n_neurons, attention=homes, predictor=homes, head=head, reached=tuple(reached))
     predictor = predictor if mode == "sparse" else None
-    counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(threads)
+    counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(threads)
     loaded = load_onto_gpu(gpu, pool, config, weights, predictor, placement, CONTEXT, kv_codec)
     region = KvRegion(gpu, [None if layer is None else layer.kv for layer in loaded.model.layers], kv_codec)
-    tables = [SlotTable(config.d_ff, ids) for ids in loaded.placed]
+    tables = [] if config.n_experts else [SlotTable(config.d_ff, ids) for ids in loaded.placed]
     decoder = GpuDecodeProgram(
-        gpu, config, weights, loaded.model, mode, counters, pool, region, predictor, tables, **how
+        gpu, config, weights, loaded.model, mode, counters, pool, region, predictor, tables or None,
+        slots=loaded.expert_slots, **how,
     )  # fmt: skip
     return OnGpu(loaded, region, decoder, counters, pool, tables, config)
 
@@ -93,7 +94,7 @@ def by_cpu(
     kv_codec: KvCodec = "f32",
 ) -> tuple[F32, FfnCounters]:
     """What the CPU's own program makes of the tokens."""
-    counters, pool = FfnCounters(config.n_layers, config.d_ff), Pool(2)
+    counters, pool = FfnCounters(config.n_layers, config.n_neurons), Pool(2)
     program = DecodeProgram(config, weights, mode, counters, pool, predictor if mode == "sparse" else None)
     found = logits_of(program.step, KVCache(config, CONTEXT, kv_codec), tokens)
     pool.close()
@@ -107,6 +108,14 @@ def some_hot(config: ModelConfig, kind: str, seed: int = 11) -> list[I32]:
     shares = {"empty": [0.0], "full": [1.0], "random": [0.4], "uneven": uneven}[kind]
     counts = [round(shares[i % len(shares)] * config.d_ff) for i in range(config.n_layers)]
     return [np.sort(rng.permutation(config.d_ff)[:count]).astype(np.int32) for count in counts]
+
+
+def some_experts(config: ModelConfig, counts: Sequence[int], seed: int = 5) -> list[I32]:
+    """The neurons of some experts of every layer, so many in each."""
+    rng = np.random.default_rng(seed)
+    chosen = [np.sort(rng.permutation(config.n_experts)[:count]) for count in counts]
+    width = np.arange(config.d_ff)
+    return [(config.d_ff * ids[:, None] + width).reshape(-1).astype(np.int32) for ids in chosen]
 
 
 def recoded(weights: ModelWeights, codec: str, ffn_codec: str | None = None) -> ModelWeights:

@@ -19,11 +19,13 @@ from engine.decode.decode_calls import frequencies
 from engine.errors import Cancelled, DeviceFailedError
 from engine.executor.slots import SlotTable
 from engine.gpu.token.cpu_calls import COLD, LISTING, CpuCalls
+from engine.gpu.token.expert_cpu_calls import CpuExpertCalls
 from engine.gpu.token.token_memory import COUNTS, SharedMemory, TokenMemory
 from engine.gpu.token.token_plan import plan_tokens
 from engine.gpu.token.token_runner import Ending, Execution, TokenRunner
 from engine.gpu.token.token_steps import REACHED, Step, TokenSteps
 from engine.gpu.weights.cache import GpuCache, KvRegion
+from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.layers import GpuModel
 from engine.job import never
 from engine.model.counters import FfnCounters
@@ -78,8 +80,10 @@ class GpuDecodeProgram:
         tables: Sequence[SlotTable] | None = None,
         execution: Execution = "segments",
         patience_s: float = PATIENCE_S,
+        slots: ExpertSlots | None = None,
     ) -> None:
-        """model: what of these weights is on the GPU. tables: [L], which neurons are hot; None: none are.
+        """model: what of these weights is on the GPU. tables: [L], which neurons are hot; None: none are. slots: of
+        experts, in a model that has them.
 
         Raises: CudaError, CudaOutOfMemoryError; nothing is held then.
         """
@@ -93,6 +97,7 @@ class GpuDecodeProgram:
         self._region = region
         self._execution: Execution = execution
         self._patience_s = patience_s
+        self._slots = slots
         self._timed = self._marks = False
         self._marked_at = 0.0
         vocabulary = weights.head.n_rows
@@ -104,9 +109,14 @@ class GpuDecodeProgram:
             held.callback(self._memory.free)
             self._shared = SharedMemory(gpu, config, vocabulary)
             held.callback(self._shared.free)
-            self._cpu = CpuCalls(
-                config, weights, model, mode, Products(pool.n_threads), predictor, tables, self._shared, region.rows
-            )
+            products = Products(pool.n_threads)
+            self._cpu: CpuCalls | CpuExpertCalls
+            if slots is None:
+                self._cpu = CpuCalls(
+                    config, weights, model, mode, products, predictor, tables, self._shared, region.rows
+                )
+            else:
+                self._cpu = CpuExpertCalls(config, weights, model, mode, products, slots, self._shared, region.rows)
             self._runner = self._laid_out(self._rotary.rotation(1).scale)
             held.pop_all()
 
@@ -254,6 +264,7 @@ class GpuDecodeProgram:
     ) -> F32:  # fmt: skip
         check_tokens(self._config, np.array([token], np.int64), cache)
         assert isinstance(cache, GpuCache), "the program runs on caches of its region"
+        started = time.perf_counter()
         try:
             self._gpu.enter()
             cache.take()
@@ -265,6 +276,8 @@ class GpuDecodeProgram:
             finally:
                 if not finished:
                     self._recover()
+            if finished and self._slots is not None:
+                self._slots.follow(time.perf_counter() - started)
         except CudaError as error:
             raise DeviceFailedError(f"The GPU failed: {error}.") from error
         if not finished:
@@ -291,6 +304,8 @@ class GpuDecodeProgram:
         state[CACHE], state[LAYER_BYTES] = cache.blocks.ctypes.data, cache.blocks.strides[0]
         self._shared.state.array[0] = cache.length
         graph.counts.fill(0)
+        if self._slots is not None:
+            self._slots.begin_token()
         self._cpu.ffn.tallies.point_to(self._counters.per_neuron)
 
     def _count(self) -> None:

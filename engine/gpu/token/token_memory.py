@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from engine.config import ModelConfig
-from engine.gpu.weights.layers import GpuLayer, GpuModel
+from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from native_kernels.cpu.ffn.bit_lists import mask_words
-from native_kernels.cuda.gpu import Gpu, GpuMatrix, GpuVector, HostMemory
+from native_kernels.cuda.gpu import Gpu, GpuChoice, GpuMatrix, GpuVector, HostMemory
 
 _ALIGNMENT = 256
 _LINE = 128  # bytes between words that GPU and CPU wait for
@@ -66,6 +66,11 @@ class TokenPlaces:
     first: int  # [F], of a block whose down lies row-wise
     up: int  # [F]
     hidden: GpuVector  # [F]
+    scores: int  # [E + 1], of the router and of the shared expert's gate
+    choice: GpuChoice  # of K experts: its ids and weights lie one behind the other, as the CPU reads them
+    expert_first: int  # [K, F]
+    expert_up: int  # [K, F]
+    expert_hidden: GpuVector  # [K * F], or of the shared expert, whichever is longer
     final: GpuVector  # [D], what the head reads
     narrow: GpuVector  # [E], or in front of it OPT-350M's projection
     logits: int
@@ -73,6 +78,10 @@ class TokenPlaces:
     angles: tuple[int, int]  # [R / 2, 2] each: the graph's tables of angles
     frequencies: tuple[int, int]  # f64 [R / 2], of each table
     epoch: int  # i64: how often the GPU has told the CPU
+
+    def expert_hidden_of(self, n: int) -> GpuVector:
+        """The experts' hidden values, where there are so many."""
+        return GpuVector(n, self.expert_hidden.values, self.expert_hidden.bytes, self.expert_hidden.scales)
 
     def inner_of(self, rank: int) -> GpuVector:
         """The low rank part's values, where there are so many."""
@@ -123,7 +132,7 @@ class SharedMemory:
         gap = _filled(4 * d)
         logits = _filled(4 * vocabulary)
         sizes = {
-            "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * mask_words(config.d_ff), "cold": 4 * d,
+            "into": 4 * STATE_WORDS + 4 * d, "block": gap + 4 * d, "bits": 4 * _published_words(config), "cold": 4 * d,
             "hidden": 4 * d, "outcome": logits + 4 * COUNTS * config.n_layers, "words": 2 * _LINE,
         }  # fmt: skip
         places = _Places(0)
@@ -138,7 +147,7 @@ class SharedMemory:
         self.stream = shared(np.float32, d, at["into"] + 4 * STATE_WORDS)
         self.residual = shared(np.float32, d, at["block"])
         self.x = shared(np.float32, d, at["block"] + gap)
-        self.bits = shared(np.uint32, mask_words(config.d_ff), at["bits"])
+        self.bits = shared(np.uint32, _published_words(config), at["bits"])
         self.cold = shared(np.float32, d, at["cold"])
         self.hidden = shared(np.float32, d, at["hidden"])
         self.logits = shared(np.float32, vocabulary, at["outcome"])
@@ -155,6 +164,11 @@ class SharedMemory:
         self._memory.free()
 
 
+def _published_words(config: ModelConfig) -> int:
+    """A bit for each neuron, or the ids and weights of chosen experts."""
+    return max(mask_words(config.d_ff), 2 * config.n_experts_used + 1)
+
+
 def _filled(n_bytes: int) -> int:
     return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -166,6 +180,7 @@ def _lay_out(
     layers = [layer for layer in model.layers if layer is not None]
     blocks = [block for layer in layers for block in layer.blocks]
     wholes = [layer.whole for layer in layers if layer.whole is not None]
+    of_experts = [layer.experts for layer in layers if layer.experts is not None]
     ranks = [part.a.n_rows for layer in layers if layer.predictor and (part := layer.predictor.low_rank)]
     d, places = config.d_model, _Places(start)
     rounds = _read_bytes(matrix for layer in layers for matrix in _readers(layer))
@@ -176,6 +191,9 @@ def _lay_out(
     state = places.take(4 * STATE_WORDS)
     stream = places.vector(d, rounds)
     parts = max((sum(gpu.down_parts(block) for block in layer.blocks) for layer in layers), default=0)
+    parts = max([parts, *(_expert_parts(gpu, one, config.n_experts_used) for one in of_experts)])
+    n_used = config.n_experts_used if of_experts else 0
+    n_hidden = max(n_used * config.d_ff, config.shared_d_ff) if of_experts else 0
     logits = places.take(4 * vocabulary)
     found = TokenPlaces(
         state=state,
@@ -198,6 +216,14 @@ def _lay_out(
         first=places.take(4 * n_whole),
         up=places.take(4 * n_whole),
         hidden=places.vector(n_whole, _read_bytes(whole.down for whole in wholes)),
+        scores=places.take(4 * (config.n_experts + 1) if of_experts else 0),
+        choice=_choice(places, n_used),
+        expert_first=places.take(4 * n_hidden),
+        expert_up=places.take(4 * n_hidden),
+        expert_hidden=places.vector(
+            n_hidden,
+            _read_bytes(one.down for ffn in of_experts for one in ffn.blocks if not one.down_is_transposed),
+        ),
         final=places.vector(d, rounds_head),
         narrow=places.vector(0 if model.project_out is None else model.project_out.n_rows, rounds_head),
         angles=(places.take(4 * config.rotated), places.take(4 * config.rotated)),
@@ -205,6 +231,16 @@ def _lay_out(
         epoch=places.take(8),
     )
     return found, places.end - start
+
+
+def _choice(places: _Places, n_used: int) -> GpuChoice:
+    ids = places.take(4 * (3 * n_used + 1))
+    return GpuChoice(n_used, ids, ids + 4 * n_used, ids + 4 * (2 * n_used + 1))
+
+
+def _expert_parts(gpu: Gpu, ffn: GpuExpertFfn, n_used: int) -> int:
+    shared = 0 if ffn.shared is None else gpu.expert_parts(ffn.shared, 1)
+    return shared + (0 if ffn.resident is None else gpu.expert_parts(ffn.resident, n_used))
 
 
 def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
@@ -215,6 +251,12 @@ def _readers(layer: GpuLayer) -> Iterator[GpuMatrix]:
             yield block.up
             if block.gate is not None:
                 yield block.gate
+    if layer.experts is not None:
+        yield layer.experts.router
+        for experts in layer.experts.blocks:
+            yield experts.up
+            if experts.gate is not None:
+                yield experts.gate
     if layer.predictor is not None:
         if layer.predictor.low_rank is not None:
             yield layer.predictor.low_rank.a

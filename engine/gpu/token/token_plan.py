@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.gpu.token.cpu_calls import CpuCalls
+from engine.gpu.token.expert_cpu_calls import CpuExpertCalls
 from engine.gpu.token.token_memory import SharedMemory
 from engine.gpu.token.token_steps import Step, TokenSteps
 from engine.gpu.weights.layers import GpuModel
@@ -40,7 +41,7 @@ class TokenPlans:
 def plan_tokens(
     model: GpuModel,
     steps: TokenSteps,
-    cpu: CpuCalls,
+    cpu: CpuCalls | CpuExpertCalls,
     shared: SharedMemory,
     layout: KvLayout,
     angle_scale: float,

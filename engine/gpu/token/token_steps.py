@@ -12,7 +12,7 @@ from functools import partial
 
 from engine.config import Mode, ModelConfig
 from engine.gpu.token.token_memory import COUNTS, STATE_WORDS, SharedMemory, TokenPlaces
-from engine.gpu.weights.layers import GpuLayer, GpuModel
+from engine.gpu.weights.layers import GpuExpertFfn, GpuLayer, GpuModel
 from engine.model.graph import Attend, Ffn, Norm, Select, Value, emit, graph_of
 from native_kernels.cuda.gpu import Gpu, GpuNorm, GpuVector
 
@@ -116,6 +116,11 @@ class TokenSteps:
         """Which neurons are expected, and the CPU's share of the work to it."""
         one, places, shared = self._layer(layer), self._places, self._shared
         x = self._read(step.reads)
+        if one.experts is not None:
+            self._choose(one.experts, x)
+            if step.reads == self._graph.ffn(layer).reads:
+                self._publish_choice(one, x)
+            return
         if one.whole is None and layer not in self._by_cpu:
             self._bits = self._predict(layer, one, x)
         if not one.has_cold:
@@ -139,7 +144,7 @@ class TokenSteps:
         ))  # fmt: skip
         self._do(partial(
             gpu.attend, places.qkv, spec.n_heads, one.kv, places.state, places.mixed, spec.scale, spec.softcap,
-            spec.window,
+            spec.window, one.sinks,
         ))  # fmt: skip
         self._do(partial(gpu.multiply, (one.o,), places.mixed, (places.attended,), (one.o_bias,)))
         if step.after is not None:
@@ -148,8 +153,13 @@ class TokenSteps:
         self._pending.others.insert(0, places.attended)  # before what the CPU adds, as everywhere
 
     def ffn(self, layer: int, step: Ffn) -> None:
-        one = self._layer(layer)
-        self._hot(layer, one, self._vector(step.reads), self._bits)  # `select` has brought the stream up to date
+        one, x = self._layer(layer), self._vector(step.reads)  # `select` has brought the stream up to date
+        if one.experts is None:
+            self._hot(layer, one, x, self._bits)
+        else:
+            if self._graph.selects_from(layer) != step.reads:  # `norm` has, where experts are chosen before attention
+                self._publish_choice(one, x)
+            self._experts(layer, one.experts, x)
         self._pending.through = None if step.after is None else getattr(one, step.after)
 
     def _layer(self, i: int) -> GpuLayer:
@@ -236,6 +246,58 @@ class TokenSteps:
         ))  # fmt: skip
         self._do(partial(gpu.multiply, (whole.down,), places.hidden, (places.added,), (layer.down_bias,)))
         self._pending.others.append(places.added)
+
+    # -------------------------------------------------------------- experts
+
+    def _choose(self, ffn: GpuExpertFfn, x: GpuVector) -> None:
+        """The router's choice, and the weight of the shared expert."""
+        places, gpu, config = self._places, self._gpu, self._config
+        self._begin("ffn")
+        if x is places.stream and ffn.router.reads_bytes:
+            self._do(partial(gpu.quantise, x))
+        scores, shared = places.scores, 0
+        if ffn.shared_gate is None:
+            self._do(partial(gpu.multiply, (ffn.router,), x, (scores,), (ffn.router_bias,)))
+        else:
+            shared = scores + 4 * config.n_experts
+            both = (ffn.router, ffn.shared_gate)
+            self._do(partial(gpu.multiply, both, x, (scores, shared), (ffn.router_bias, 0)))
+        self._do(partial(
+            gpu.choose, scores, config.n_experts, ffn.slot_of, places.choice, config.router, config.normed_routing,
+            shared,
+        ))  # fmt: skip
+
+    def _publish_choice(self, layer: GpuLayer, x: GpuVector) -> None:
+        """The chosen experts and their input to the CPU, which computes those that are not resident."""
+        if not layer.has_cold:
+            return
+        shared, choice = self._shared, self._places.choice
+        self._do(partial(
+            self._gpu.publish, shared.flag.address, self._places.epoch, x.values, shared.x.address,
+            self._config.d_model, choice.ids, 0, shared.bits.address, 2 * choice.n_used + 1,
+        ))  # fmt: skip
+        self._pending.others.append(shared.cold.address)
+
+    def _experts(self, i: int, ffn: GpuExpertFfn, x: GpuVector) -> None:
+        """The chosen experts that are resident, and the shared one."""
+        places, gpu = self._places, self._gpu
+        self._begin("ffn")
+        parts = places.parts
+        for experts in ffn.blocks:
+            choice = places.choice if experts is ffn.resident else places.choice.of_shared(places.zeros)
+            n = choice.n_used * experts.width
+            hidden = places.expert_hidden_of(n)
+            first, up = places.expert_first, places.expert_up if experts.gate is not None else 0
+            self._do(partial(gpu.expert_products, experts, x, choice, first, up))
+            self._do(partial(
+                gpu.activate, first, up, n, self._activation, self._config.activation_threshold, hidden,
+                self._counts_of(i),
+            ))  # fmt: skip
+            self._do(partial(gpu.expert_down, experts, hidden, choice, parts))
+            parts += 4 * gpu.expert_parts(experts, choice.n_used) * self._config.d_model
+        if ffn.blocks:
+            self._pending.parts = places.parts
+            self._pending.n_parts = (parts - places.parts) // (4 * self._config.d_model)
 
     # -------------------------------------------------------------- the end
 

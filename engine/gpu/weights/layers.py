@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm
+from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm
 
 PredictorKind = Literal["low_rank", "gate_copy", "cascade", "sign", "true_gate"]
 
@@ -56,13 +56,34 @@ class GpuRowWiseFfn:
 
 
 @dataclass(frozen=True)
+class GpuExpertFfn:
+    """A layer's router, its resident experts, and its shared expert, which is always on the GPU.
+
+    slot_of: i32 [E], the slot of each expert; negative: not resident. resident: None without slots. shared_gate: [1,
+    D].
+    """
+
+    router: GpuMatrix
+    router_bias: int
+    slot_of: int
+    resident: GpuExperts | None
+    shared: GpuExperts | None
+    shared_gate: GpuMatrix | None
+
+    @property
+    def blocks(self) -> tuple[GpuExperts, ...]:
+        """The experts that the GPU computes: the resident ones and the shared one."""
+        return tuple(one for one in (self.resident, self.shared) if one is not None)
+
+
+@dataclass(frozen=True)
 class GpuLayer:
     """A layer whose home is the GPU. Addresses of biases, 0: none; norms that the family lacks are None.
 
     block: its hot neurons, None where there are none. hot_bits: u32 [F / 32 rounded up], set for neurons with a slot; 0
     without any. whole: instead of a block, where down lies row-wise. has_cold: whether the CPU computes any of
     its neurons. reached: neurons that are in the RAM and that the GPU computes all the same: their matrices lie in
-    pinned memory, which it reads over the bus; None where it does not pay.
+    pinned memory, which it reads over the bus; None where it does not pay. experts: instead of neurons. sinks: f32 [H].
     """
 
     q: GpuMatrix
@@ -87,6 +108,8 @@ class GpuLayer:
     down_bias: int
     has_cold: bool
     reached: GpuBlock | None = None
+    experts: GpuExpertFfn | None = None
+    sinks: int = 0
 
     @property
     def blocks(self) -> tuple[GpuBlock, ...]:

@@ -17,6 +17,7 @@ from engine.config import KvCodec, ModelConfig
 from engine.gpu.weights.landing import Numbers, Rows, Upload
 from engine.gpu.weights.layers import (
     GpuCopy,
+    GpuExpertFfn,
     GpuLayer,
     GpuLowRank,
     GpuModel,
@@ -29,7 +30,7 @@ from engine.sparsity.placement import Placement
 from engine.sparsity.predictor import Predictor
 from engine.sparsity.predictor_kinds import LayerPredictor
 from native_kernels.backend import F32, I32, PackedMatrix
-from native_kernels.cuda.gpu import GpuBlock, GpuKv, GpuMatrix, GpuNorm, Norm
+from native_kernels.cuda.gpu import GpuBlock, GpuExperts, GpuKv, GpuMatrix, GpuNorm, Norm
 from native_kernels.cuda.layouts import gpu_codec, plane_row_bytes
 
 _KV_BYTES: dict[KvCodec, int] = {"f32": 4, "f16": 2, "q8_0": 1}
@@ -49,15 +50,45 @@ class Region:
         return address
 
     def matrix(self, source: PackedMatrix, ids: I32 | None = None) -> GpuMatrix:
-        n_rows = source.n_rows if ids is None else len(ids)
-        codec = gpu_codec(source.codec)
-        planes = tuple(self.take(n_rows * width) for width in plane_row_bytes(codec, source.n_cols))
-        matrix = GpuMatrix(n_rows, source.n_cols, codec, planes)
+        matrix = self._empty(source.n_rows if ids is None else len(ids), source)
         self.jobs.append(Rows(source, matrix, ids))
         return matrix
 
     def optional(self, source: PackedMatrix | None) -> GpuMatrix | None:
         return None if source is None else self.matrix(source)
+
+    def experts(self, blocks: Sequence[FfnWeights]) -> GpuExperts | None:
+        """Experts in slots, in this order; None without any."""
+        if not blocks:
+            return None
+        first = blocks[0]
+        by_neuron = first.down is None
+
+        def stacked(name: str) -> GpuMatrix | None:
+            one = getattr(first, name)
+            return None if one is None else self._empty(len(blocks) * one.n_rows, one)
+
+        def biases(name: str) -> int:
+            one = getattr(first, name)
+            return 0 if one is None else self.take(len(blocks) * one.nbytes)
+
+        up, down = stacked("up"), stacked("down_t" if by_neuron else "down")
+        assert up is not None, "an expert has up"
+        assert down is not None, "an expert has down"
+        found = GpuExperts(
+            n_slots=len(blocks), width=first.up.n_rows, gate=stacked("gate"), up=up, down=down,
+            down_is_transposed=by_neuron, gate_bias=biases("gate_bias"), up_bias=biases("up_bias"),
+            down_bias=biases("down_bias"),
+        )  # fmt: skip
+        for slot, block in enumerate(blocks):
+            self.jobs += expert_uploads(block, found, slot)
+        return found
+
+    def _empty(self, n_rows: int, like: PackedMatrix) -> GpuMatrix:
+        """A matrix of so many rows, with the other's columns and codec."""
+        codec = gpu_codec(like.codec)
+        planes = tuple(self.take(n_rows * width) for width in plane_row_bytes(codec, like.n_cols))
+        return GpuMatrix(n_rows, like.n_cols, codec, planes)
 
     def vector(self, values: F32 | None) -> int:
         return 0 if values is None else self.numbers(np.ascontiguousarray(values, np.float32))
@@ -123,6 +154,15 @@ class GpuLayout:
     # ------------------------------------------------------------ layers
 
     def _layer(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
+        if w.experts:
+            before = self._weights.n_bytes
+            ffn = self._experts(w, experts_of(hot, self._config.d_ff))
+            self.part_bytes["hot"] += self._weights.n_bytes - before
+            n_resident = 0 if ffn.resident is None else ffn.resident.n_slots
+            return self._with_attention(w, experts=ffn, has_cold=n_resident < self._config.n_experts)
+        return self._with_neurons(w, hot, n_hot)
+
+    def _with_neurons(self, w: LayerWeights, hot: I32, n_hot: int) -> GpuLayer:
         ffn, d_ff = w.ffns[0], self._config.d_ff
         is_whole = ffn.down is not None and len(hot) == d_ff
         some = hot if ffn.down is None else hot[:0]
@@ -132,8 +172,15 @@ class GpuLayout:
         hot_bits = self._weights.numbers(bits_of(some, d_ff)) if len(some) else 0
         whole = self._row_wise(ffn) if is_whole else None
         self.part_bytes["hot"] += self._weights.n_bytes - before
-        before = self._weights.n_bytes
-        put = self._weights
+        return self._with_attention(
+            w, block=block, reached=reached, hot_bits=hot_bits, whole=whole,
+            has_cold=not is_whole and len(some) < d_ff,
+        )  # fmt: skip
+
+    def _with_attention(self, w: LayerWeights, **ffn: Any) -> GpuLayer:
+        """The layer with its attention and norms. ffn: the other fields of GpuLayer."""
+        before, put = self._weights.n_bytes, self._weights
+        fields = {"block": None, "hot_bits": 0, "whole": None, **ffn}
         layer = GpuLayer(
             q=put.matrix(w.q), k=put.matrix(w.k), v=put.matrix(w.v), o=put.matrix(w.o),
             q_bias=put.vector(w.q_bias), k_bias=put.vector(w.k_bias), v_bias=put.vector(w.v_bias),
@@ -143,9 +190,8 @@ class GpuLayout:
             ffn_norm=self._norm(w.ffn_norm, w.ffn_norm_bias),
             post_ffn_norm=self._norm(w.post_ffn_norm),
             q_norm=self._norm(w.q_norm, None, "rms"), k_norm=self._norm(w.k_norm, None, "rms"),
-            kv=self._keys_and_values(), predictor=None, block=block, reached=reached, hot_bits=hot_bits, whole=whole,
-            down_bias=put.vector(w.down_bias),
-            has_cold=not is_whole and len(some) < d_ff,
+            kv=self._keys_and_values(), predictor=None, down_bias=put.vector(w.down_bias), sinks=put.vector(w.sinks),
+            **fields,
         )  # fmt: skip
         self.part_bytes["attention"] += self._weights.n_bytes - before
         return layer
@@ -163,6 +209,20 @@ class GpuLayout:
             up_bias=0 if ffn.up_bias is None else self._weights.vector(ffn.up_bias[hot]),
             neuron_in=self._weights.numbers(hot),
             fired=self._weights.numbers(np.zeros(len(hot), np.uint32)),
+        )
+
+    def _experts(self, w: LayerWeights, ids: I32) -> GpuExpertFfn:
+        """The router, the experts with these numbers in slots, and the shared expert."""
+        put, config = self._weights, self._config
+        assert w.router is not None, "a layer with experts has a router"
+        gate = None if w.shared_gate is None else PackedMatrix(1, len(w.shared_gate), "f32", w.shared_gate[None])
+        return GpuExpertFfn(
+            router=put.matrix(w.router),
+            router_bias=put.vector(w.router_bias),
+            slot_of=put.numbers(slots_of(ids, config.n_experts)),
+            resident=put.experts([w.experts[i] for i in ids.tolist()]),
+            shared=put.experts(w.experts[config.n_experts :]),
+            shared_gate=put.optional(gate),
         )
 
     def _row_wise(self, ffn: FfnWeights) -> GpuRowWiseFfn:
@@ -216,6 +276,33 @@ def _predictor(predictor: LayerPredictor, region: Region) -> GpuPredictor:
         else GpuCopy(region.matrix(copy.matrix), region.vector(copy.bias), copy.threshold, copy.signed_input),
         reads_residual=predictor.input == "residual",
     )
+
+
+def experts_of(neurons: I32, width: int) -> I32:
+    """The experts of these neurons, which are those of whole experts, one after another."""
+    return np.ascontiguousarray(neurons[::width] // width, np.int32)
+
+
+def slots_of(experts: I32, n_experts: int) -> I32:
+    """i32 [E]: the slot of each expert, for experts in the order of their slots; -1: none."""
+    found = np.full(n_experts, -1, np.int32)
+    found[experts] = np.arange(len(experts), dtype=np.int32)
+    return found
+
+
+def expert_uploads(block: FfnWeights, to: GpuExperts, slot: int) -> list[Upload]:
+    """What moves an expert into a slot."""
+    uploads: list[Upload] = []
+    for source, matrix in ((block.gate, to.gate), (block.up, to.up), (block.down or block.down_t, to.down)):
+        if source is not None and matrix is not None:
+            widths = plane_row_bytes(matrix.codec, matrix.n_cols)
+            first = slot * source.n_rows
+            planes = tuple(at + first * width for at, width in zip(matrix.planes, widths, strict=True))
+            uploads.append(Rows(source, replace(matrix, n_rows=source.n_rows, planes=planes)))
+    for bias, at in ((block.gate_bias, to.gate_bias), (block.up_bias, to.up_bias), (block.down_bias, to.down_bias)):
+        if bias is not None:
+            uploads.append(Numbers(np.ascontiguousarray(bias, np.float32), at + slot * bias.nbytes))
+    return uploads
 
 
 def bits_of(neurons: I32, n_neurons: int) -> NDArray[np.uint32]:

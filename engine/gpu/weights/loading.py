@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from engine.config import KvCodec, ModelConfig
+from engine.gpu.weights.expert_slots import ExpertSlots
 from engine.gpu.weights.hot_slots import GpuHotSide
 from engine.gpu.weights.landing import Landing, Rows, Upload, give_back, half_for
 from engine.gpu.weights.layers import GpuModel
-from engine.gpu.weights.layout import GpuLayout, Region, lay_out_predictors
+from engine.gpu.weights.layout import GpuLayout, Region, experts_of, lay_out_predictors
 from engine.job import Job
 from engine.load_steps import LoadSteps
 from engine.model.pages import let_go
@@ -36,8 +37,8 @@ class LoadedGpu:
 
     pool: whose threads copy what goes there. context, kv_codec: of the keys and values that there is room for.
     placement: what it was loaded by. placed: [L], its neurons with a slot, as far as there was memory for them.
-    hot_side: None where no layer has neurons one by one. has_predictors: whether they lie there. part_bytes: what it
-    takes there, by the placement's parts.
+    hot_side: None where no layer has neurons one by one. expert_slots: None without experts. has_predictors: whether
+    they lie there. part_bytes: what it takes there, by the placement's parts.
     """
 
     gpu: Gpu
@@ -49,6 +50,7 @@ class LoadedGpu:
     part_bytes: dict[str, int]
     placed: tuple[I32, ...]
     hot_side: GpuHotSide | None = None
+    expert_slots: ExpertSlots | None = None
     has_predictors: bool = False
     _memories: list[Memory] = field(default_factory=list)
 
@@ -74,8 +76,9 @@ class LoadedGpu:
 
     def close(self) -> None:
         """Gives the memory back. A second time does nothing. A GPU that has failed has nothing left to give."""
-        if self.hot_side is not None:
-            self.hot_side.close()
+        for side in (self.hot_side, self.expert_slots):
+            if side is not None:
+                side.close()
         give_back(self._memories)
 
 
@@ -142,6 +145,9 @@ def load_onto_gpu(
     loaded = LoadedGpu(gpu, pool, layout.model, placement, context, kv_codec, parts, placed, _memories=memories)
     try:
         loaded.hot_side = _hot_side(gpu, pool, weights, layout.model, hot)
+        if config.n_experts:
+            experts = [experts_of(ids, config.d_ff) for ids in placed]
+            loaded.expert_slots = ExpertSlots(gpu, pool, config, weights, layout.model, experts)
         if predictor is not None:
             steps.begin("predictors to the GPU")
             loaded.add_predictors(weights, predictor)

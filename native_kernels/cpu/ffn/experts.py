@@ -10,7 +10,7 @@ Specification: engine/model/router.py and engine/executor/experts.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -24,7 +24,7 @@ from native_kernels.cpu.products.gemv import GRAIN, OVER, rows_ahead, stride_of,
 from native_kernels.cpu.products.row_dots import CODECS, ON_THE_WAY, rows_at_once
 from native_kernels.cpu.products.row_sums import SUMS, emit_add, emit_begin, emit_finish
 from native_kernels.cpu.products.vector_math import exp, logistic, put_some_floats, some_floats
-from native_kernels.cpu.runtime.call import Call, aligned_empty, arguments
+from native_kernels.cpu.runtime.call import Call, address, aligned_empty, arguments
 from native_kernels.cpu.runtime.jit import Kernel, kernel
 from native_kernels.cpu.runtime.simd import (
     LANES,
@@ -128,6 +128,38 @@ def _choose(args: int, lo: int, hi: int, worker: int) -> None:
             put_float(weights + 4 * k, get_float(weights + 4 * k) / used)
     if shared != 0:
         put_some_floats(weights + 4 * n_used, 1, logistic(some_floats(shared, 1)))
+
+
+@kernel
+def _take_missing(args: int, lo: int, hi: int, worker: int) -> None:
+    """One item: of the experts that the GPU chose, list those that it lacks, and count all of them.
+
+    args: ids and weights as published, K, E, resident u8 [E], ids, weights, counts, heat f32 [E], what a choice adds to
+    it (address), targets (pairs of an address and a factor), their number, counts of listed rows (0: none), how many
+    are missing (address).
+    """
+    published, their_weights = get_int(args), get_int(args + 8)
+    n_used, n_experts = get_int(args + 16), get_int(args + 24)
+    resident, ids, weights, counts = get_int(args + 32), get_int(args + 40), get_int(args + 48), get_int(args + 56)
+    heat, more = get_int(args + 64), get_float(get_int(args + 72))
+    targets, n_targets, listed = get_int(args + 80), get_int(args + 88), get_int(args + 96)
+    n = 0
+    for k in range(n_used):
+        expert = get_int32(published + 4 * k)
+        if expert < 0 or expert >= n_experts:
+            continue
+        put_int(counts + 8 * expert, get_int(counts + 8 * expert) + 1)
+        put_float(heat + 4 * expert, get_float(heat + 4 * expert) + more)
+        if get_byte(resident + expert) == 0:
+            put_int32(ids + 4 * n, expert)
+            put_float(weights + 4 * n, get_float(their_weights + 4 * k))
+            n += 1
+    for i in range(n_targets):
+        put_int(get_int(targets + 16 * i), n * get_int(targets + 16 * i + 8))
+    if listed != 0:
+        for k in range(n, n_used):
+            put_int(listed + 8 * k, 0)
+    put_int(get_int(args + 104), n)
 
 
 @cache
@@ -441,6 +473,49 @@ def sum_calls(matrices: ExpertMatrices, chosen: Chosen, rows: ExpertRows, out: F
     )  # fmt: skip
     keeps = (matrices, chosen, rows, out, scratch)
     return [Call(_sum_kernel(w.codec), words, len(out) * pieces, 1, "ffn", keeps)]
+
+
+@dataclass(frozen=True, eq=False)
+class Residency:
+    """Which experts of a layer a GPU computes, and how often the experts were chosen of late.
+
+    resident: u8 [E]. heat: f32 [E], to which each choice adds growth[0]. missing: i64 [1], experts of the last token
+    that were not resident.
+    """
+
+    resident: U8
+    heat: F32
+    growth: F32
+    missing: I64
+
+
+def missing_calls(
+    calls: Sequence[Call], chosen: Chosen, rows: ExpertRows | None, published: I32, residency: Residency
+) -> list[Call]:
+    """The calls over all chosen experts, as calls over those of `published` that are not resident.
+
+    published: i32 [2 K + 1], ids and the bits of the weights. rows: lists that are made anew for every token.
+    """
+    n_used, targets, found = len(chosen.ids), [], []
+    for call in calls:
+        if call.kernel is _combine:
+            targets += [address(call.args) + 8, 1]
+            found.append(call)
+        elif call.kernel.name.startswith("experts.listed"):  # goes by the lists' lengths
+            found.append(call)
+        else:
+            items, each = aligned_empty(1, np.int64), call.count() // n_used
+            assert each * n_used == call.count(), "each expert has as many items"
+            targets += [address(items), each]
+            found.append(replace(call, n_items=items, keeps=(call.keeps, items)))
+    table = arguments(*targets)
+    words = arguments(
+        published, address(published) + 4 * n_used, n_used, len(chosen.counts), residency.resident, chosen.ids,
+        chosen.weights, chosen.counts, residency.heat, residency.growth, table, len(targets) // 2,
+        0 if rows is None else rows.n, residency.missing,
+    )  # fmt: skip
+    keeps = (published, chosen, rows, residency, table, found)
+    return [Call(_take_missing, words, 1, 1, "ffn", keeps), *found]
 
 
 def tally_calls(h: ExpertVectors, chosen: Chosen, tally: Tally) -> list[Call]:

@@ -22,10 +22,7 @@ KERNEL __launch_bounds__(32 * MOST_WARPS) activate(const Elements job) {
         if (column + j < job.to.n) {
             v[j] = activated(job.activation, job.first[column + j], job.threshold);
             const bool opened = v[j] != 0.f;
-            if (job.second && opened) {
-                const float second = job.second[column + j];
-                v[j] *= job.activation == DRELU ? above(second, job.threshold) : second;
-            }
+            if (job.second && opened) v[j] *= beside(job.activation, job.second[column + j], job.threshold);
             if (job.to.values) job.to.values[column + j] = v[j];
             n_there++, n_opened += opened, n_fired += v[j] != 0.f;
         }

@@ -100,9 +100,10 @@ KERNEL __launch_bounds__(128, BLOCKS) attend(
 }
 
 // Merge the splits into to [n_heads * HEAD_DIM] of each sequence, to_step numbers apart, and its 8-bit form if bytes
-// are given (for one sequence). Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
+// are given (for one sequence). sinks [n_heads]: an extra score per head, without a value; 0: none. Blocks of 32 columns x MERGERS rows that share the splits; grid: y sequences.
 KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int n, int n_splits, const int* state,
-                                    int capacity, int window, float* to, u64 to_step, u8* bytes, float2* scales) {
+                                    int capacity, int window, const float* sinks, float* to, u64 to_step, u8* bytes,
+                                    float2* scales) {
     __shared__ float highest[MERGERS][32], sums[MERGERS][32], mixed[MERGERS][32];
     const int lane = threadIdx.x, row = threadIdx.y, column = min(blockIdx.x * 32 + lane, n - 1);
     const u64 head = (u64)blockIdx.y * (n / HEAD_DIM) + column / HEAD_DIM;
@@ -131,6 +132,12 @@ KERNEL __launch_bounds__(256) merge(const float* parts, const float2* tops, int 
         const float by = exp2f(highest[r][lane] - top);
         sum = fmaf(by, sums[r][lane], sum);
         v = fmaf(by, mixed[r][lane], v);
+    }
+    if (sinks) {
+        const float sink = __ldg(sinks + column / HEAD_DIM) * 1.44269504f, higher = fmaxf(top, sink);
+        const float fade = exp2f(top - higher);
+        sum = fmaf(sum, fade, exp2f(sink - higher));
+        v *= fade;
     }
     v = __fdiv_rn(v, sum);
     const bool there = (int)blockIdx.x * 32 + lane < n;

@@ -143,8 +143,7 @@ DEVICE void tile(const Neurons& job) {
     }
     if (warp) return;
     if (ORDER != ONE && value != 0.f) {
-        const float second = whole(sums[1], job, job.second_bias, own);
-        value *= job.activation == DRELU ? above(second, job.threshold) : second;
+        value *= beside(job.activation, whole(sums[1], job, job.second_bias, own), job.threshold);
     }
     const u32 fired = __ballot_sync(FULL_WARP, value != 0.f);
     if (there) job.h[own] = value;

@@ -1,4 +1,4 @@
-"""Every family without experts: its tokens on GPU and CPU are those of the CPU's own program."""
+"""Every family: its tokens on GPU and CPU are those of the CPU's own program."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from family_models import CASES, save_model
 from samples.predictors import predictor_of
-from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_hot
+from support.gpu_tokens import CONTEXT, by_cpu, logits_of, put_on_gpu, some_experts, some_hot
 
 from engine.config import Mode
 from engine.executor.dense import DenseExecutor
@@ -44,6 +44,30 @@ def test_a_family_runs_on_both(any_gpu: Gpu, name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, atol=CLOSE, rtol=1e-4)
         np.testing.assert_array_equal(ours.counters.layers, counted.layers)
         ours.close()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in FAMILIES])
+@pytest.mark.parametrize("hold", ["f32", "mapped"])
+def test_a_family_with_experts_runs_on_both(any_gpu: Gpu, name: str, hold: str, tmp_path: Path) -> None:
+    """Some experts of a layer on the GPU, all of another, none of a third; and one layer on the CPU."""
+    save_model(name, tmp_path)
+    config = open_model(tmp_path).config
+    weights = load_weights(open_model(tmp_path), hold=hold)  # type: ignore[arg-type]
+    n_tokens = 14 if config.windows else 5
+    tokens = np.random.default_rng(3).integers(0, config.vocab_size, n_tokens).tolist()
+    n, layers = config.n_experts, config.n_layers
+    placements = [(n // 2, n, 0, 1, n), (n,) * 5]
+    modes: list[Mode] = ["dense", "exact"] if config.has_zeros and not config.shared_d_ff else ["dense"]
+    for i, counts in enumerate(placements):
+        attention = ["cpu" if i == layer == 0 else "gpu" for layer in range(layers)]
+        hot = some_experts(config, [n * (home == "gpu") for n, home in zip(counts, attention, strict=False)])
+        for mode in modes[i:] or modes:
+            wanted, counted = by_cpu(config, weights, mode, tokens)
+            ours = put_on_gpu(any_gpu, config, weights, mode, hot, attention=attention, head="gpu" if i else "cpu")
+            found = logits_of(ours.decoder.step, ours.cache(), tokens)
+            np.testing.assert_allclose(found, wanted, atol=CLOSE, rtol=1e-4)
+            np.testing.assert_array_equal(ours.counters.layers, counted.layers)
+            ours.close()
 
 
 @pytest.mark.parametrize("name", ["phi3-longrope", "llama-dynamic"])

@@ -1,0 +1,79 @@
+"""The CPU's part of a token of a model with experts on a GPU, as calls: experts that are not resident there.
+
+Beside that as CpuCalls: the embedding, layers on the CPU and the head. It runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import Mode, ModelConfig
+from engine.decode.decode_calls import DecodeCalls
+from engine.decode.expert_calls import ExpertCalls
+from engine.gpu.token.cpu_calls import COLD
+from engine.gpu.token.token_memory import COUNTS, SharedMemory
+from engine.gpu.weights.expert_slots import ExpertSlots
+from engine.gpu.weights.layers import GpuModel
+from engine.model.weights import ModelWeights
+from native_kernels.backend import I64
+from native_kernels.cpu.products.linear import Products, Vector
+from native_kernels.cpu.runtime.call import Call
+
+
+class CpuExpertCalls:
+    """The buffers of one model's tokens on the CPU, and the calls over them."""
+
+    def __init__(
+        self, config: ModelConfig, weights: ModelWeights, model: GpuModel, mode: Mode, products: Products,
+        slots: ExpertSlots, shared: SharedMemory, rows: Sequence[int | None],
+    ) -> None:  # fmt: skip
+        """rows: as DecodeCalls has it."""
+        self.ffn = ExpertCalls(mode, config, weights, products)
+        self.graph = DecodeCalls(config, weights, self.ffn, products, shared.stream.array, rows)
+        self.by_cpu: frozenset[int] = frozenset()
+        self._config = config
+        self._mode = mode
+        self._slots = slots
+        self._shared = shared
+        self._x = Vector(shared.x.array)
+        ffns = [None if layer is None else layer.experts for layer in model.layers]
+        self._on_gpu = np.array([ffn is not None for ffn in ffns])
+        self._has_slots = np.array([ffn is not None and ffn.resident is not None for ffn in ffns])
+
+    def cold(self, i: int) -> list[Call]:
+        """Return the calls over the layer's chosen experts that are not resident; their sum goes to `cold`."""
+        shared, published = self._shared, self._shared.bits.array.view(np.int32)
+        self._x.renew()
+        calls = self.ffn.of_missing(
+            i, self._x, published, self._slots.residency(i), shared.cold.array, self.graph.counts[i]
+        )
+        return [replace(call, stage=COLD) for call in calls]
+
+    def counted(self) -> I64:
+        """Return what the last token counted on the CPU: computed, opened and fired, [L, 3]."""
+        found = self.ffn.totals(self.graph.counts)[:, :3]
+        if self._mode == "dense":
+            found[self._on_gpu, 0] = self._config.d_ff * self._slots.missing[self._on_gpu]
+        return found
+
+    def totals(self, on_gpu: NDArray[np.uint32]) -> tuple[I64, int]:
+        """Return a token's counts of every layer, in the order of FfnCounters.layers, and the GPU's computed neurons.
+
+        on_gpu: u32 [L * COUNTS], what the GPU has counted; it counts experts that are not resident as computed, too.
+        """
+        config, theirs = self._config, on_gpu.reshape(-1, COUNTS).astype(np.int64)
+        ours = self.counted()
+        theirs[:, 0] -= config.d_ff * self._slots.missing * self._has_slots
+        if self._mode != "dense":  # the first matrix decides what counts as computed
+            theirs[:, 0] = theirs[:, 1]
+        found = theirs.copy()
+        found[:, :3] += ours
+        return found, int(theirs[:, 0].sum())
+
+    def predicts(self, i: int) -> bool:
+        """Return False: the router decides."""
+        return False

@@ -1,0 +1,164 @@
+"""The experts of one token on a GPU: the router's choice, and the products of chosen experts that are resident.
+
+Prepares the arguments of router.cu and experts.cu. Allocates nothing and never waits, so everything can be captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from ctypes import Structure, c_int, c_uint64
+from typing import Any, Literal
+
+from native_kernels.cuda.gpu import GpuChoice, GpuExperts, GpuMatrix, GpuVector
+from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.products import split_of
+from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
+from native_kernels.cuda.runtime.modules import load
+
+MAX_EXPERTS = 1024  # of a layer, as in router.cu
+_WARPS, _ROWS = 8, 2  # of a block, and of a warp at a time, in experts.cu
+_UNIT_BYTES = 16  # of a row's first plane, as in weights.cuh
+_MOST_PARTS = 64  # partial sums of all chosen experts together
+
+
+class _Planes(Structure):
+    _fields_ = [("at", c_uint64 * 4)]
+
+
+class _Vector(Structure):
+    _fields_ = [("values", c_uint64), ("bytes", c_uint64), ("scales", c_uint64), ("n", c_int)]
+
+
+class _Choice(Structure):
+    _fields_ = [
+        ("scores", c_uint64), ("shared_score", c_uint64), ("slot_of", c_uint64), ("ids", c_uint64),
+        ("weights", c_uint64), ("slots", c_uint64), ("n_experts", c_int), ("n_used", c_int), ("sigmoid", c_int),
+        ("adds_up", c_int),
+    ]  # fmt: skip
+
+
+class _Product(Structure):
+    _fields_ = [("planes", _Planes), ("out", c_uint64), ("bias", c_uint64)]
+
+
+class _Products(Structure):
+    _fields_ = [
+        ("products", _Product * 2), ("x", _Vector), ("slots", c_uint64), ("weights", c_uint64), ("x_step", c_int),
+        ("n_rows", c_int), ("split", c_int),
+    ]  # fmt: skip
+
+
+class _Sums(Structure):
+    _fields_ = [
+        ("planes", _Planes), ("h", c_uint64), ("bias", c_uint64), ("weights", c_uint64), ("slots", c_uint64),
+        ("parts", c_uint64), ("width", c_int), ("n_cols", c_int),
+    ]  # fmt: skip
+
+
+class GpuExpertOps:
+    """The group `experts` of native_kernels/cuda/gpu.py's `Gpu`; methods and shapes are documented there.
+
+    Cost of a call: about 10 us of the caller's time; the first with a codec 1 ms, or 1 s if it must be compiled.
+    Raises: CudaError, NoMachineCodeError; ValueError for sizes that do not match.
+    """
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self._device, self._stream, self._n_multiprocessors = device, stream, device.n_multiprocessors
+        self._held = ExitStack()
+        self._modules: dict[str, Module] = {}
+        self._functions: dict[tuple[str, str], Function] = {}
+
+    def close(self) -> None:
+        """Unload the kernels. A second call does nothing."""
+        self._held.close()
+
+    def choose(
+        self, scores: int, n_experts: int, slot_of: int, choice: GpuChoice, router: Literal["softmax", "sigmoid"],
+        adds_up: bool, shared_score: int = 0,
+    ) -> None:  # fmt: skip
+        """Choose. One warp; at most MAX_EXPERTS."""
+        if not choice.n_used <= n_experts <= MAX_EXPERTS:
+            raise ValueError(f"{choice.n_used} of {n_experts} experts; there may be {MAX_EXPERTS}")
+        job = _Choice(
+            scores, shared_score, slot_of, choice.ids, choice.weights, choice.slots, n_experts, choice.n_used,
+            int(router == "sigmoid"), int(adds_up),
+        )  # fmt: skip
+        self._function("router", "choose").launch(self._stream, (1,), (32,), job)
+
+    def expert_products(
+        self, experts: GpuExperts, x: GpuVector, choice: GpuChoice, first: int, up: int
+    ) -> None:  # fmt: skip
+        """Compute gate and up, in one launch if they are of one codec."""
+        given = [(experts.up, first, experts.up_bias)]
+        if experts.gate is not None:
+            given = [(experts.gate, first, experts.gate_bias), (experts.up, up, experts.up_bias)]
+        for codec in dict.fromkeys(matrix.codec for matrix, _, _ in given):
+            same = [one for one in given if one[0].codec == codec]
+            self._multiply(same, experts.width, x, 0, choice.slots, 0, choice.n_used)
+
+    def expert_parts(self, experts: GpuExperts, n_used: int) -> int:
+        """Return the number of partial sums. Cost: none."""
+        return n_used * self._segments(experts, n_used)
+
+    def expert_down(self, experts: GpuExperts, h: GpuVector, choice: GpuChoice, parts: int) -> None:
+        """Compute the weighted partial sums; those of experts that are not resident become 0."""
+        width, down = experts.width, experts.down
+        if h.n != width * choice.n_used or width % (32 if down.reads_bytes else 4):
+            raise ValueError(f"{h.n} hidden values for {choice.n_used} experts of {width}")
+        if not experts.down_is_transposed:
+            row = GpuVector(width, h.values, h.bytes, h.scales)
+            given = [(down, parts, experts.down_bias)]
+            n_rows = down.n_rows // max(1, experts.n_slots)
+            self._multiply(given, n_rows, row, width, choice.slots, choice.weights, choice.n_used)
+            return
+        blocks = -(-_units(down) // 32)
+        job = _Sums(_planes(down), h.values, experts.down_bias, choice.weights, choice.slots, parts, width, down.n_cols)
+        grid = (blocks, self._segments(experts, choice.n_used), choice.n_used)
+        self._function("experts", "sum_chosen", down.codec).launch(self._stream, grid, (128,), job)
+
+    def _segments(self, experts: GpuExperts, n_used: int) -> int:
+        """Return how many partial sums the neurons of an expert give: enough for two blocks per multiprocessor."""
+        if not experts.down_is_transposed:
+            return 1
+        blocks = -(-_units(experts.down) // 32) * n_used
+        return max(1, min(2 * self._n_multiprocessors // blocks, _MOST_PARTS // n_used, experts.width // 32))
+
+    def _multiply(
+        self, given: Sequence[tuple[GpuMatrix, int, int]], n_rows: int, x: GpuVector, x_step: int, slots: int,
+        weights: int, n_used: int,
+    ) -> None:  # fmt: skip
+        first = given[0][0]
+        for matrix, _, _ in given:
+            if matrix.n_cols != x.n or not (x.bytes and x.scales if matrix.reads_bytes else x.values):
+                raise ValueError(f"a matrix of {matrix.n_cols} columns in {matrix.codec} does not multiply this vector")
+        split = split_of(len(given) * n_used * n_rows, _units(first), self._n_multiprocessors)
+        products = [_Product(_planes(matrix), out, bias) for matrix, out, bias in given]
+        vector = _Vector(x.values, x.bytes, x.scales, x.n)
+        job = _Products((_Product * 2)(*products), vector, slots, weights, x_step, n_rows, split)
+        grid = (-(-n_rows * split // (_ROWS * _WARPS)), n_used, len(given))
+        self._function("experts", "multiply_chosen", first.codec).launch(self._stream, grid, (32 * _WARPS,), job)
+
+    def _function(self, name: str, kernel: str, codec: str = "") -> Function:
+        found = self._functions.get((kernel, codec))
+        if found is None:
+            key = name + codec
+            if key not in self._modules:
+                ahead = 1 if codec.endswith("_k") else 2  # superblocks have more bytes per unit
+                defines: dict[str, int | str] = {"CODEC": codec.upper(), "UNITS_AHEAD": ahead} if codec else {}
+                self._modules[key] = load(self._device, name, defines)
+                self._held.callback(self._modules[key].close)
+            found = self._functions[kernel, codec] = self._modules[key].function(kernel)
+        return found
+
+
+def _units(matrix: GpuMatrix) -> int:
+    """Return the units of a row: 16 bytes of its first plane each."""
+    return plane_row_bytes(matrix.codec, matrix.n_cols)[0] // _UNIT_BYTES
+
+
+def _planes(matrix: GpuMatrix) -> Any:
+    return _Planes((c_uint64 * 4)(*matrix.planes))
+
+
+__all__ = ["MAX_EXPERTS", "GpuExpertOps"]

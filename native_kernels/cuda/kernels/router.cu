@@ -1,0 +1,69 @@
+// The router's choice: which experts a token uses, their weights, and the slots that hold them.
+#include "weights.cuh"
+
+#define MOST_OF_LANE 32  // experts per lane of the warp: 1024 in all
+
+// choice: ids i32 [K], weights f32 [K + 1] (the last one the shared expert's), slots i32 [K], negative: not resident.
+struct Choice {
+    const float *scores, *shared_score;  // shared_score 0: no shared expert
+    const int* slot_of;                  // by expert
+    int* ids;
+    float* weights;
+    int* slots;
+    int n_experts, n_used;
+    int sigmoid, adds_up;  // weights: the logistic function of the scores, else softmax over all; whether they sum to 1
+};
+
+DEVICE float logistic(float x) { return 0.5f + 0.5f * tanhf(0.5f * x); }
+
+// Whether score a of expert i comes before score b of expert j: higher first, of equal ones the lower number, NaN last.
+DEVICE bool before(float a, int i, float b, int j) {
+    if (a > b || (b != b && a == a)) return true;
+    return (a == b || (a != a && b != b)) && i < j;
+}
+
+// One warp. Lane l has the experts l, l + 32 and so on.
+KERNEL __launch_bounds__(32) choose(const Choice job) {
+    const int lane = threadIdx.x;
+    float score[MOST_OF_LANE];
+    float most = __int_as_float(0xff800000), total = 0.f, used = 0.f;
+    u32 left = 0;
+#pragma unroll
+    for (int i = 0; i < MOST_OF_LANE; i++) {
+        if (32 * i + lane >= job.n_experts) break;
+        score[i] = job.scores[32 * i + lane];
+        most = fmaxf(most, score[i]);
+        left |= 1u << i;
+    }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) most = fmaxf(most, __shfl_xor_sync(FULL_WARP, most, o));
+#pragma unroll
+    for (int i = 0; i < MOST_OF_LANE; i++)
+        if (left >> i & 1) total += expf(score[i] - most);
+    total = warp_sum(total);
+    for (int k = 0; k < job.n_used; k++) {
+        float best = __int_as_float(0x7fc00000);
+        int expert = 1 << 30;
+#pragma unroll
+        for (int i = 0; i < MOST_OF_LANE; i++)
+            if (left >> i & 1 && before(score[i], 32 * i + lane, best, expert)) best = score[i], expert = 32 * i + lane;
+#pragma unroll
+        for (int o = 16; o; o >>= 1) {
+            const float other = __shfl_xor_sync(FULL_WARP, best, o);
+            const int its = __shfl_xor_sync(FULL_WARP, expert, o);
+            if (before(other, its, best, expert)) best = other, expert = its;
+        }
+        if (expert % 32 == lane) left &= ~(1u << expert / 32);
+        const float share = job.sigmoid ? logistic(best) : expf(best - most) / total;
+        used += share;
+        if (lane == 0) {
+            job.ids[k] = expert;
+            job.weights[k] = share;
+            job.slots[k] = job.slot_of[expert];
+        }
+    }
+    __syncwarp();
+    if (job.adds_up)
+        for (int k = lane; k < job.n_used; k += 32) job.weights[k] = job.weights[k] / used;
+    if (lane == 0) job.weights[job.n_used] = job.shared_score ? logistic(*job.shared_score) : 0.f;
+}
