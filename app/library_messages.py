@@ -140,18 +140,18 @@ FACTS = (
 
 
 @cache
-def _patterns() -> list[tuple[re.Pattern[str], str]]:
+def _patterns(facts: tuple[str, ...]) -> list[tuple[re.Pattern[str], str]]:
     found = []
-    for fact in sorted(FACTS, key=lambda one: one.count("{")):
+    for fact in sorted(facts, key=lambda one: one.count("{")):
         parts = re.split(r"(\{\w+\})", fact)
         pattern = "".join(f"(?P<{part[1:-1]}>.+?)" if part.startswith("{") else re.escape(part) for part in parts)
         found.append((re.compile(pattern, re.DOTALL), fact))
     return found
 
 
-def in_users_language(sentence: str) -> str:
-    """Return a sentence of the library's process in the user's language; others as they are."""
-    for pattern, fact in _patterns():
+def in_users_language(sentence: str, facts: tuple[str, ...] = FACTS) -> str:
+    """Return a sentence in the user's language if it is one of `facts` with its values filled in, else as it is."""
+    for pattern, fact in _patterns(facts):
         if (match := pattern.fullmatch(sentence)) is not None:
             return tr(fact, **match.groupdict())
     return sentence

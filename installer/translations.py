@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -21,6 +22,7 @@ from xml.sax.saxutils import escape
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "assets" / "translations"
+CATALOGUE = ROOT / "assets" / "catalogue.json"  # its models are described in the user's language
 CONTEXT = "Hearth"
 FORMS = {"de": 2, "zh_CN": 1}  # how many forms a word has by its number, as Qt counts them
 
@@ -86,13 +88,15 @@ def _text(node: ast.expr) -> str:
 
 
 def collected() -> dict[Words, list[str]]:
-    """Every word of the window, and the modules that it stands in."""
+    """Every word of the window, and the files that it stands in."""
     found: dict[Words, list[str]] = {}
     for path in sorted((ROOT / "app").rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()
         for words in words_of(path.read_text(encoding="utf-8")):
             if words.text and place not in found.setdefault(words, []):
                 found[words].append(place)
+    for entry in json.loads(CATALOGUE.read_text(encoding="utf-8"))["models"]:
+        found.setdefault(Words(entry["summary"]), [CATALOGUE.relative_to(ROOT).as_posix()])
     return found
 
 

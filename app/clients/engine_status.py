@@ -33,6 +33,8 @@ SENTENCES = (
     noted("Estimated for the model as prepared for this PC."),
     noted("The neurons of experts are computed on the CPU alone."),
 )
+# How the starter model's file describes it.
+STARTER_DESCRIPTION = noted("A tiny demonstration model that answers simple questions and tells small stories.")
 
 
 class Phase(StrEnum):

@@ -167,7 +167,7 @@ def _row(
     row_id = entry.id if entry else model.id if model else download.model if download else ""
     if entry is not None:
         return ModelRow(
-            entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.licence, entry.summary,
+            entry.id, entry.name, entry.maker, entry.family, entry.kind, entry.licence, tr(entry.summary),
             entry.parameters, entry.codec, model.n_bytes if model else entry.n_bytes, entry, model, download, estimate,
             mine, used, comes, entry.rank, verdict, token,
         )  # fmt: skip

@@ -815,6 +815,11 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>A tiny demonstration model that answers simple questions and tells small stories.</source>
+        <translation>Ein winziges Demonstrationsmodell, das einfache Fragen beantwortet und kleine Geschichten erzählt.</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Estimated for the model as prepared for this PC.</source>
         <translation>Geschätzt für das Modell, wie es nach dem Vorbereiten läuft.</translation>
     </message>
@@ -846,7 +851,7 @@
     <message>
         <location filename="../../app/clients/engine_status.py"/>
         <source>No GPU found: runs on {cores} · {memory}</source>
-        <translation>Keine GPU gefunden: läuft auf {cores} · {memory}</translation>
+        <translation>Keine GPU gefunden, die CPU rechnet: {cores} · {memory}</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -856,7 +861,7 @@
     <message>
         <location filename="../../app/clients/engine_status.py"/>
         <source>No usable GPU: runs on {cores} · {memory}</source>
-        <translation>Keine nutzbare GPU: läuft auf {cores} · {memory}</translation>
+        <translation>Keine nutzbare GPU, die CPU rechnet: {cores} · {memory}</translation>
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
@@ -1810,7 +1815,7 @@
     <message>
         <location filename="../../app/models/model_labels.py"/>
         <source>once prepared</source>
-        <translation>nach dem Vorbereiten</translation>
+        <translation>vorbereitet</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -1826,7 +1831,7 @@
     <message>
         <location filename="../../app/models/model_labels.py"/>
         <source>{least} to {most} once prepared</source>
-        <translation>{least} bis {most} nach dem Vorbereiten</translation>
+        <translation>{least} bis {most}, vorbereitet</translation>
     </message>
     <message>
         <location filename="../../app/models/model_labels.py"/>
@@ -5298,8 +5303,23 @@ Andere Programme: {others}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>No GPU is used: all of the model in RAM, {memory}</source>
+        <translation>Keine GPU: das ganze Modell im RAM, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Reloads the model with this limit. The chat stays.</source>
         <translation>Lädt das Modell damit neu; der Chat bleibt</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>The rest is in RAM: {memory}, which the CPU computes.</source>
+        <translation>Der Rest liegt im RAM: {memory}; ihn berechnet die CPU.</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>There is room for a context of {tokens} tokens.</source>
+        <translation>Platz für einen Kontext von {tokens} Token.</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5315,6 +5335,26 @@ Andere Programme: {others}</translation>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>only {memory} of the GPU is free</source>
         <translation>auf der GPU sind nur {memory} frei</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}</source>
+        <translation>{gpu}: die Aufmerksamkeit von {some} der {layers} Schichten auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: the output head on the GPU, {memory}</source>
+        <translation>{gpu}: die Ausgabeschicht auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {share} of the active neurons on the GPU, {memory}</source>
+        <translation>{gpu}: {share} der aktiven Neuronen auf der GPU, {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {share} of the neurons on the GPU, {memory}</source>
+        <translation>{gpu}: {share} der Neuronen auf der GPU, {memory}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -7269,6 +7309,201 @@ Andere Programme: {others}</translation>
         <location filename="../../app/user_messages.py"/>
         <source>{model} does not fit right now</source>
         <translation>{model} passt gerade nicht</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>1 in 10 neurons works per word: fast once prepared for this PC.</source>
+        <translation>Je Wort arbeitet 1 von 10 Neuronen: vorbereitet schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>128 experts, of which 8 work on a word: much knowledge, little work.</source>
+        <translation>128 Experten, davon 8 je Wort: viel Wissen, wenig Aufwand.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>A strong all-round model: reasoning, code, many languages.</source>
+        <translation>Starkes Allround-Modell: Logik, Code, viele Sprachen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Among the best for a PC; slow unless the GPU is large.</source>
+        <translation>Eines der besten für einen PC; langsam ohne große GPU.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>An all-round chat model with a long context.</source>
+        <translation>Allround-Modell mit langem Kontext.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>As published, in 61 files, for your own conversion.</source>
+        <translation>Wie veröffentlicht, in 61 Dateien, zum eigenen Konvertieren.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>As published, with predictors; Hearth converts it.</source>
+        <translation>Wie veröffentlicht, mit Prädiktoren; Hearth konvertiert es.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Careful answers in many languages, good at code.</source>
+        <translation>Sorgfältige Antworten in vielen Sprachen, gut in Code.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Compact and good at maths and reasoning.</source>
+        <translation>Kompakt, gut in Mathematik und Logik.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; 1 in 20 neurons works per word. Asks you to accept terms.</source>
+        <translation>Setzt Texte fort; je Wort arbeitet 1 von 20 Neuronen. Mit Bedingungen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; 1 in 9 neurons works per word.</source>
+        <translation>Setzt Texte fort; je Wort arbeitet 1 von 9 Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; LLaMA 2 with ReLU: 1 in 3 neurons works per word.</source>
+        <translation>Setzt Texte fort; LLaMA 2 mit ReLU: je Wort arbeitet 1 von 3 Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; large, but most of it can stay in RAM.</source>
+        <translation>Setzt Texte fort; groß, doch das meiste kann im RAM bleiben.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; made for research, 1 in 20 neurons works per word.</source>
+        <translation>Setzt Texte fort; für Forschung, je Wort arbeitet 1 von 20 Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; over 1 in 4 neurons works per word.</source>
+        <translation>Setzt Texte fort; je Wort arbeitet gut 1 von 4 Neuronen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; the model that Bamboo DPO was made from.</source>
+        <translation>Setzt Texte fort; Grundlage von Bamboo DPO.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Good all-round chat; only 1 in 7 neurons works per word, so it is fast.</source>
+        <translation>Gutes Allround-Modell; je Wort arbeitet nur 1 von 7 Neuronen, daher schnell.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Good answers for its size, many languages, strong at maths and code.</source>
+        <translation>Gut für seine Größe, viele Sprachen, stark in Mathematik und Code.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
+        <translation>Mehr Wissen als 7B; braucht eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>More knowledge than 8B; fits a GPU with 12 GB.</source>
+        <translation>Mehr Wissen als 8B; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and quick; good for short questions.</source>
+        <translation>Klein und schnell; gut für kurze Fragen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and quick; short questions and texts.</source>
+        <translation>Klein und schnell; für kurze Fragen und Texte.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, English, trained on openly documented texts.</source>
+        <translation>Klein, Englisch, mit offen dokumentierten Texten trainiert.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, many languages; runs well on any PC.</source>
+        <translation>Klein, viele Sprachen; läuft gut auf jedem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
+        <translation>Starkes Allround-Modell, europäische Sprachen; braucht eine GPU mit 16 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at reasoning and code; needs a GPU with 24 GB.</source>
+        <translation>Stark in Logik und Code; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The base model in full precision.</source>
+        <translation>Das Basismodell in voller Genauigkeit.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The largest Gemma 3; needs a GPU with 24 GB.</source>
+        <translation>Das größte Gemma 3; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The same in full precision: slower, hardly better.</source>
+        <translation>Dasselbe in voller Genauigkeit: langsamer, kaum besser.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The smallest; to try things out, not to rely on.</source>
+        <translation>Das kleinste; zum Ausprobieren, nicht verlässlich.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The strongest dense Qwen3; needs a GPU with 24 GB.</source>
+        <translation>Das stärkste dichte Qwen3; braucht eine GPU mit 24 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny and quick, many languages; thinks before it answers.</source>
+        <translation>Winzig und schnell, viele Sprachen; denkt vor der Antwort nach.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny and quick; short questions and summaries.</source>
+        <translation>Winzig und schnell; für kurze Fragen und Zusammenfassungen.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny, many languages; runs on any PC.</source>
+        <translation>Winzig, viele Sprachen; läuft auf jedem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small, English; runs on anything.</source>
+        <translation>Sehr klein, Englisch; läuft überall.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small: for simple tasks and for trying things out.</source>
+        <translation>Sehr klein: für einfache Aufgaben und zum Ausprobieren.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers in many languages on almost any PC.</source>
+        <translation>Gut geschriebene Antworten in vielen Sprachen auf fast jedem PC.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
+        <translation>Gut geschriebene Antworten in vielen Sprachen; passt auf eine GPU mit 12 GB.</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers; short context.</source>
+        <translation>Gut geschriebene Antworten; kurzer Kontext.</translation>
     </message>
 </context>
 </TS>

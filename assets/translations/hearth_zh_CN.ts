@@ -803,6 +803,11 @@
     </message>
     <message>
         <location filename="../../app/clients/engine_status.py"/>
+        <source>A tiny demonstration model that answers simple questions and tells small stories.</source>
+        <translation>一个极小的演示模型，能回答简单问题、讲小故事。</translation>
+    </message>
+    <message>
+        <location filename="../../app/clients/engine_status.py"/>
         <source>Estimated for the model as prepared for this PC.</source>
         <translation>按为此电脑准备后的运行情况估算。</translation>
     </message>
@@ -5272,8 +5277,23 @@ Other programs: {others}</source>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>No GPU is used: all of the model in RAM, {memory}</source>
+        <translation>未使用 GPU：整个模型在内存中，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
         <source>Reloads the model with this limit. The chat stays.</source>
         <translation>以此重新加载模型；聊天保留</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>The rest is in RAM: {memory}, which the CPU computes.</source>
+        <translation>其余 {memory} 在内存中，由 CPU 计算。</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>There is room for a context of {tokens} tokens.</source>
+        <translation>可容纳 {tokens} 个词元的上下文。</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -5289,6 +5309,26 @@ Other programs: {others}</source>
         <location filename="../../app/ui/models/placement_popup.py"/>
         <source>only {memory} of the GPU is free</source>
         <translation>GPU 仅剩 {memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}</source>
+        <translation>{gpu}：{layers} 层中 {some} 层的注意力在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: the output head on the GPU, {memory}</source>
+        <translation>{gpu}：输出层在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {share} of the active neurons on the GPU, {memory}</source>
+        <translation>{gpu}：{share} 的活跃神经元在 GPU 上，{memory}</translation>
+    </message>
+    <message>
+        <location filename="../../app/ui/models/placement_popup.py"/>
+        <source>{gpu}: {share} of the neurons on the GPU, {memory}</source>
+        <translation>{gpu}：{share} 的神经元在 GPU 上，{memory}</translation>
     </message>
     <message>
         <location filename="../../app/ui/models/placement_popup.py"/>
@@ -7222,6 +7262,201 @@ Other programs: {others}</source>
         <location filename="../../app/user_messages.py"/>
         <source>{model} does not fit right now</source>
         <translation>{model} 目前放不下</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>1 in 10 neurons works per word: fast once prepared for this PC.</source>
+        <translation>每个词只用 1/10 的神经元：准备好后很快。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>128 experts, of which 8 work on a word: much knowledge, little work.</source>
+        <translation>128 个专家，每个词用 8 个：知识多，计算少。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>A strong all-round model: reasoning, code, many languages.</source>
+        <translation>全能型强模型：推理、代码、多种语言。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Among the best for a PC; slow unless the GPU is large.</source>
+        <translation>PC 上最好的模型之一；GPU 显存不大时较慢。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>An all-round chat model with a long context.</source>
+        <translation>上下文很长的全能对话模型。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>As published, in 61 files, for your own conversion.</source>
+        <translation>原始发布版，共 61 个文件，供自行转换。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>As published, with predictors; Hearth converts it.</source>
+        <translation>原始发布版，带预测器；由 Hearth 转换。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Careful answers in many languages, good at code.</source>
+        <translation>多语言回答严谨，擅长代码。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Compact and good at maths and reasoning.</source>
+        <translation>小巧，擅长数学和推理。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; 1 in 20 neurons works per word. Asks you to accept terms.</source>
+        <translation>续写文本；每个词只用 1/20 的神经元。需接受条款。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; 1 in 9 neurons works per word.</source>
+        <translation>续写文本；每个词只用 1/9 的神经元。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; LLaMA 2 with ReLU: 1 in 3 neurons works per word.</source>
+        <translation>续写文本；带 ReLU 的 LLaMA 2，每个词只用 1/3 的神经元。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; large, but most of it can stay in RAM.</source>
+        <translation>续写文本；很大，但大部分可留在内存中。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; made for research, 1 in 20 neurons works per word.</source>
+        <translation>续写文本；用于研究，每个词只用 1/20 的神经元。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; over 1 in 4 neurons works per word.</source>
+        <translation>续写文本；每个词用略多于 1/4 的神经元。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Continues texts; the model that Bamboo DPO was made from.</source>
+        <translation>续写文本；Bamboo DPO 的基础模型。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Good all-round chat; only 1 in 7 neurons works per word, so it is fast.</source>
+        <translation>不错的全能对话模型；每个词只用 1/7 的神经元，因此很快。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Good answers for its size, many languages, strong at maths and code.</source>
+        <translation>在同等大小中回答出色，多语言，擅长数学和代码。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>More knowledge than 7B; needs a GPU with 12 GB.</source>
+        <translation>知识比 7B 更多；需要 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>More knowledge than 8B; fits a GPU with 12 GB.</source>
+        <translation>知识比 8B 更多；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and quick; good for short questions.</source>
+        <translation>小而快；适合简短的问题。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small and quick; short questions and texts.</source>
+        <translation>小而快；适合简短的问题和文本。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, English, trained on openly documented texts.</source>
+        <translation>小巧，英语，用公开记录的文本训练。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Small, many languages; runs well on any PC.</source>
+        <translation>小巧，多语言；任何 PC 都能流畅运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong all-round model with European languages; needs a GPU with 16 GB.</source>
+        <translation>支持欧洲语言的全能型强模型；需要 16 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Strong at reasoning and code; needs a GPU with 24 GB.</source>
+        <translation>擅长推理和代码；需要 24 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The base model in full precision.</source>
+        <translation>基础模型的全精度版。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The largest Gemma 3; needs a GPU with 24 GB.</source>
+        <translation>最大的 Gemma 3；需要 24 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The same in full precision: slower, hardly better.</source>
+        <translation>同一模型的全精度版：更慢，几乎不更好。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The smallest; to try things out, not to rely on.</source>
+        <translation>最小的模型；用于试用，不宜依赖。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>The strongest dense Qwen3; needs a GPU with 24 GB.</source>
+        <translation>最强的稠密 Qwen3；需要 24 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny and quick, many languages; thinks before it answers.</source>
+        <translation>极小且快，多语言；回答前先思考。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny and quick; short questions and summaries.</source>
+        <translation>极小且快；适合简短的问题和摘要。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Tiny, many languages; runs on any PC.</source>
+        <translation>极小，多语言；任何 PC 都能运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small, English; runs on anything.</source>
+        <translation>非常小，英语；任何设备都能运行。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Very small: for simple tasks and for trying things out.</source>
+        <translation>非常小：用于简单任务和试用。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers in many languages on almost any PC.</source>
+        <translation>几乎任何 PC 都能运行，多语言回答，文笔好。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers in many languages; fits a GPU with 12 GB.</source>
+        <translation>多语言回答，文笔好；适合 12 GB 显存的 GPU。</translation>
+    </message>
+    <message>
+        <location filename="../../assets/catalogue.json"/>
+        <source>Well-written answers; short context.</source>
+        <translation>回答文笔好；上下文较短。</translation>
     </message>
 </context>
 </TS>

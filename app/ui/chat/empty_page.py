@@ -181,7 +181,8 @@ class EmptyPage(QScrollArea):
     def set_status(self, status: EngineStatus) -> None:
         """Show the engine's state as the title, and describe the model in a sentence."""
         title = tr(_TITLES[status.phase]) if status.phase in _TITLES else status.word
-        what = f"{status.description[:1].lower()}{status.description[1:]}"
+        described = tr(status.description)
+        what = f"{described[:1].lower()}{described[1:]}"
         # Keep the line while it is empty: the composer must not move when the model is loaded.
         line = tr("{model} is {what} It works offline.", model=status.model, what=what) if status.description else " "
         if status.is_base:

@@ -15,9 +15,10 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QHBoxLayout, QLayout, QVBoxLayout, QWidget
 
 from app.clients.engine_status import NARROW
+from app.library_messages import in_users_language
 from app.models import model_labels
 from app.models.model_labels import Rate
-from app.translation import figure, tr
+from app.translation import figure, noted, tr
 from app.ui.look import theme
 from app.ui.look.direction import leading, set_margins
 from app.ui.widgets.controls import Button, Label, Rule, ShareBar, Slider
@@ -29,7 +30,18 @@ WIDTH, INSET, STEPS = 420, 18, 10  # slider steps per GiB
 LEAST_GIB = 0.5
 GIB = 1 << 30
 NO_BREAK = "\u00a0"
+_DECIMAL = re.compile(rf"(?<![\d.,])\d+\.(\d+)(?=[ {NARROW}](?:GB|MB|tok/s|ms)\b| of \d| von \d)")
 _TOGETHER = re.compile(r"(?<=\d) (?=of \d)|(?<=\d of) (?=\d)|(?<=\babout) (?=\d)")  # no line break here
+# What the engine says of a placement (engine/service/placement_words.py); the window shows it in the user's language.
+PLACEMENT_FACTS = (
+    noted("No GPU is used: all of the model in RAM, {memory}"),
+    noted("{gpu}: {share} of the active neurons on the GPU, {memory}"),
+    noted("{gpu}: {share} of the neurons on the GPU, {memory}"),
+    noted("{gpu}: the attention of {some} of {layers} layers on the GPU, {memory}"),
+    noted("{gpu}: the output head on the GPU, {memory}"),
+    noted("The rest is in RAM: {memory}, which the CPU computes."),
+    noted("There is room for a context of {tokens} tokens."),
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class Placed:
         where = self.placement.get("where")
         if self.rate is None or not where:
             return tidy(str(self.placement.get("line") or self.device))
-        return tidy(f"{where}, {rate_line(self.rate)}")
+        return f"{tidy(str(where))}, {tidy(rate_line(self.rate))}"
 
     @property
     def why(self) -> list[str]:
@@ -64,12 +76,14 @@ class Placed:
 
 
 def tidy(words: str) -> str:
-    """Return the engine's text with figures and units in Hearth's style (GB for GiB)."""
+    """Return the engine's text in the user's language, with figures and units in Hearth's style (GB for GiB)."""
+    words = in_users_language(words, PLACEMENT_FACTS)
     for before, after in ((" %", "%"), (f"{NARROW}%", "%"), ("tokens/s", "tok/s"), ("GiB", "GB"), ("MiB", "MB"),
                           ("NVIDIA GeForce ", "")):  # fmt: skip
         words = words.replace(before, after)
     for unit in ("GB", "MB", "tok/s", "ms"):
         words = words.replace(f" {unit}", f"{NARROW}{unit}")
+    words = _DECIMAL.sub(lambda found: figure(float(found[0]), f".{len(found[1])}f"), words)
     return _TOGETHER.sub(NO_BREAK, words)
 
 

@@ -235,7 +235,7 @@ def noted(found: Estimate, shape: ModelShape, codec: str, layout: ModelFormat) -
     """The estimate with a note where preparing makes the model another than its files have it."""
     if as_prepared(shape, codec, layout) == (codec.lower(), layout):
         return found
-    words = "Estimated as it runs once it is prepared for this PC."
+    words = "Estimated for the model as prepared for this PC."
     room = found.vram_budget_bytes + found.ram_budget_bytes
     if found.fits != "no" and bytes_of(shape, codec, layout).model.total > room:
         words += " It has to be prepared first: as it is downloaded it does not fit."

@@ -9,7 +9,8 @@ import pytest
 from support.shown_text import numbers_in
 
 from app import translation
-from app.clients.engine_status import SENTENCES, machine_line, translated, why_there
+from app.clients.engine_status import SENTENCES, STARTER_DESCRIPTION, machine_line, translated, why_there
+from engine.assets import starter_model
 from engine.machine.hardware import MachineFacts
 
 ENGINE = Path(__file__).resolve().parents[3] / "engine"
@@ -26,6 +27,11 @@ def shouting() -> Iterator[None]:
 def test_every_translated_sentence_is_one_that_the_engine_says() -> None:
     said = "\n".join(file.read_text(encoding="utf-8") for file in ENGINE.rglob("*.py"))
     assert [one for one in SENTENCES if one.rstrip(".") not in said] == []
+
+
+def test_the_starter_models_own_description_is_the_translated_one() -> None:
+    (file,) = starter_model().glob("*.gguf")
+    assert STARTER_DESCRIPTION.encode() in file.read_bytes()[: 1 << 20]
 
 
 def test_a_sentence_of_the_engine_is_shown_in_the_users_language(shouting: None) -> None:

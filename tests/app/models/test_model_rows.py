@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fake_library import GB, PIP, catalogue_rows, entry, estimate, installed
 
+from app import translation
 from app.models.model_choices import Choice, ModelChoices
 from app.models.model_rows import Preparing, fit_text, listed_id, recommended, rows_of
 from engine.library.records import CatalogueEntry, Download, Estimate, InstalledModel
@@ -28,6 +29,14 @@ def test_the_parts_of_a_model_become_one_row() -> None:
     (row,) = rows_of([(BAMBOO, estimate())], [OWN], [download], None)
     assert (row.id, row.entry, row.installed, row.download) == (BAMBOO.id, BAMBOO, OWN, download)
     assert (row.name, row.maker, row.rank) == ("Bamboo DPO 7B", "PowerInfer", 10)
+
+
+def test_a_model_of_the_catalogue_is_described_in_the_users_language() -> None:
+    translation.install(lambda text, about, count: text.upper())
+    try:
+        assert [row.summary for row in rows_of([(BAMBOO, None)], [], [], None)] == [BAMBOO.summary.upper()]
+    finally:
+        translation.install(None)
 
 
 def test_what_the_catalogue_does_not_know_has_rows_of_its_own() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +16,21 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QMainWindow, QPushB
 from pytestqt.qtbot import QtBot
 from support.shown_text import numbers_in
 
-from app.clients.engine_status import EngineStatus, Phase
+from app import translation
+from app.clients.engine_status import NARROW, EngineStatus, Phase
 from app.ui.look import theme
-from app.ui.models.placement_popup import GIB, Placed, PlacementPopup, consequence, tidy
+from app.ui.models.placement_popup import (
+    GIB,
+    NO_BREAK,
+    PLACEMENT_FACTS,
+    Placed,
+    PlacementPopup,
+    consequence,
+    tidy,
+)
 from app.ui.widgets import focus_ring, tab_order
 from app.ui.widgets.controls import Label
+from engine.service import placement_words
 
 pytestmark = pytest.mark.gui
 
@@ -268,3 +280,20 @@ def test_it_goes_when_the_model_does(arrive: Arrive) -> None:
     parts.open_placement(person.page.composer.model_button)
     assert parts.menu.is_open, "there is nothing to tell, but something to choose"
     assert isinstance(parts._status, EngineStatus)
+
+
+def test_the_line_is_in_the_users_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    german = {PLACEMENT_FACTS[0]: "Alles im RAM, {memory}", PLACEMENT_FACTS[1]: "{gpu}: {share} auf der GPU, {memory}"}
+    monkeypatch.setattr(translation, "_installed", lambda text, about, count: german.get(text, ""))
+    monkeypatch.setattr(translation, "_marks", str.maketrans({".": ",", ",": "."}))
+    translation._found.cache_clear()
+    assert tidy("No GPU is used: all of the model in RAM, 0.4 GB") == f"Alles im RAM, 0,4{NARROW}GB"
+    card = tidy("NVIDIA GeForce RTX 4090: 71% of the active neurons on the GPU, 21.3 of 24 GB")
+    assert card == f"RTX 4090: 71% auf der GPU, 21,3{NO_BREAK}of{NO_BREAK}24{NARROW}GB"
+    translation._found.cache_clear()
+
+
+def test_what_is_translated_is_what_the_engine_says() -> None:
+    source = Path(placement_words.__file__).read_text(encoding="utf-8")
+    for fact in PLACEMENT_FACTS:
+        assert all(part.strip() in source for part in re.split(r"\{\w+\}|of the (?:active )?|[:,] ", fact)), fact
