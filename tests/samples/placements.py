@@ -13,7 +13,8 @@ def a_placement(hot: Sequence[I32], neurons: int, reached: Sequence[I32] = (), *
     """Return a placement of all layers on the GPU with these hot and zero-copy (`reached`) neurons."""
     values: dict[str, Any] = {
         "hot": tuple(hot), "zero_copy": tuple(reached), "predictor": ("gpu",) * len(hot),
-        "attention": ("gpu",) * len(hot), "embedding": "cpu", "head": "cpu", "neurons": neurons, "statistics": "none", "fired_share": 0.3,
+        "attention": ("gpu",) * len(hot), "embedding": "cpu", "head": "cpu", "neurons": neurons,
+        "statistics": "none", "fired_share": 0.3,
         "vram_parts_bytes": dict.fromkeys(VRAM_PARTS, 1), "ram_parts_bytes": dict.fromkeys(RAM_PARTS, 1),
         "position": 8, "objective": 1e-3, "gap": 0.0, "gpu_neuron_load": 0.5,
         "origins": Origins("", "", "", "", "", 1, None, 64, "f16", "exact", 2),
