@@ -11,12 +11,10 @@ from typing import Any
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.gpu import GpuBlock, GpuMatrix, GpuVector
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
-_CODECS = {
-    "f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_0": "Q4_0", "q4_k": "Q4_K", "q6_k": "Q6_K",
-}  # fmt: skip
 _ACTIVATIONS: dict[Activation, int] = {
     "relu": 0, "fatrelu": 0, "drelu": 1, "silu": 2, "gelu": 3, "gelu-tanh": 4, "clamped-silu": 5,
 }  # fmt: skip
@@ -28,7 +26,6 @@ _MOST_SLOTS_OF_PART = 2048
 _LEAST_SLOTS_OF_PART = 64
 _MOST_PARTS = 64
 _UNITS_OF_WARP = 8  # for the codecs with tensor core products
-_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # as in weights.cuh
 _FLOATS = ("f32", "f16", "bf16")
 
 
@@ -133,10 +130,10 @@ class GpuNeurons:
         found = self._functions.get((*key, kernel))
         if found is None:
             for codec in codecs.values():
-                if codec not in _CODECS:
+                if codec not in UNIT_COLUMNS:
                     raise ValueError(f"a GPU does not read neurons in {codec}")
             if key not in self._modules:
-                defines = {macro: _CODECS[codec] for macro, codec in codecs.items()}
+                defines = {macro: codec.upper() for macro, codec in codecs.items()}
                 self._modules[key] = load(self._device, name, defines)
             found = self._functions[(*key, kernel)] = self._modules[key].function(kernel)
         return found
@@ -145,7 +142,7 @@ class GpuNeurons:
 def split_of(codec: str, n_cols: int) -> int:
     """Return how many warps share a row of gate or up, so that no warp works on a long row after the others ended."""
     wanted = 4 if codec in _FLOATS else 2
-    n_units = -(-n_cols // _UNIT_COLUMNS.get(codec, 1))
+    n_units = -(-n_cols // UNIT_COLUMNS.get(codec, 1))
     while wanted > 1 and 32 * wanted > n_units:
         wanted //= 2
     return wanted
@@ -174,7 +171,7 @@ def parts_of(down_t: GpuMatrix, n_multiprocessors: int) -> int:
 def _column_blocks(down_t: GpuMatrix) -> int:
     threads = _DOWN_THREADS // _ROW_GROUPS
     units = threads if down_t.codec in _FLOATS else threads // 32 * _UNITS_OF_WARP
-    return -(-down_t.n_cols // (units * _UNIT_COLUMNS.get(down_t.codec, 1)))
+    return -(-down_t.n_cols // (units * UNIT_COLUMNS.get(down_t.codec, 1)))
 
 
 def _planes(matrix: GpuMatrix) -> Any:

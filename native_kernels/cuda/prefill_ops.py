@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from native_kernels.backend import Activation, RopeOrder
 from native_kernels.cuda.cublas_products import LibraryProducts
 from native_kernels.cuda.gpu import GpuKv, GpuMatrix, GpuNorm, KvCodec
-from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.layouts import PLANE_FIELDS, plane_row_bytes
 from native_kernels.cuda.runtime.cublas import LEAST_POSITIONS, Cublas, LibraryError
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
@@ -33,9 +33,9 @@ _ACTIVATIONS: dict[Activation, int] = {"relu": 0, "drelu": 1, "fatrelu": 2, "sil
 _NORMS = {"rms": 1, "layer": 2}
 _CODECS: dict[KvCodec, int] = {"f32": 0, "f16": 1, "q8_0": 2}
 _PLAIN = ("f32", "f16", "bf16")  # stored as on the GPU
-_DEQUANTISED = ("f32", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
+_DEQUANTISED = ("f32", "bf16", *PLANE_FIELDS)
 _HEAD_DIMS, _HALF_DIMS = (64, 128, 256), (64, 128)
-_STORED = ("q8_0", "q4_0", "q4_k", "q6_k", "q8_0_lanes", "q4_0_lanes")
+_STORED = (*PLANE_FIELDS, "q8_0_lanes", "q4_0_lanes")
 _KERNELS = {
     "gemm": ("multiply_rows", "multiply_columns"),
     "flash": tuple(f"attend_{dim}" for dim in _HEAD_DIMS),

@@ -11,7 +11,7 @@ from typing import Any
 
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuMatrix, GpuVector
-from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, plane_row_bytes
+from native_kernels.cuda.layouts import GPU_CODECS, PLANE_FIELDS, UNIT_COLUMNS, gpu_codec, plane_row_bytes
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
@@ -19,16 +19,7 @@ _THREADS = 256
 _WARPS = _THREADS // 32
 _ROWS = 2  # per warp at a time, in products.cu
 _AT_ONCE = 3  # matrices per launch
-_UNIT_COLUMNS = {"f32": 4, "f16": 8, "bf16": 8, "q8_0": 16, "q4_0": 32, "q4_k": 32, "q6_k": 32}  # as in weights.cuh
 _FEW_WARPS = ("q4_0", "copy3", "copy4")  # blocks of `expect` with half as many threads
-# Per plane: bytes of a file's block, offset of the plane's bytes in it, and their number of 16-byte lines; 0 lines: two
-# bytes.
-_BLOCKS: dict[str, tuple[tuple[int, int, int], ...]] = {
-    "q8_0": ((34, 2, 2), (34, 0, 0)),
-    "q4_0": ((18, 2, 1), (18, 0, 0)),
-    "q4_k": ((144, 16, 8), (144, 0, 1)),
-    "q6_k": ((210, 0, 8), (210, 128, 4), (210, 192, 1), (210, 208, 0)),
-}
 _QUANT_BYTES = {"q8_0.lanes": 32, "q4_0.lanes": 16}
 
 
@@ -63,7 +54,7 @@ class _Expected(Structure):
 
 class _Plane(Structure):
     _fields_ = [
-        ("to", c_uint64), ("n_lines", c_int), ("lines_of_block", c_int), ("block_bytes", c_int), ("offset", c_int),
+        ("to", c_uint64), ("n_lines", c_int), ("field_bytes", c_int), ("block_bytes", c_int), ("offset", c_int),
         ("n_bytes", c_int),
     ]  # fmt: skip
 
@@ -104,9 +95,9 @@ class GpuProducts:
     def unpack_rows(
         self, raw: int, raw_stride: int, n_rows: int, to: GpuMatrix, source_codec: str, rows: int = 0, first: int = 0
     ) -> None:
-        """Convert rows; row numbers outside the matrix are skipped. raw and raw_stride are even."""
-        if gpu_codec(source_codec) != to.codec or (raw | raw_stride) % 2:
-            raise ValueError(f"rows of {source_codec}, {raw_stride} bytes apart, were given for a matrix of {to.codec}")
+        """Convert rows; row numbers outside the matrix are skipped."""
+        if gpu_codec(source_codec) != to.codec:
+            raise ValueError(f"rows of {source_codec} were given for a matrix of {to.codec}")
         if not n_rows:
             return
         planes = _sources(source_codec, to)
@@ -136,7 +127,7 @@ class GpuProducts:
         biases = biases or (0,) * len(matrices)
         given = list(zip(matrices, outs, biases, strict=True))
         for codec in dict.fromkeys(matrix.codec for matrix in matrices):
-            if codec not in _UNIT_COLUMNS:
+            if codec not in UNIT_COLUMNS:
                 raise ValueError(f"a GPU does not multiply {codec}")
             same = [one for one in given if one[0].codec == codec]
             for start in range(0, len(same), _AT_ONCE):
@@ -145,7 +136,7 @@ class GpuProducts:
     def _multiply(self, codec: str, given: Sequence[tuple[GpuMatrix, int, int]], x: GpuVector, relu: bool) -> None:
         vector = _vector(x, *(matrix for matrix, _, _ in given))
         n_rows = sum(matrix.n_rows for matrix, _, _ in given)
-        split = split_of(n_rows, -(-x.n // _UNIT_COLUMNS[codec]), self._n_multiprocessors)
+        split = split_of(n_rows, -(-x.n // UNIT_COLUMNS[codec]), self._n_multiprocessors)
         of_block = _ROWS * _WARPS // split
         parts = [
             _Part(_planes(matrix), out, bias, matrix.n_rows, -(-matrix.n_rows // of_block))
@@ -178,7 +169,7 @@ def split_of(n_rows: int, n_units: int, n_multiprocessors: int) -> int:
 
 
 def _kernels() -> list[str]:
-    of_codecs = [f"expect_{codec}" for codec in GPU_CODECS] + [f"multiply_{codec}" for codec in _UNIT_COLUMNS]
+    of_codecs = [f"expect_{codec}" for codec in GPU_CODECS] + [f"multiply_{codec}" for codec in UNIT_COLUMNS]
     return ["quantise", "signs", *of_codecs]
 
 
@@ -207,12 +198,12 @@ def _sources(source_codec: str, to: GpuMatrix) -> list[_Plane]:
     lines = [row // 16 for row in plane_row_bytes(to.codec, to.n_cols)]
     if source_codec in _QUANT_BYTES:
         numbers = _QUANT_BYTES[source_codec] * -(-to.n_cols // 32)
-        shapes = [(1, 0, 0, numbers), (lines[1], 0, numbers, n_bytes - numbers)]
-    elif to.codec in _BLOCKS:
-        blocks = n_bytes // _BLOCKS[to.codec][0][0]
-        shapes = [(of, size, at, blocks * (16 * of or 2)) for size, at, of in _BLOCKS[to.codec]]
+        shapes = [(16, 16, 0, numbers), (16, 16, numbers, n_bytes - numbers)]
+    elif to.codec in PLANE_FIELDS:
+        block = ROW_CODECS[to.codec].type_size
+        shapes = [(size, block, at, n_bytes // block * size) for at, size in PLANE_FIELDS[to.codec]]
     else:
-        shapes = [(lines[0], 0, 0, n_bytes)]
+        shapes = [(16, 16, 0, n_bytes)]
     return [_Plane(at, n, *shape) for at, n, shape in zip(to.planes, lines, shapes, strict=True)]
 
 

@@ -9,6 +9,7 @@ import ctypes
 from typing import Any
 
 import numpy as np
+from fakes.rows import from_planes
 from numpy.typing import NDArray
 
 from native_kernels.backend import Scoring
@@ -82,16 +83,7 @@ def values_of(w: Weights) -> NDArray[np.float32]:
         at(address, np.uint8, w.n_rows, width)
         for address, width in zip(w.planes, plane_row_bytes(w.codec, w.n_cols), strict=True)
     ]
-    codec = ROW_CODECS[w.codec]
-    if w.codec == "q4_0":
-        parts = [planes[0][:, : w.n_cols // 2].reshape(w.n_rows, -1, 16)]
-    elif w.codec == "q8_0":
-        parts = [planes[0][:, : w.n_cols].reshape(w.n_rows, -1, 32)]
-    else:
-        out: NDArray[np.float32] = codec.decode(np.ascontiguousarray(planes[0][:, : codec.n_bytes(w.n_cols)]))
-        return out
-    scales = planes[1][:, : w.n_cols // 16].reshape(w.n_rows, -1, 2)
-    return codec.decode(np.concatenate([scales, *parts], axis=2).reshape(w.n_rows, -1))
+    return from_planes(planes, w.codec, w.n_cols)
 
 
 class NumpyPrefillOps(GpuPrefillOps):

@@ -6,34 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.rows import to_planes
 from numpy.typing import NDArray
 
 from native_kernels.backend import PackedMatrix
-from native_kernels.codecs.lane_packing import unpack_rows
 from native_kernels.cuda.gpu import GpuMatrix
-from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.layouts import gpu_codec
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, Stream, driver
 from native_kernels.cuda.runtime.memory import DeviceMemory
-
-_BLOCK_BYTES = {"q8_0": 34, "q4_0": 18, "q4_k": 144, "q6_k": 210}
-_PARTS = {  # of a block in a file, in the order of the planes
-    "q8_0": ((2, 34), (0, 2)),
-    "q4_0": ((2, 18), (0, 2)),
-    "q4_k": ((16, 144), (0, 16)),
-    "q6_k": ((0, 128), (128, 192), (192, 208), (208, 210)),
-}
-
-
-def planes_of(codec: str, rows: NDArray[Any], n_cols: int) -> list[NDArray[np.uint8]]:
-    """The rows of a file (u8 [n, row_bytes]) as the GPU's planes, u8 [n, bytes of a plane's row]."""
-    rows = np.ascontiguousarray(rows).view(np.uint8)
-    if codec in _PARTS:
-        blocks = rows.reshape(len(rows), -1, _BLOCK_BYTES[codec])
-        parts = [blocks[:, :, a:b].reshape(len(rows), -1) for a, b in _PARTS[codec]]
-    else:
-        parts = [rows.reshape(len(rows), -1)]
-    widths = plane_row_bytes(codec, n_cols)
-    return [np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part, width in zip(parts, widths, strict=True)]
 
 
 def entered_device() -> Device:
@@ -79,10 +59,9 @@ class GpuArrays:
 
     def matrix(self, w: PackedMatrix) -> GpuMatrix:
         """w on the GPU; lanes as blocks."""
-        codec, _, lanes = w.codec.partition(".")
-        rows = unpack_rows(codec, np.ascontiguousarray(w.data)).reshape(w.n_rows, -1) if lanes else w.data
-        planes = tuple(self.put(plane) for plane in planes_of(codec, rows, w.n_cols))
-        return GpuMatrix(w.n_rows, w.n_cols, codec, planes)
+        rows = np.ascontiguousarray(w.data).view(np.uint8)
+        planes = tuple(self.put(plane) for plane in to_planes(rows, w.codec, w.n_cols))
+        return GpuMatrix(w.n_rows, w.n_cols, gpu_codec(w.codec), planes)
 
     def close(self) -> None:
         for memory in self._kept:

@@ -17,13 +17,17 @@ from engine.gpu.trial.trial import GpuTrial
 from native_kernels.backend import F32
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import Gpu, GpuBlock, GpuKv, GpuNorm, GpuVector
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.reference import ReferenceOperators
 
 _OPS = ReferenceOperators()
 _WIDTH = 512  # columns: two superblocks
 _ROWS = 70  # not a multiple of anything
-_CODECS = ("f16", "q8_0", "q4_0", "q4_k", "q6_k")
-_HALVES = {"q4_k": (0, 2), "q6_k": (208,)}  # where a block that is only read has its float16 scales
+_CODECS = tuple(codec for codec in UNIT_COLUMNS if codec not in ("f32", "bf16"))
+_HALVES = {  # where a block that is only read has its float16 scales
+    "q4_1": (0, 2), "q5_0": (0,), "q5_1": (0, 2), "iq4_nl": (0,), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2),
+    "q5_k": (0, 2), "q6_k": (208,), "iq4_xs": (0,),
+}  # fmt: skip
 _CLOSE = 2e-5  # of the sum of the magnitudes that were added up: thirty times what float32 rounds off
 _SOFT = 2e-3  # of values that go through an exponential of the GPU's
 
@@ -192,6 +196,9 @@ def _rows_of(trial: GpuTrial, codec: str, n_rows: int, n_cols: int) -> NDArray[n
         return kind.encode(trial.numbers(n_rows * n_cols).reshape(n_rows, n_cols))
     rows = trial.random.integers(0, 256, (n_rows, kind.n_bytes(n_cols)), dtype=np.uint8)
     blocks = rows.reshape(-1, kind.type_size)
+    if codec == "mxfp4":
+        blocks[:, 0] = trial.random.integers(122, 126, len(blocks))
+        return rows
     for at in _HALVES[codec]:
         scales = trial.random.uniform(1e-4, 1e-3, (len(blocks), 1)).astype("<f2")
         blocks[:, at : at + 2] = scales.view(np.uint8)

@@ -6,6 +6,7 @@
 // dequantise_*: from planes (layouts.py). stored_*: from rows as a file or a bundle stores them, row_bytes apart (a
 // multiple of 16).
 #include "halves.cuh"
+#include "weights.cuh"
 
 #define LARGEST_HALF 65504.f
 
@@ -29,6 +30,26 @@ struct Own {
         *(uint4*)to = make_uint4(words[0], words[1], words[2], words[3]);
     }
 };
+
+// ---------------------------------------------------------------- loads
+
+__device__ __forceinline__ uint2 load_eight(const u8* at) { return __ldg((const uint2*)at); }
+
+// Eight bytes with any alignment: aligned words, of which the third is read only if it is needed.
+__device__ __forceinline__ uint2 eight_bytes(const u8* at) {
+    const int skip = (int)((u64)at & 3);
+    const u32* words = (const u32*)(at - skip);
+    const u32 a = __ldg(words), b = __ldg(words + 1), c = skip ? __ldg(words + 2) : 0;
+    return make_uint2(__funnelshift_r(a, b, 8 * skip), __funnelshift_r(b, c, 8 * skip));
+}
+
+// Four bytes with two-byte alignment.
+__device__ __forceinline__ u32 four_bytes(const u8* at) {
+    const u16* halves = (const u16*)at;
+    return __ldg(halves) | (u32)__ldg(halves + 1) << 16;
+}
+
+__device__ __forceinline__ float half_at(const u8* at) { return from_half(__ldg((const u16*)at)); }
 
 // ---------------------------------------------------------------- arithmetic
 
@@ -106,10 +127,11 @@ __device__ __forceinline__ float2 scales_of_q4_k(const u8* head, int group) {
     return make_float2(from_half(((const u16*)head)[0]) * (float)scale, from_half(((const u16*)head)[1]) * (float)least);
 }
 
-__device__ __forceinline__ void of_q4_k(u32 (&words)[4], uint2 q, float2 scales) {
+// scale * (byte - offset) - least
+__device__ __forceinline__ void of_scaled(u32 (&words)[4], uint2 q, float scale, float offset, float least = 0.f) {
     float v[8];
 #pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = scales.x * byte_less(i < 4 ? q.x : q.y, i & 3, 0.f) - scales.y;
+    for (int i = 0; i < 8; i++) v[i] = scale * byte_less(i < 4 ? q.x : q.y, i & 3, offset) - least;
     round_eight(words, v);
 }
 
@@ -118,15 +140,89 @@ __device__ __forceinline__ void of_q6_k(u32 (&words)[4], uint2 l, uint2 h, float
     const int shift = 2 * (inside % 128 / 32);
     const uint2 low = nibbles(l, inside % 128 / 64);
     const u32 x = low.x | (h.x >> shift & 0x03030303u) << 4, y = low.y | (h.y >> shift & 0x03030303u) << 4;
-    float v[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) v[i] = d * byte_less(i < 4 ? x : y, i & 3, 32.f);
-    round_eight(words, v);
+    of_scaled(words, make_uint2(x, y), d, 32.f);
+}
+
+// Bit `bit` of eight bytes as bit `to` of eight bytes of q.
+__device__ __forceinline__ uint2 with_bits(uint2 q, uint2 bits, int bit, int to) {
+    return make_uint2(q.x | (bits.x >> bit & 0x01010101u) << to, q.y | (bits.y >> bit & 0x01010101u) << to);
+}
+
+// The following take the fields of a block, in planes or in a file's row, and the nibbles of these with any alignment.
+
+__device__ __forceinline__ uint2 own_nibbles(const u8* of_group, const Own& own) {
+    return nibbles(eight_bytes(of_group + 8 * (own.eighth & 1)), own.eighth >> 1);
+}
+
+// With fifth bits, which are in the order of the columns.
+__device__ __forceinline__ uint2 five_bits(const u8* of_group, const u8* fifth, const Own& own) {
+    const u32 bits = four_bytes(fifth) >> (8 * own.eighth);
+    const uint2 q = own_nibbles(of_group, own);
+    return make_uint2(q.x | fifth_of_four(bits), q.y | fifth_of_four(bits >> 4));
+}
+
+__device__ __forceinline__ void of_q4_1(u32 (&words)[4], const u8* low, const u8* scales, const Own& own) {
+    of_scaled(words, own_nibbles(low, own), half_at(scales), 0.f, -half_at(scales + 2));
+}
+
+__device__ __forceinline__ void of_q5_0(
+    u32 (&words)[4], const u8* low, const u8* fifth, const u8* scale, const Own& own) {
+    of_scaled(words, five_bits(low, fifth, own), half_at(scale), 16.f);
+}
+
+__device__ __forceinline__ void of_q5_1(
+    u32 (&words)[4], const u8* low, const u8* fifth, const u8* scales, const Own& own) {
+    of_scaled(words, five_bits(low, fifth, own), half_at(scales), 0.f, -half_at(scales + 2));
+}
+
+// Levels by nibbles, as weights.cuh has them.
+template <class Levels>
+__device__ __forceinline__ void of_levels(u32 (&words)[4], const u8* of_group, float scale, const Own& own) {
+    const uint2 q = eight_bytes(of_group + 8 * (own.eighth & 1));
+    uint2 low, high;
+    look_up<Levels>(q.x, low.x, high.x);
+    look_up<Levels>(q.y, low.y, high.y);
+    const uint2 found = own.eighth >> 1 ? high : low;
+    of_scaled(words, make_uint2(found.x ^ 0x80808080u, found.y ^ 0x80808080u), scale, 128.f);
+}
+
+__device__ __forceinline__ void of_iq4_xs(u32 (&words)[4], const u8* low, const u8* head, const Own& own) {
+    const int group = own.group % 8;
+    const u32 small = (four_bytes(head + 4) >> (4 * group) & 15) | (four_bytes(head) >> (16 + 2 * group) & 3) << 4;
+    of_levels<NonLinear>(words, low + 16 * group, half_at(head) * (float)((int)small - 32), own);
+}
+
+__device__ __forceinline__ void of_q5_k(
+    u32 (&words)[4], const u8* low, const u8* fifth, const u8* head, const Own& own) {
+    const int group = own.group % 8;
+    const uint2 q = nibbles(load_eight(low + 32 * (group / 2) + 8 * own.eighth), group & 1);
+    const float2 scales = scales_of_q4_k(head, group);
+    of_scaled(words, with_bits(q, load_eight(fifth + 8 * own.eighth), group, 4), scales.x, 0.f, scales.y);
+}
+
+// Two bits of each number, at bits 0, 2, 4 and 6 of 32 bytes.
+__device__ __forceinline__ uint2 own_pairs(const u8* pairs, const Own& own) {
+    const uint2 q = eight_bytes(pairs + own.group % 8 / 4 * 32 + 8 * own.eighth);
+    const int shift = 2 * (own.group % 4);
+    return make_uint2(q.x >> shift & 0x03030303u, q.y >> shift & 0x03030303u);
+}
+
+__device__ __forceinline__ void of_q3_k(
+    u32 (&words)[4], const u8* pairs, const u8* third, const u8* scales, const u8* large, const Own& own) {
+    const int group = own.group % 8, small = 2 * group + own.eighth / 2;  // number of the scale
+    const u32 low = scales[small % 8] >> (small / 8 * 4) & 15, upper = scales[8 + small % 4] >> (small / 4 * 2) & 3;
+    const uint2 q = with_bits(own_pairs(pairs, own), eight_bytes(third + 8 * own.eighth), group, 2);
+    of_scaled(words, q, half_at(large) * (float)((int)(low | upper << 4) - 32), 4.f);
+}
+
+__device__ __forceinline__ void of_q2_k(
+    u32 (&words)[4], const u8* pairs, const u8* scales, const u8* large, const Own& own) {
+    const u32 small = scales[2 * (own.group % 8) + own.eighth / 2];
+    of_scaled(words, own_pairs(pairs, own), half_at(large) * (float)(small & 15), 0.f,
+              half_at(large + 2) * (float)(small >> 4));
 }
 
 // ---------------------------------------------------------------- planes
-
-__device__ __forceinline__ uint2 load_eight(const u8* at) { return __ldg((const uint2*)at); }
 
 #define OWN                                       \
     const Own own(row0, col0, n_cols, out, step); \
@@ -175,7 +271,8 @@ KERNEL dequantise_q4_k(const u8* bytes, u64 row_bytes, const u8* scales, u64 sca
     OWN;
     const int block = own.group / 8, group = own.group % 8;
     const uint2 q = load_eight(bytes + own.row * row_bytes + 128 * block + 32 * (group / 2) + 8 * own.eighth);
-    of_q4_k(words, nibbles(q, group & 1), scales_of_q4_k(scales + own.row * scale_bytes + 16 * block, group));
+    const float2 factors = scales_of_q4_k(scales + own.row * scale_bytes + 16 * block, group);
+    of_scaled(words, nibbles(q, group & 1), factors.x, 0.f, factors.y);
     own.store(words);
 }
 
@@ -190,15 +287,82 @@ KERNEL dequantise_q6_k(const u8* low, u64 low_bytes, const u8* high, u64 high_by
     own.store(words);
 }
 
-// ---------------------------------------------------------------- rows as files and bundles store them
+// Address of the own block's `size` bytes in a plane.
+#define PLANE(plane, size) (plane + own.row * plane##_bytes + (size) * block)
 
-// Eight bytes with two-byte alignment: words with four-byte alignment, of which the third is read only if it is needed.
-__device__ __forceinline__ uint2 eight_bytes(const u8* at) {
-    const bool between = (u64)at & 2;
-    const u32* words = (const u32*)(at - 2 * between);
-    const u32 a = __ldg(words), b = __ldg(words + 1), c = between ? __ldg(words + 2) : 0;
-    return between ? make_uint2(__byte_perm(a, b, 0x5432), __byte_perm(b, c, 0x5432)) : make_uint2(a, b);
+KERNEL dequantise_mxfp4(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
+                        u64 step) {
+    OWN;
+    const int block = own.group;
+    of_levels<Microscaled>(words, PLANE(a, 16), Microscaled::scale(__ldg(PLANE(b, 1))), own);
+    own.store(words);
 }
+
+KERNEL dequantise_q5_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
+                       int n_cols, u16* out, u64 step) {
+    OWN;
+    const int block = own.group / 8;
+    of_q5_k(words, PLANE(a, 128), PLANE(b, 32), PLANE(c, 16), own);
+    own.store(words);
+}
+
+KERNEL dequantise_iq4_nl(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
+                         u64 step) {
+    OWN;
+    const int block = own.group;
+    of_levels<NonLinear>(words, PLANE(a, 16), half_at(PLANE(b, 2)), own);
+    own.store(words);
+}
+
+KERNEL dequantise_iq4_xs(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
+                         u64 step) {
+    OWN;
+    const int block = own.group / 8;
+    of_iq4_xs(words, PLANE(a, 128), PLANE(b, 8), own);
+    own.store(words);
+}
+
+KERNEL dequantise_q5_0(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
+                       int n_cols, u16* out, u64 step) {
+    OWN;
+    const int block = own.group;
+    of_q5_0(words, PLANE(a, 16), PLANE(b, 4), PLANE(c, 2), own);
+    own.store(words);
+}
+
+KERNEL dequantise_q4_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, int row0, int col0, int n_cols, u16* out,
+                       u64 step) {
+    OWN;
+    const int block = own.group;
+    of_q4_1(words, PLANE(a, 16), PLANE(b, 4), own);
+    own.store(words);
+}
+
+KERNEL dequantise_q5_1(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
+                       int n_cols, u16* out, u64 step) {
+    OWN;
+    const int block = own.group;
+    of_q5_1(words, PLANE(a, 16), PLANE(b, 4), PLANE(c, 4), own);
+    own.store(words);
+}
+
+KERNEL dequantise_q3_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes,
+                       const u8* d, u64 d_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const int block = own.group / 8;
+    of_q3_k(words, PLANE(a, 64), PLANE(b, 32), PLANE(c, 12), PLANE(d, 2), own);
+    own.store(words);
+}
+
+KERNEL dequantise_q2_k(const u8* a, u64 a_bytes, const u8* b, u64 b_bytes, const u8* c, u64 c_bytes, int row0, int col0,
+                       int n_cols, u16* out, u64 step) {
+    OWN;
+    const int block = own.group / 8;
+    of_q2_k(words, PLANE(a, 64), PLANE(b, 16), PLANE(c, 4), own);
+    own.store(words);
+}
+
+// ---------------------------------------------------------------- rows as files and bundles store them
 
 KERNEL stored_q8_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
     OWN;
@@ -221,7 +385,8 @@ KERNEL stored_q4_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
     const int group = own.group % 8;
     const u8* block = rows + own.row * row_bytes + 144 * (own.group / 8);
     const uint2 q = load_eight(block + 16 + 32 * (group / 2) + 8 * own.eighth);
-    of_q4_k(words, nibbles(q, group & 1), scales_of_q4_k(block, group));
+    const float2 factors = scales_of_q4_k(block, group);
+    of_scaled(words, nibbles(q, group & 1), factors.x, 0.f, factors.y);
     own.store(words);
 }
 
@@ -232,6 +397,69 @@ KERNEL stored_q6_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols
     const float d = from_half(__ldg((const u16*)(block + 208))) * (float)(signed char)__ldg(block + 192 + inside / 16);
     of_q6_k(words, eight_bytes(block + 64 * half + inside % 64), eight_bytes(block + 128 + 32 * half + inside % 32), d,
             inside);
+    own.store(words);
+}
+
+KERNEL stored_mxfp4(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 17 * own.group;
+    of_levels<Microscaled>(words, block + 1, Microscaled::scale(__ldg(block)), own);
+    own.store(words);
+}
+
+KERNEL stored_q5_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 176 * (own.group / 8);
+    of_q5_k(words, block + 48, block + 16, block, own);
+    own.store(words);
+}
+
+KERNEL stored_iq4_nl(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 18 * own.group;
+    of_levels<NonLinear>(words, block + 2, half_at(block), own);
+    own.store(words);
+}
+
+KERNEL stored_iq4_xs(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 136 * (own.group / 8);
+    of_iq4_xs(words, block + 8, block, own);
+    own.store(words);
+}
+
+KERNEL stored_q5_0(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 22 * own.group;
+    of_q5_0(words, block + 6, block + 2, block, own);
+    own.store(words);
+}
+
+KERNEL stored_q4_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 20 * own.group;
+    of_q4_1(words, block + 4, block, own);
+    own.store(words);
+}
+
+KERNEL stored_q5_1(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 24 * own.group;
+    of_q5_1(words, block + 8, block + 4, block, own);
+    own.store(words);
+}
+
+KERNEL stored_q3_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 110 * (own.group / 8);
+    of_q3_k(words, block + 32, block, block + 96, block + 108, own);
+    own.store(words);
+}
+
+KERNEL stored_q2_k(const u8* rows, u64 row_bytes, int row0, int col0, int n_cols, u16* out, u64 step) {
+    OWN;
+    const u8* block = rows + own.row * row_bytes + 84 * (own.group / 8);
+    of_q2_k(words, block + 16, block, block + 80, own);
     own.store(words);
 }
 

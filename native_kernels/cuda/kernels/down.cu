@@ -140,15 +140,10 @@ DEVICE u32 two_halves(float low, float high) {
     return v;
 }
 
-DEVICE u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
 // A unit's integers and their factors: sets of 16 columns, each under one factor. PAIRS: pairs of rows that a lane
 // holds at once; EARLY: whether the next ones are loaded before these are used (both as registers allow).
 // numbers: of two rows' units those in the bytes 2 i and 2 i + 1, as halves of a word: a's low, b's high; [set][byte].
 // factors: of both sets, and what MINIMA subtract from both.
-template <class C>
-struct Whole;
-
 // v & mask | with; the compiler makes two instructions of it if it knows both.
 DEVICE u32 masked(u32 v, u32 mask, u32 with) {
     u32 found;
@@ -159,6 +154,26 @@ DEVICE u32 masked(u32 v, u32 mask, u32 with) {
 // The nibbles at bit 0 or 4 of each half of a word as mantissas of halves.
 DEVICE u32 low_nibbles(u32 v) { return masked(v, 0x000f000fu, 0x64006400u); }   // 1024 +
 DEVICE u32 high_nibbles(u32 v) { return masked(v, 0x00f000f0u, 0x54005400u); }  // 64 +
+
+// Of units of two times 16 columns.
+template <class C>
+struct Whole {
+    static const int SETS = 2, PAIRS = 1;
+    static const bool MINIMA = C::HAS_MINIMA, EARLY = false;
+    DEVICE void numbers(const typename C::Unit& a, const typename C::Unit& b, int i, u32 (&out)[2][2]) {
+        const u32 one_byte = 0x64646464u, sign = MINIMA ? 0 : 0x80808080u, zero = MINIMA ? 0x64006400u : 0x64806480u;
+        u32 of_a[2], of_b[2];
+        C::words(a, i / 2, of_a[0], of_a[1]);
+        C::words(b, i / 2, of_b[0], of_b[1]);
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            const u32 p = bytes_of(of_a[s] ^ sign, of_b[s] ^ sign, i % 2 ? 0x7362 : 0x5140);
+            out[s][0] = less(bytes_of(p, one_byte, 0x4140), zero);
+            out[s][1] = less(bytes_of(p, one_byte, 0x4342), zero);
+        }
+    }
+    DEVICE float4 factors(const typename C::Unit& w) { return C::factors(w); }
+};
 
 template <>
 struct Whole<Q4_0> {

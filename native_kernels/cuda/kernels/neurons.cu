@@ -43,14 +43,17 @@ template <>
 struct Tuned<F32> {
     static const int OF_ONE = 8, OF_TWO = 4, RESIDENT = 4;
 };
-template <>
-struct Tuned<Q4_K> {
+struct OfSuperblocks {
     static const int OF_ONE = 2, OF_TWO = 2, RESIDENT = 5;
 };
 template <>
-struct Tuned<Q6_K> {
-    static const int OF_ONE = 2, OF_TWO = 2, RESIDENT = 5;
-};
+struct Tuned<Q4_K> : OfSuperblocks {};
+template <>
+struct Tuned<Q6_K> : OfSuperblocks {};
+template <>
+struct Tuned<Q5_K> : OfSuperblocks {};
+template <>
+struct Tuned<Q3_K> : OfSuperblocks {};
 
 typedef float Sums[MOST_WARPS][32];  // [warp of a row][slot of the tile]
 

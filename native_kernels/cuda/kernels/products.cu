@@ -87,6 +87,15 @@ KERNEL __launch_bounds__(256, 4) multiply_q8_0(const Products job) { multiply<Q8
 KERNEL __launch_bounds__(256, 4) multiply_q4_0(const Products job) { multiply<Q4_0, 2, 2, 8>(job); }
 KERNEL __launch_bounds__(256, 4) multiply_q4_k(const Products job) { multiply<Q4_K, 2, 1, 8>(job); }
 KERNEL __launch_bounds__(256, 3) multiply_q6_k(const Products job) { multiply<Q6_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_mxfp4(const Products job) { multiply<MXFP4, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_k(const Products job) { multiply<Q5_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_nl(const Products job) { multiply<IQ4_NL, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_iq4_xs(const Products job) { multiply<IQ4_XS, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_0(const Products job) { multiply<Q5_0, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q4_1(const Products job) { multiply<Q4_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q5_1(const Products job) { multiply<Q5_1, 2, 2, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q3_k(const Products job) { multiply<Q3_K, 2, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) multiply_q2_k(const Products job) { multiply<Q2_K, 2, 2, 8>(job); }
 
 // ------------------------------------------------------------ which neurons are expected to fire
 
@@ -154,6 +163,15 @@ KERNEL __launch_bounds__(256, 4) expect_q8_0(const Expected job) { expect<Q8_0, 
 KERNEL __launch_bounds__(128, 7) expect_q4_0(const Expected job) { expect<Q4_0, 8, 1, 4>(job); }
 KERNEL __launch_bounds__(256, 4) expect_q4_k(const Expected job) { expect<Q4_K, 4, 1, 8>(job); }
 KERNEL __launch_bounds__(256, 2) expect_q6_k(const Expected job) { expect<Q6_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_mxfp4(const Expected job) { expect<MXFP4, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_k(const Expected job) { expect<Q5_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_iq4_nl(const Expected job) { expect<IQ4_NL, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_iq4_xs(const Expected job) { expect<IQ4_XS, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_0(const Expected job) { expect<Q5_0, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q4_1(const Expected job) { expect<Q4_1, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q5_1(const Expected job) { expect<Q5_1, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 3) expect_q3_k(const Expected job) { expect<Q3_K, 4, 1, 8>(job); }
+KERNEL __launch_bounds__(256, 4) expect_q2_k(const Expected job) { expect<Q2_K, 4, 1, 8>(job); }
 KERNEL __launch_bounds__(256, 4) expect_copy1(const Expected job) { expect<Copy<1>, 4, 1, 8>(job); }
 KERNEL __launch_bounds__(256, 4) expect_copy2(const Expected job) { expect<Copy<2>, 4, 1, 8>(job); }
 KERNEL __launch_bounds__(128, 7) expect_copy3(const Expected job) { expect<Copy<3>, 8, 1, 4>(job); }

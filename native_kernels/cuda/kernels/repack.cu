@@ -1,15 +1,14 @@
 // Convert rows as files and bundles store them to the planes of layouts.py. Only the order of bytes changes.
 //
 // A thread writes 16 bytes of one plane of one row, from pairs of bytes: blocks of 18, 34 or 210 bytes have no
-// alignment.
+// alignment, and those of 17 are not even on even addresses.
 #include "common.cuh"
 
-// How a plane comes from a row. n_lines: 16-byte lines per row. If lines_of_block is 0, a line gathers two bytes from
-// `offset` on of eight blocks; otherwise it is one of this many consecutive lines that begin at `offset` of a block.
-// n_bytes: the plane's bytes in a row, the rest of its last line is 0.
+// How a plane comes from a row: it has field_bytes of each block of block_bytes, from `offset` on. n_lines: 16-byte
+// lines per row. n_bytes: the plane's bytes in a row, the rest of its last line is 0.
 struct Plane {
     u8* to;
-    int n_lines, lines_of_block, block_bytes, offset, n_bytes;
+    int n_lines, field_bytes, block_bytes, offset, n_bytes;
 };
 
 struct Repacked {
@@ -22,14 +21,14 @@ struct Repacked {
     Plane planes[4];
 };
 
-__device__ __forceinline__ u32 word_at(const u8* at) {
-    const u16* halves = (const u16*)at;
-    return __ldg(halves) | (u32)__ldg(halves + 1) << 16;
+__device__ __forceinline__ u32 pair_at(const u8* at) {
+    return (u64)at & 1 ? __ldg(at) | (u32)__ldg(at + 1) << 8 : __ldg((const u16*)at);
 }
 
-__device__ __forceinline__ u32 halves_at(const u8* at, int bytes_left) {
-    const u16* halves = (const u16*)at;
-    return (bytes_left > 0 ? __ldg(halves) : 0) | (bytes_left > 2 ? (u32)__ldg(halves + 1) << 16 : 0);
+__device__ __forceinline__ u32 word_at(const u8* at) { return pair_at(at) | pair_at(at + 2) << 16; }
+
+__device__ __forceinline__ u32 some_at(const u8* at, int bytes_left) {
+    return (bytes_left > 0 ? pair_at(at) : 0) | (bytes_left > 2 ? pair_at(at + 2) << 16 : 0);
 }
 
 // Four bytes of a group's chunk in a row of lanes: docs/bundle.md, section 4.
@@ -56,25 +55,34 @@ __device__ __forceinline__ uint4 line_of_lanes(const Repacked& job, const u8* ro
                       nibbles_at(job, row, line, 3));
 }
 
+__device__ __forceinline__ const u8* place_of(const Plane& plane, const u8* row, int byte) {
+    return row + (u64)(byte / plane.field_bytes) * plane.block_bytes + plane.offset + byte % plane.field_bytes;
+}
+
+// A line of fields that are shorter than one.
 __device__ __forceinline__ uint4 gathered_line(const Plane& plane, const u8* row, int line) {
-    const u8* at = row + (u64)plane.block_bytes * 8 * line + plane.offset;
-    const int n = plane.n_bytes / 2 - 8 * line;
-    u32 words[4];
+    u32 words[4] = {};
 #pragma unroll
-    for (int k = 0; k < 4; k++, at += 2 * plane.block_bytes) {
-        const u32 low = 2 * k < n ? __ldg((const u16*)at) : 0;
-        words[k] = low | (2 * k + 1 < n ? (u32)__ldg((const u16*)(at + plane.block_bytes)) << 16 : 0);
+    for (int i = 0; i < 16; i += 2) {
+        const int byte = 16 * line + i;
+        u32 pair = 0;
+        if (plane.field_bytes > 1) {
+            if (byte < plane.n_bytes) pair = pair_at(place_of(plane, row, byte));
+        } else {
+            if (byte < plane.n_bytes) pair = __ldg(place_of(plane, row, byte));
+            if (byte + 1 < plane.n_bytes) pair |= (u32)__ldg(place_of(plane, row, byte + 1)) << 8;
+        }
+        words[i / 4] |= pair << (8 * (i % 4));
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __device__ __forceinline__ uint4 whole_line(const Plane& plane, const u8* row, int line) {
-    const u8* at = row + (u64)(line / plane.lines_of_block) * plane.block_bytes + plane.offset +
-                   line % plane.lines_of_block * 16;
+    const u8* at = place_of(plane, row, 16 * line);
     const int left = plane.n_bytes - 16 * line;
     if (left >= 16 && ((u64)at & 15) == 0) return __ldg((const uint4*)at);
-    return make_uint4(halves_at(at, left), halves_at(at + 4, left - 4), halves_at(at + 8, left - 8),
-                      halves_at(at + 12, left - 12));
+    return make_uint4(some_at(at, left), some_at(at + 4, left - 4), some_at(at + 8, left - 8),
+                      some_at(at + 12, left - 12));
 }
 
 KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
@@ -88,7 +96,7 @@ KERNEL __launch_bounds__(256) unpack_rows(const Repacked job) {
         uint4* out = (uint4*)plane.to + (u64)to * plane.n_lines;
         for (int line = threadIdx.x; line < plane.n_lines; line += blockDim.x) {
             if (p == 0 && job.lanes) out[line] = line_of_lanes(job, row, line);
-            else if (plane.lines_of_block) out[line] = whole_line(plane, row, line);
+            else if (plane.field_bytes % 16 == 0) out[line] = whole_line(plane, row, line);
             else out[line] = gathered_line(plane, row, line);
         }
     }

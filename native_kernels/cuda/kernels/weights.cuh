@@ -109,8 +109,17 @@ DEVICE float4 four_of(const Vector& x, int c) {
     return v;
 }
 
-// n halves padded to 16 bytes: a row of a plane of scales.
-DEVICE u32 filled_halves(int n) { return (u32)(n + 7) / 8 * 8; }
+// n items padded to 16 bytes: a row of a plane of scales.
+template <class T>
+DEVICE u32 filled(int n) {
+    const u32 of_line = 16 / sizeof(T);
+    return (n + of_line - 1) / of_line * of_line;
+}
+
+DEVICE u32 word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+// The lowest four bits as the fifth ones of four bytes.
+DEVICE u32 fifth_of_four(u32 bits) { return (bits & 15) * 0x02040810u & 0x10101010u; }
 
 // Signed bytes as floats.
 DEVICE void bytes_to_floats(u32 word, float* out) {
@@ -221,7 +230,7 @@ struct Q8_0 {
     DEVICE int units(int n_cols) { return 2 * blocks(n_cols); }
     DEVICE int column(int unit, int i) { return 16 * unit + i; }
     DEVICE Row row(const Planes& m, int n_cols, int r) {
-        return {(const uint4*)m.at[0], (const u16*)m.at[1], (u32)r * units(n_cols), r * filled_halves(blocks(n_cols))};
+        return {(const uint4*)m.at[0], (const u16*)m.at[1], (u32)r * units(n_cols), r * filled<u16>(blocks(n_cols))};
     }
     DEVICE Unit load(const Row& row, int unit) {
         return {load_once(row.bytes + (row.first + unit)), __ldg(row.scales + (row.first_scale + unit / 2))};
@@ -256,7 +265,7 @@ struct Q4_0 {
     DEVICE int units(int n_cols) { return (n_cols + 31) / 32; }
     DEVICE int column(int unit, int i) { return 32 * unit + i; }
     DEVICE Row row(const Planes& m, int n_cols, int r) {
-        return {(const uint4*)m.at[0], (const u16*)m.at[1], (u32)r * units(n_cols), r * filled_halves(units(n_cols))};
+        return {(const uint4*)m.at[0], (const u16*)m.at[1], (u32)r * units(n_cols), r * filled<u16>(units(n_cols))};
     }
     DEVICE Unit load(const Row& row, int unit) {
         return {load_once(row.bytes + (row.first + unit)), __ldg(row.scales + (row.first_scale + unit))};
@@ -277,6 +286,18 @@ struct Q4_0 {
 };
 
 // ------------------------------------------------------------ superblocks of 256
+
+// The scales (x, y) and the minima (z, w) of the two groups of a unit of Q4_K or Q5_K, times the large factors.
+DEVICE float4 factors_of(const uint4& head, int unit) {
+    const int down = (unit & 2) * 8;  // a pair of groups has 16 bits of each word
+    const u32 first = head.y >> down, second = head.z >> down, shared = head.w >> down;
+    const bool late = unit & 4;
+    const u32 scales = late ? (shared & 0x0f0fu) | ((first >> 2) & 0x3030u) : first & 0x3f3fu;
+    const u32 minima = late ? ((shared >> 4) & 0x0f0fu) | ((second >> 2) & 0x3030u) : second & 0x3f3fu;
+    const float2 large = halves_to_floats(head.x);
+    return make_float4(large.x * (float)(scales & 255), large.x * (float)(scales >> 8),
+                       large.y * (float)(minima & 255), large.y * (float)(minima >> 8));
+}
 
 // A unit is an eighth of a superblock: of 64 columns 16 in the low nibbles, and the 16 that follow 32 later in the high
 // ones. Those are halves of two groups of 32, each with a scale and a minimum; the minimum of the first group is
@@ -310,17 +331,7 @@ struct Q4_K {
         const float4 scales = __ldg((const float4*)x.scales + unit / 2);
         return {__ldg(bytes), __ldg(bytes + 2), scales.x, scales.z, unit & 1 ? scales.w : scales.y};
     }
-    // The scales (x, y) and the minima (z, w) of the unit's two groups, times the large factors.
-    DEVICE float4 factors(const Unit& w) {
-        const int down = (w.unit & 2) * 8;  // a pair of groups has 16 bits of each word
-        const u32 first = w.scales.y >> down, second = w.scales.z >> down, shared = w.scales.w >> down;
-        const bool late = w.unit & 4;
-        const u32 scales = late ? (shared & 0x0f0fu) | ((first >> 2) & 0x3030u) : first & 0x3f3fu;
-        const u32 minima = late ? ((shared >> 4) & 0x0f0fu) | ((second >> 2) & 0x3030u) : second & 0x3f3fu;
-        const float2 large = halves_to_floats(w.scales.x);
-        return make_float4(large.x * (float)(scales & 255), large.x * (float)(scales >> 8),
-                           large.y * (float)(minima & 255), large.y * (float)(minima >> 8));
-    }
+    DEVICE float4 factors(const Unit& w) { return factors_of(w.scales, w.unit); }
     DEVICE void values(const Unit& w, float (&out)[COLUMNS]) {
         const float4 f = factors(w);
         bytes_to_floats(lower_halves(w.bytes), f.x, -f.z, out);
@@ -360,7 +371,7 @@ struct Q6_K {
     DEVICE int column(int unit, int i) { return unit / 4 * 128 + unit % 4 * 16 + i % 16 + i / 16 * 64; }
     DEVICE Row row(const Planes& m, int n_cols, int r) {
         return {(const uint4*)m.at[0], (const uint4*)m.at[1], (const signed char*)m.at[2], (const u16*)m.at[3],
-                (u32)r * units(n_cols), r * filled_halves(blocks(n_cols))};
+                (u32)r * units(n_cols), r * filled<u16>(blocks(n_cols))};
     }
     DEVICE Unit load(const Row& row, int unit) {
         const u32 at = row.first + unit;
@@ -391,6 +402,305 @@ struct Q6_K {
         const float low = (float)(dot16(low_numbers(w), v.low, v.low_start) * w.low_scale) * v.low_scale;
         const float high = (float)(dot16(high_numbers(w), v.high, v.high_start) * w.high_scale) * v.high_scale;
         return fmaf(half_to_float(w.large), low + high, sum);
+    }
+};
+
+// ------------------------------------------------------------ units of two times 16 columns
+
+// What the codecs below share, all but how a unit is read. The bytes of columns 4 k to 4 k + 3 of the first 16 are low
+// word k, those of the last 16, which begin GAP columns after the first, high word k. C has, beside Row and Unit:
+//
+//   BLOCK, GAP              columns of a block; 16, or 32 if two units share their columns
+//   HAS_MINIMA              number = scale * byte - minimum; else the bytes are signed, and number = scale * byte
+//   HALF_GROUPS             scales are for 16 columns, not for 32
+//   words(w, k, low, high)  low and high word k
+//   factors(w)              scales (x, y) and minima (z, w) of the first and the last 16 columns
+template <class C>
+struct TwoSixteens {
+    static const int COLUMNS = 32;
+    // Sums of the columns that each minimum of the unit is subtracted from, 0 if another unit subtracts it.
+    struct Input {
+        uint4 low, high;
+        float low_scale, high_scale, low_sum, high_sum;
+    };
+    DEVICE int blocks(int n_cols) { return (n_cols + C::BLOCK - 1) / C::BLOCK; }
+    DEVICE int units(int n_cols) { return C::BLOCK / 32 * blocks(n_cols); }
+    DEVICE int first_column(int unit) { return C::GAP == 16 ? 32 * unit : unit / 2 * 64 + unit % 2 * 16; }
+    DEVICE int column(int unit, int i) { return first_column(unit) + i % 16 + i / 16 * C::GAP; }
+    DEVICE Input input(const Vector& x, int unit) {
+        const uint4* bytes = (const uint4*)x.bytes + first_column(unit) / 16;
+        const uint4 low = __ldg(bytes), high = __ldg(bytes + C::GAP / 16);
+        if (C::GAP == 16) {
+            const float2 scales = __ldg(x.scales + unit);
+            return {low, high, scales.x, scales.x, scales.y, 0.f};
+        }
+        const float4 scales = __ldg((const float4*)x.scales + unit / 2);
+        if (C::HALF_GROUPS) {
+            const uint4 ones = make_uint4(0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u);
+            return {low, high, scales.x, scales.z, scales.x * (float)dot16(ones, low, 0),
+                    scales.z * (float)dot16(ones, high, 0)};
+        }
+        return {low, high, scales.x, scales.z, unit & 1 ? 0.f : scales.y, unit & 1 ? scales.w : 0.f};
+    }
+    template <class Unit>
+    DEVICE void all_words(const Unit& w, uint4& low, uint4& high) {
+        C::words(w, 0, low.x, high.x);
+        C::words(w, 1, low.y, high.y);
+        C::words(w, 2, low.z, high.z);
+        C::words(w, 3, low.w, high.w);
+    }
+    template <class Unit>
+    DEVICE void values(const Unit& w, float (&out)[COLUMNS]) {
+        const float4 f = C::factors(w);
+        uint4 low, high;
+        all_words(w, low, high);
+        bytes_to_floats(low, f.x, -f.z, out);
+        bytes_to_floats(high, f.y, -f.w, out + 16);
+    }
+    template <class Unit>
+    DEVICE float dot(const Unit& w, const Input& v, float sum) {
+        const float4 f = C::factors(w);
+        uint4 low, high;
+        all_words(w, low, high);
+        if (C::GAP == 16) {
+            sum = fmaf(f.x, (float)dot16(high, v.high, dot16(low, v.low, 0)) * v.low_scale, sum);
+            return C::HAS_MINIMA ? fmaf(-f.z, v.low_sum, sum) : sum;
+        }
+        sum = fmaf(f.x, (float)dot16(low, v.low, 0) * v.low_scale, sum);
+        sum = fmaf(f.y, (float)dot16(high, v.high, 0) * v.high_scale, sum);
+        return C::HAS_MINIMA ? fmaf(-f.w, v.high_sum, fmaf(-f.z, v.low_sum, sum)) : sum;
+    }
+};
+
+// A block of 32: nibbles, with FIFTH a word of their fifth bits in the order of the columns; a scale, with MINIMUM
+// followed by what is added, else 16 times the scale is subtracted.
+template <bool FIFTH, bool MINIMUM>
+struct SmallBlock : TwoSixteens<SmallBlock<FIFTH, MINIMUM>> {
+    static const int BLOCK = 32, GAP = 16;
+    static const bool HAS_MINIMA = true, HALF_GROUPS = false;
+    struct Row {
+        const uint4* nibbles;
+        const u32* fifth;
+        const void* scales;
+        u32 first, first_word, first_half;
+    };
+    struct Unit {
+        uint4 nibbles;
+        u32 fifth, scales;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        const int n = (n_cols + 31) / 32;
+        return {(const uint4*)m.at[0], (const u32*)m.at[1], m.at[FIFTH ? 2 : 1], (u32)r * n, r * filled<u32>(n),
+                r * filled<u16>(n)};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        const uint4 nibbles = load_once(row.nibbles + (row.first + unit));
+        const u32 fifth = FIFTH ? __ldg(row.fifth + (row.first_word + unit)) : 0;
+        if (MINIMUM) return {nibbles, fifth, __ldg((const u32*)row.scales + (row.first_word + unit))};
+        return {nibbles, fifth, __ldg((const u16*)row.scales + (row.first_half + unit))};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) {
+        const u32 v = word_of(w.nibbles, k);
+        low = (v & 0x0f0f0f0fu) | (FIFTH ? fifth_of_four(w.fifth >> (4 * k)) : 0);
+        high = (v >> 4 & 0x0f0f0f0fu) | (FIFTH ? fifth_of_four(w.fifth >> (4 * k + 16)) : 0);
+    }
+    DEVICE float4 factors(const Unit& w) {
+        const float2 both = halves_to_floats(w.scales);
+        const float least = MINIMUM ? -both.y : 16.f * both.x;
+        return make_float4(both.x, both.x, least, least);
+    }
+};
+typedef SmallBlock<false, true> Q4_1;
+typedef SmallBlock<true, false> Q5_0;
+typedef SmallBlock<true, true> Q5_1;
+
+// Levels that nibbles select, four bytes each, and the scale of a block of them.
+struct NonLinear {
+    static const u32 A = 0xbfad9881u, B = 0xf6eaddcfu, C = 0x26190d01u, D = 0x71594535u;
+    typedef u16 Scale;
+    DEVICE float scale(u16 bits) { return half_to_float(bits); }
+};
+// Twice the numbers of e2m1, so half of 2^(e - 127); the first two are subnormal.
+struct Microscaled {
+    static const u32 A = 0x03020100u, B = 0x0c080604u, C = 0xfdfeff00u, D = 0xf4f8fafcu;
+    typedef u8 Scale;
+    DEVICE float scale(u8 e) { return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1u) << 23); }
+};
+
+// The levels of four low and of four high nibbles.
+template <class Levels>
+DEVICE void look_up(u32 nibbles, u32& low, u32& high) {
+    const u32 at = nibbles & 0x77777777u, half = 0x32103210u | (nibbles & 0x88888888u) >> 1;
+    const u32 a = __byte_perm(__byte_perm(Levels::A, Levels::B, at), __byte_perm(Levels::C, Levels::D, at), half);
+    const u32 b = __byte_perm(__byte_perm(Levels::A, Levels::B, at >> 16),
+                              __byte_perm(Levels::C, Levels::D, at >> 16), half >> 16);
+    low = __byte_perm(a, b, 0x6420), high = __byte_perm(a, b, 0x7531);
+}
+
+// A block of 32 levels and its scale.
+template <class Levels>
+struct LevelBlock : TwoSixteens<LevelBlock<Levels>> {
+    static const int BLOCK = 32, GAP = 16;
+    static const bool HAS_MINIMA = false, HALF_GROUPS = false;
+    typedef typename Levels::Scale Scale;
+    struct Row {
+        const uint4* nibbles;
+        const Scale* scales;
+        u32 first, first_scale;
+    };
+    struct Unit {
+        uint4 nibbles;
+        Scale scale;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        const int n = (n_cols + 31) / 32;
+        return {(const uint4*)m.at[0], (const Scale*)m.at[1], (u32)r * n, r * filled<Scale>(n)};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        return {load_once(row.nibbles + (row.first + unit)), __ldg(row.scales + (row.first_scale + unit))};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) { look_up<Levels>(word_of(w.nibbles, k), low, high); }
+    DEVICE float4 factors(const Unit& w) {
+        const float scale = Levels::scale(w.scale);
+        return make_float4(scale, scale, 0.f, 0.f);
+    }
+};
+typedef LevelBlock<NonLinear> IQ4_NL;
+typedef LevelBlock<Microscaled> MXFP4;
+
+// Eight units of 32 levels; their scales share 8 bytes.
+struct IQ4_XS : TwoSixteens<IQ4_XS> {
+    static const int BLOCK = 256, GAP = 16;
+    static const bool HAS_MINIMA = false, HALF_GROUPS = false;
+    struct Row {
+        const uint4* nibbles;
+        const uint2* heads;
+        u32 first, first_head;
+    };
+    struct Unit {
+        uint4 nibbles;
+        uint2 head;
+        int unit;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        return {(const uint4*)m.at[0], (const uint2*)m.at[1], (u32)r * units(n_cols), r * filled<uint2>(blocks(n_cols))};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        return {load_once(row.nibbles + (row.first + unit)), __ldg(row.heads + (row.first_head + unit / 8)), unit};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) {
+        look_up<NonLinear>(word_of(w.nibbles, k), low, high);
+    }
+    DEVICE float4 factors(const Unit& w) {
+        const int group = w.unit % 8;
+        const u32 small = (w.head.y >> (4 * group) & 15) | (w.head.x >> (16 + 2 * group) & 3) << 4;
+        const float scale = half_to_float((u16)w.head.x) * (float)((int)small - 32);
+        return make_float4(scale, scale, 0.f, 0.f);
+    }
+};
+
+// As Q4_K, with fifth bits: bit g of byte b is that of column 32 g + b of the superblock, so four units share 16 bytes.
+struct Q5_K : TwoSixteens<Q5_K> {
+    static const int BLOCK = 256, GAP = 32;
+    static const bool HAS_MINIMA = true, HALF_GROUPS = false;
+    struct Row {
+        const uint4 *nibbles, *fifth, *heads;
+        u32 first;
+    };
+    struct Unit {
+        uint4 nibbles, fifth, head;
+        int unit;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        return {(const uint4*)m.at[0], (const uint4*)m.at[1], (const uint4*)m.at[2], (u32)r * units(n_cols)};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        const u32 at = row.first + unit;
+        return {load_once(row.nibbles + at), __ldg(row.fifth + (at / 8 * 2 + at % 2)), __ldg(row.heads + at / 8), unit};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) {
+        const u32 v = word_of(w.nibbles, k), bits = word_of(w.fifth, k) >> (w.unit & 6);
+        low = (v & 0x0f0f0f0fu) | (bits << 4 & 0x10101010u);
+        high = (v >> 4 & 0x0f0f0f0fu) | (bits << 3 & 0x10101010u);
+    }
+    DEVICE float4 factors(const Unit& w) { return factors_of(w.head, w.unit); }
+};
+
+// Two bits of each number: two units share 16 bytes, of which each takes two pairs of bits of every byte. Every 16
+// columns have a scale. Third bits lie as Q5_K's fifth ones.
+struct Q3_K : TwoSixteens<Q3_K> {
+    static const int BLOCK = 256, GAP = 32;
+    static const bool HAS_MINIMA = true, HALF_GROUPS = true;
+    struct Row {
+        const uint4 *pairs, *third;
+        const u32* scales;
+        const u16* large;
+        u32 first, first_scale, first_large;
+    };
+    struct Unit {
+        uint4 pairs, third;
+        u32 small, upper;
+        u16 large;
+        int unit;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        const int n = blocks(n_cols);
+        return {(const uint4*)m.at[0], (const uint4*)m.at[1], (const u32*)m.at[2], (const u16*)m.at[3],
+                (u32)r * units(n_cols), r * filled<u32>(3 * n), r * filled<u16>(n)};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        const u32 at = row.first + unit;
+        const u32* scales = row.scales + (row.first_scale + unit / 8 * 3);
+        return {load_once(row.pairs + (at / 4 * 2 + at % 2)), __ldg(row.third + (at / 8 * 2 + at % 2)),
+                __ldg(scales + unit / 2 % 2), __ldg(scales + 2), __ldg(row.large + (row.first_large + unit / 8)), unit};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) {
+        const u32 v = word_of(w.pairs, k) >> (2 * (w.unit & 2)), bits = word_of(w.third, k) >> (w.unit & 6);
+        low = (v & 0x03030303u) | (bits << 2 & 0x04040404u);
+        high = (v >> 2 & 0x03030303u) | (bits << 1 & 0x04040404u);
+    }
+    DEVICE float4 factors(const Unit& w) {
+        const int odd = w.unit % 2 * 8;
+        const u32 small = w.small >> (odd + (w.unit & 4)), upper = w.upper >> (odd + (w.unit & 6));
+        const float large = half_to_float(w.large);
+        const float low = large * (float)((int)((small & 15) | (upper & 3) << 4) - 32);
+        const float high = large * (float)((int)((small >> 16 & 15) | (upper >> 16 & 3) << 4) - 32);
+        return make_float4(low, high, 4.f * low, 4.f * high);
+    }
+};
+
+// As Q3_K without third bits; the scales are low nibbles, the high ones are minima.
+struct Q2_K : TwoSixteens<Q2_K> {
+    static const int BLOCK = 256, GAP = 32;
+    static const bool HAS_MINIMA = true, HALF_GROUPS = true;
+    struct Row {
+        const uint4* pairs;
+        const u32 *scales, *large;
+        u32 first, first_large;
+    };
+    struct Unit {
+        uint4 pairs;
+        u32 small, large;
+        int unit;
+    };
+    DEVICE Row row(const Planes& m, int n_cols, int r) {
+        return {(const uint4*)m.at[0], (const u32*)m.at[1], (const u32*)m.at[2], (u32)r * units(n_cols),
+                r * filled<u32>(blocks(n_cols))};
+    }
+    DEVICE Unit load(const Row& row, int unit) {
+        const u32 at = row.first + unit;
+        return {load_once(row.pairs + (at / 4 * 2 + at % 2)), __ldg(row.scales + at / 2),
+                __ldg(row.large + (row.first_large + unit / 8)), unit};
+    }
+    DEVICE void words(const Unit& w, int k, u32& low, u32& high) {
+        const u32 v = word_of(w.pairs, k) >> (2 * (w.unit & 2));
+        low = v & 0x03030303u, high = v >> 2 & 0x03030303u;
+    }
+    DEVICE float4 factors(const Unit& w) {
+        const u32 small = w.small >> (w.unit % 2 * 8);
+        const float2 large = halves_to_floats(w.large);
+        return make_float4(large.x * (float)(small & 15), large.x * (float)(small >> 16 & 15),
+                           large.y * (float)(small >> 4 & 15), large.y * (float)(small >> 20 & 15));
     }
 };
 

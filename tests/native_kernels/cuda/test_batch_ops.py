@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from gpu_planes import decoded, planes_of, some_rows
+from fakes.rows import to_planes
+from gpu_planes import decoded, some_rows
 from on_gpu import OnGpu
 
 from native_kernels.cuda.batch_ops import MOST_STAGED_SLOTS, GpuBatchOps
 from native_kernels.cuda.cuda_gpu import CudaGpu
 from native_kernels.cuda.gpu import GpuMatrix, GpuNorm
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, RoundedRows, Rows, Tile
 from native_kernels.cuda.runtime.driver import CudaError, CudaUnavailableError, Device, driver
 
@@ -80,7 +82,9 @@ def _taken(gpu: CudaGpu, address: int, like: np.ndarray) -> np.ndarray:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("batch", [2, 9, 32])
-@pytest.mark.parametrize("codecs", [("f16", "f16", "f16"), ("f16", "q8_0", "q8_0"), ("q4_0", "q4_0", "q6_k")])
+@pytest.mark.parametrize(
+    "codecs", [("f16", "f16", "f16"), ("f16", "q8_0", "q8_0"), ("q4_0", "q4_0", "q6_k"), ("mxfp4", "mxfp4", "q5_k")]
+)
 def test_three_products_of_few_rows(gpu: CudaGpu, batch: int, codecs: tuple[str, str, str]) -> None:
     rng, n_cols, heights = np.random.default_rng(batch), 512, (300, 40, 40)
     x = rng.standard_normal((batch, n_cols)).astype(np.float16)
@@ -91,7 +95,7 @@ def test_three_products_of_few_rows(gpu: CudaGpu, batch: int, codecs: tuple[str,
     out, biases_at = on_gpu.room(4 * batch * step), on_gpu.put(bias)
     for seed, (codec, n) in enumerate(zip(codecs, heights, strict=True)):
         packed = some_rows(codec, n, n_cols, seed)
-        planes = tuple(on_gpu.put(plane) for plane in planes_of(codec, packed, n_cols))
+        planes = tuple(on_gpu.put(plane) for plane in to_planes(packed, codec, n_cols))
         matrices.append(GpuMatrix(n, n_cols, codec, planes))
         outs.append(Rows(out + 4 * at, step))
         biases.append(biases_at + 4 * at)
@@ -145,7 +149,7 @@ def test_words_and_what_they_leave(gpu: CudaGpu, batch: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
 @pytest.mark.parametrize(("n_slots", "n_cols", "share"), [(300, 768, 0.3), (2500, 512, 0.02), (33, 5120, 0.9)])
 def test_rows_that_are_needed_come_from_the_host_s_memory(
     gpu: CudaGpu, codec: str, n_slots: int, n_cols: int, share: float
@@ -157,7 +161,7 @@ def test_rows_that_are_needed_come_from_the_host_s_memory(
     neuron_in[::11] = -1
     on_gpu, ops = OnGpu(gpu), GpuBatchOps(gpu)
     kinds = (codec, "f16", codec)
-    planes = [planes_of(kind, some_rows(kind, n_slots, n_cols, seed), n_cols) for seed, kind in enumerate(kinds)]
+    planes = [to_planes(some_rows(kind, n_slots, n_cols, seed), kind, n_cols) for seed, kind in enumerate(kinds)]
     pinned = [[on_gpu.pin(plane.nbytes) for plane in of_matrix] for of_matrix in planes]
     for arrays, memories in zip(planes, pinned, strict=True):
         for array, memory in zip(arrays, memories, strict=True):

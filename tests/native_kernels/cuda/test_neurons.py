@@ -15,26 +15,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.rows import to_planes
 from numpy.typing import NDArray
 
 from native_kernels.backend import Activation
 from native_kernels.cuda.gpu import GpuBlock, GpuMatrix, GpuVector
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.neurons import GpuNeurons, parts_of, split_of, tiles_of
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.modules import NoMachineCodeError, source_of
 from native_kernels.cuda.runtime.nvrtc import Compiler, CompilerUnavailableError, compiler
 from tests.native_kernels.cuda.gpu_arrays import GpuArrays
-from tests.native_kernels.cuda.gpu_planes import decoded, planes_of, some_rows
+from tests.native_kernels.cuda.gpu_planes import decoded, some_rows
 
 F64 = NDArray[np.float64]
 U8 = NDArray[np.uint8]
-ALL_CODECS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k")
+ALL_CODECS = tuple(UNIT_COLUMNS)
 
 
 def random_rows(codec: str, n_rows: int, n_cols: int, seed: int) -> tuple[F64, list[U8]]:
     """Numbers [n_rows, n_cols] as the codec has them, and the GPU's planes of them."""
     rows = some_rows(codec, n_rows, n_cols, seed)
-    return decoded(codec, rows, n_cols).astype(np.float64), planes_of(codec, rows, n_cols)
+    return decoded(codec, rows, n_cols).astype(np.float64), to_planes(rows, codec, n_cols)
 
 
 def rounded(x: NDArray[np.float32]) -> tuple[U8, NDArray[np.float32], F64]:
@@ -205,7 +207,7 @@ def test_widths_that_are_no_multiple_of_anything(gpu: OnGpu, codec: str, n_cols:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n_cols", [32, 64, 96, 2080])
-@pytest.mark.parametrize("codec", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("codec", ["q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "mxfp4"])
 def test_narrow_and_odd_widths_of_blocks(gpu: OnGpu, codec: str, n_cols: int) -> None:
     Case(gpu, 70, n_cols, codec, codec).run("relu", 0.0, 0.5)
     Case(gpu, 70, n_cols, codec, codec).run("relu", 0.0, 0.5, gate_first=True)
@@ -221,7 +223,7 @@ def test_every_activation(gpu: OnGpu, activation: Activation, gate_first: bool) 
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codecs", [("q4_k", "q6_k"), ("f16", "q4_0"), ("q8_0", "bf16")])
+@pytest.mark.parametrize("codecs", [("q4_k", "q6_k"), ("f16", "q4_0"), ("q8_0", "bf16"), ("mxfp4", "q5_k")])
 @pytest.mark.parametrize("gate_first", [False, True])
 def test_gate_and_up_of_different_codecs(gpu: OnGpu, codecs: tuple[str, str], gate_first: bool) -> None:
     Case(gpu, 90, 512, *codecs, biases=True).run("relu", 0.0, 0.5, gate_first)
@@ -242,7 +244,9 @@ def test_down_of_every_codec(gpu: OnGpu, codec: str, n_cols: int) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("codec", "n_cols"), [("f32", 4), ("f16", 8), ("f16", 200), ("q4_0", 32), ("q8_0", 96)])
+@pytest.mark.parametrize(
+    ("codec", "n_cols"), [("f32", 4), ("f16", 8), ("f16", 200), ("q4_0", 32), ("q8_0", 96), ("mxfp4", 96), ("q5_1", 32)]
+)
 def test_down_of_narrow_rows(gpu: OnGpu, codec: str, n_cols: int) -> None:
     rng = np.random.default_rng(4)
     for n_slots, share in ((5, 1.0), (3000, 0.3)):
@@ -256,7 +260,7 @@ def test_down_of_more_slots_than_the_largest_model_has(gpu: OnGpu, codec: str) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codec", ["f16", "q4_0", "q4_k"])
+@pytest.mark.parametrize("codec", ["f16", "q4_0", "q4_k", "mxfp4", "q5_k"])
 def test_down_of_tiny_and_of_huge_values(gpu: OnGpu, codec: str) -> None:
     rng = np.random.default_rng(6)
     for size in (1e-30, 1e-5, 1e5, 1e30):
@@ -326,12 +330,21 @@ def nvrtc() -> Compiler:
         pytest.skip(str(error))
 
 
+DAILY = {"neurons": ("q8_0", "q4_k", "mxfp4", "q3_k"), "down": ("q4_0", "q6_k", "q5_k", "iq4_xs")}
+
+
 @pytest.mark.parametrize("architecture", [75, 90])
-@pytest.mark.parametrize("codec", ["F32", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize("name", ["neurons", "down"])
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        pytest.param(name, codec, marks=() if codec in DAILY[name] else pytest.mark.slow)
+        for name in DAILY
+        for codec in ALL_CODECS
+    ],
+)
 def test_no_codec_spills(nvrtc: Compiler, name: str, codec: str, architecture: int) -> None:
     source, headers = source_of(name)
-    defines = {"FIRST" if name == "neurons" else "CODEC": codec, "COMPILED_ANEW": time.time_ns()}
+    defines = {"FIRST" if name == "neurons" else "CODEC": codec.upper(), "COMPILED_ANEW": time.time_ns()}
     compiled = nvrtc.compile(source, f"{name}.cu", architecture, defines, headers)
     if "ptxas" not in compiled.log:
         pytest.skip(f"NVRTC {nvrtc.version} reports nothing of what it has kept")
@@ -350,7 +363,7 @@ def test_partial_sums_are_few_beside_the_weights(codec: str, n_multiprocessors: 
             n_parts = parts_of(matrix(codec, n_slots, n_cols), n_multiprocessors)
             assert 1 <= n_parts <= 64
             assert n_parts * 2048 >= n_slots
-            assert n_parts == 1 or 8 * 4 * n_parts * n_cols <= matrix(codec, n_slots, n_cols).n_bytes
+            assert n_parts == 1 or 4 * 4 * n_parts * n_cols <= matrix(codec, n_slots, n_cols).n_bytes
 
 
 def test_few_slots_make_one_part_and_no_slots_too() -> None:

@@ -17,6 +17,7 @@ from native_kernels import kv_blocks
 from native_kernels.backend import PackedMatrix, Scoring
 from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuKv, GpuNorm
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.prefill_ops import GpuPrefillOps, HostRows, RoundedRows, Rows, StoredMatrix, Tile
 from native_kernels.cuda.runtime.driver import Device, Stream
 from native_kernels.cuda.runtime.registered import RegisteredMemory
@@ -78,7 +79,7 @@ def _check_product(found: F32, x: NDArray[Any], w: NDArray[Any], before: Any = 0
     assert (error <= 4 * 2.0**-11 * size + 1e-6).all(), float((error / (size + 1e-9)).max())
 
 
-@pytest.mark.parametrize("codec", ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("codec", list(UNIT_COLUMNS))
 @pytest.mark.parametrize(("n_tokens", "n_rows", "n_cols"), [(1, 5, 256), (130, 300, 512), (37, 129, 768)])
 def test_products_in_every_codec(gpu: Setting, codec: str, n_tokens: int, n_rows: int, n_cols: int) -> None:
     w = _matrix(codec, n_rows, n_cols)
@@ -145,7 +146,7 @@ def test_rows_on_the_gpu_begin_where_sixteen_bytes_do(gpu: Setting) -> None:
             gpu.ops.gather([HostRows(0, 20, 20, to, step)], 0, 1)
 
 
-STORED = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8_0.lanes", "q4_0.lanes"]
+STORED = [*UNIT_COLUMNS, "q8_0.lanes", "q4_0.lanes"]
 
 
 def _stored(gpu: Setting, w: PackedMatrix) -> StoredMatrix:
@@ -176,7 +177,9 @@ def test_rows_as_they_are_stored(gpu: Setting, codec: str, n_tokens: int, n_rows
     _check_product(gpu.arrays.get(turned.address, np.float32, n_tokens, n_cols), h, _values(w).T)
 
 
-@pytest.mark.parametrize(("codec", "other"), [("f16", "f16"), ("q4_0", "q4_0"), ("q4_k", "q6_k"), ("f32", "f16")])
+@pytest.mark.parametrize(
+    ("codec", "other"), [("f16", "f16"), ("q4_0", "q4_0"), ("q4_k", "q6_k"), ("mxfp4", "mxfp4"), ("f32", "f16")]
+)
 @pytest.mark.parametrize("kind", ["planes", "stored"])
 def test_two_products_at_once(gpu: Setting, codec: str, other: str, kind: str) -> None:
     n_tokens, n_rows, n_cols = 70, 600, 512
@@ -220,7 +223,7 @@ def test_a_down_that_lies_neuron_by_neuron(
         _check_product(found, h[:, :some], _values(w)[first : first + some].T)
 
 
-@pytest.mark.parametrize("codec", ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"])
+@pytest.mark.parametrize("codec", [codec for codec in UNIT_COLUMNS if codec != "f32"])
 def test_some_columns_of_a_row_wise_down(gpu: Setting, codec: str) -> None:
     w = _matrix(codec, 200, 1024)
     h = rng.standard_normal((50, 512)).astype(np.float32)

@@ -7,15 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes.rows import to_planes
 from gpu_arrays import GpuArrays
-from gpu_planes import (
-    SOURCES,
-    columns_for,
-    decoded,
-    planes_of,
-    read_planes,
-    some_rows,
-)
+from gpu_planes import SOURCES, columns_for, decoded, read_planes, some_rows
 
 from native_kernels.copies import rounded_to_bytes, signs
 from native_kernels.cuda.gpu import GpuMatrix, GpuVector
@@ -32,7 +26,7 @@ TOLERANCE = 3e-6  # of the sum of the products' magnitudes: float32, added up in
 def test_planes_hold_the_codecs_numbers(codec: str, n_cols: int) -> None:
     n_cols = columns_for(codec, n_cols)
     rows = some_rows(codec, 5, n_cols)
-    planes = planes_of(codec, rows, n_cols)
+    planes = to_planes(rows, codec, n_cols)
     assert [plane.shape[1] for plane in planes] == list(plane_row_bytes(gpu_codec(codec), n_cols))
     assert all(plane.shape[1] % 16 == 0 for plane in planes)
     wanted = decoded(codec, rows, n_cols)
@@ -107,12 +101,12 @@ def test_rows_are_unpacked_byte_by_byte(bench: Bench, source: str) -> None:
         n_cols = columns_for(source, wide)
         rows = some_rows(source, n_rows, n_cols)
         matrix = bench.matrix(source, rows, n_cols)
-        for plane, wanted in zip(matrix.planes, planes_of(source, rows, n_cols), strict=True):
+        for plane, wanted in zip(matrix.planes, to_planes(rows, source, n_cols), strict=True):
             np.testing.assert_array_equal(bench.arrays.get(plane, np.uint8, *wanted.shape), wanted)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("source", ["f16", "q4_0", "q6_k", "q8_0.lanes", "copy3"])
+@pytest.mark.parametrize("source", ["f16", "q4_0", "q6_k", "mxfp4", "q8_0.lanes", "copy3"])
 def test_rows_go_where_they_are_wanted(bench: Bench, source: str) -> None:
     n_cols = columns_for(source, 320)
     rows, more = some_rows(source, 9, n_cols), some_rows(source, 4, n_cols, seed=5)
@@ -124,7 +118,7 @@ def test_rows_go_where_they_are_wanted(bench: Bench, source: str) -> None:
     bench.products.unpack_rows(bench.arrays.put(more[:2]), more.shape[1], 2, to, source, first=8)  # one too many
     wanted = rows.copy()
     wanted[[7, 0, 3]], wanted[8] = more[[0, 1, 3]], more[0]
-    for plane, numbers in zip(to.planes, planes_of(source, wanted, n_cols), strict=True):
+    for plane, numbers in zip(to.planes, to_planes(wanted, source, n_cols), strict=True):
         np.testing.assert_array_equal(bench.arrays.get(plane, np.uint8, *numbers.shape), numbers)
 
 
@@ -192,7 +186,10 @@ def test_matrices_are_multiplied(bench: Bench, codec: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("codecs", [("f16",) * 3, ("q4_0",) * 3, ("q4_k", "q4_k", "q6_k"), ("f32", "q8_0", "bf16")])
+@pytest.mark.parametrize(
+    "codecs",
+    [("f16",) * 3, ("q4_0",) * 3, ("q4_k", "q4_k", "q6_k"), ("f32", "q8_0", "bf16"), ("mxfp4", "q5_k", "mxfp4")],
+)
 def test_several_matrices_share_a_vector(bench: Bench, codecs: tuple[str, ...]) -> None:
     n_cols = 768
     vector = bench.vector(x := some_numbers(n_cols))

@@ -32,7 +32,7 @@ def matrices(block: GpuBlock) -> list[GpuMatrix]:
 
 
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("codecs", [("f16",) * 3, ("q4_k", "q4_k", "q6_k"), ("q8_0", "q8_0", "f32")])
+@pytest.mark.parametrize("codecs", [("f16",) * 3, ("q4_k", "mxfp4", "q6_k"), ("q8_0", "q8_0", "f32")])
 @pytest.mark.parametrize(("n_slots", "most"), [(1, 1 << 20), (1000, 200_000), (1000, 40_000), (40_000, 1 << 26)])
 def test_every_slot_is_in_one_piece(n_slots: int, most: int, codecs: tuple[str, str, str], gated: bool) -> None:
     block = a_block(n_slots, 512, codecs, gated)

@@ -21,7 +21,9 @@ from engine.gpu.trial import budget, choice, self_test
 from engine.gpu.trial.choice import GpuUnusableError, missing_codecs, open_gpu, open_tried
 from engine.machine.graphics import GpuInfo
 from engine.model.model_files import open_model
+from engine.placement import gpu_bytes
 from engine.placement.model_bytes import ModelBytes
+from native_kernels.cuda.layouts import GPU_CODECS
 from native_kernels.cuda.runtime import driver as driving
 from native_kernels.cuda.runtime.driver import CudaUnavailableError
 
@@ -123,6 +125,14 @@ def test_a_trial_that_fails_gives_the_gpu_back(monkeypatch: pytest.MonkeyPatch) 
 # ------------------------------------------------------------------ codecs
 
 
+@pytest.fixture
+def without_q5_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A codec that GPUs have no kernels for."""
+    for module in (choice, gpu_bytes):
+        monkeypatch.setattr(module, "GPU_CODECS", tuple(codec for codec in GPU_CODECS if codec != "q5_k"))
+
+
+@pytest.mark.usefixtures("without_q5_k")
 def test_codecs_that_gpus_have_no_kernels_for(tmp_path: Path) -> None:
     wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=512, n_heads=4, n_kv_heads=2)
     known = open_model(wide)
@@ -137,6 +147,7 @@ def test_codecs_that_gpus_have_no_kernels_for(tmp_path: Path) -> None:
     assert missing_codecs(read_rates) == ()
 
 
+@pytest.mark.usefixtures("without_q5_k")
 def test_a_model_in_such_a_codec_is_the_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = FakeGpuMachine(tmp_path, monkeypatch)
     wide = make_tiny_gguf(tmp_path / "m.gguf", d_model=256, d_ff=512, n_heads=4, n_kv_heads=2)
