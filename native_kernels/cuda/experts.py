@@ -10,15 +10,15 @@ from contextlib import ExitStack
 from ctypes import Structure, c_int, c_uint64
 from typing import Any, Literal
 
+from native_kernels.codecs import ROW_CODECS
 from native_kernels.cuda.gpu import GpuChoice, GpuExperts, GpuMatrix, GpuVector
-from native_kernels.cuda.layouts import plane_row_bytes
+from native_kernels.cuda.layouts import UNIT_COLUMNS
 from native_kernels.cuda.products import split_of
 from native_kernels.cuda.runtime.driver import Device, Function, Module, Stream
 from native_kernels.cuda.runtime.modules import load
 
 MAX_EXPERTS = 1024  # of a layer, as in router.cu
 _WARPS, _ROWS = 8, 2  # of a block, and of a warp at a time, in experts.cu
-_UNIT_BYTES = 16  # of a row's first plane, as in weights.cuh
 _MOST_PARTS = 64  # partial sums of all chosen experts together
 
 
@@ -144,7 +144,7 @@ class GpuExpertOps:
         if found is None:
             key = name + codec
             if key not in self._modules:
-                ahead = 1 if codec.endswith("_k") else 2  # superblocks have more bytes per unit
+                ahead = 1 if codec and ROW_CODECS[codec].block_size == 256 else 2  # superblocks: more bytes per unit
                 defines: dict[str, int | str] = {"CODEC": codec.upper(), "UNITS_AHEAD": ahead} if codec else {}
                 self._modules[key] = load(self._device, name, defines)
                 self._held.callback(self._modules[key].close)
@@ -153,8 +153,8 @@ class GpuExpertOps:
 
 
 def _units(matrix: GpuMatrix) -> int:
-    """Return the units of a row: 16 bytes of its first plane each."""
-    return plane_row_bytes(matrix.codec, matrix.n_cols)[0] // _UNIT_BYTES
+    """Return the units of a row, as in weights.cuh."""
+    return -(-matrix.n_cols // UNIT_COLUMNS[matrix.codec])
 
 
 def _planes(matrix: GpuMatrix) -> Any:
