@@ -265,6 +265,11 @@ class ModelConfig:
         return self.d_ff * max(1, self.n_experts) + self.shared_d_ff
 
     @property
+    def n_placed_neurons(self) -> int:
+        """Neurons per layer that a placement divides between devices: all but the shared expert's."""
+        return self.d_ff * max(1, self.n_experts)
+
+    @property
     def n_blocks_used(self) -> int:
         """FFNs per layer that a token uses."""
         return max(1, self.n_experts_used) + (self.shared_d_ff > 0)

@@ -169,7 +169,7 @@ def load_placement(opened: OpenedModel) -> Placement:
     Raises: as `check`, and ModelFormatError for damage.
     """
     placement = Placement.load(*check(opened, "placement"))
-    placement.check_against(opened.config.n_layers, opened.config.n_neurons)
+    placement.check_against(opened.config.n_layers, opened.config.n_placed_neurons)
     return placement
 
 
@@ -211,7 +211,7 @@ def save_placement(opened: OpenedModel, placement: Placement) -> Path:
     Raises: ArtifactMismatchError for another shape, InvalidRequestError if the folder cannot be written,
     DiskSpaceError.
     """
-    placement.check_against(opened.config.n_layers, opened.config.n_neurons)
+    placement.check_against(opened.config.n_layers, opened.config.n_placed_neurons)
     made_for = replace(placement.origins, model=opened.fingerprint, activation=opened.config.activation_text)
     made = replace(placement, origins=made_for)
     return made.save(artefact_folder(opened), _listing(opened, "placement", placements.SCHEMA_VERSION))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from engine.adaptation import Adaptation, can_learn
 from engine.config import MODES, Mode
+from engine.decode.decode_program import why_not as why_no_program
 from engine.errors import Cancelled, DeviceFailedError, DeviceMemoryError
 from engine.executor.hot_blocks import HotBlocks
 from engine.gpu.batch.batch import GpuBatch, batch_ops, open_gpu_batch
@@ -217,6 +218,9 @@ class PlacedModel:
             if job.cancelled():
                 raise Cancelled
 
+        mode = self.mode_and_reason(placement)[0]
+        if config.n_experts and (reasons := why_no_program(config, base.weights, mode)):
+            raise GpuUnusableError(reasons[0].removesuffix("."))
         learned = None
         if base.engine.adapt and can_learn(base.opened):
             learned = Adaptation(base.opened).learned_hot(placement.in_slots)
@@ -227,6 +231,8 @@ class PlacedModel:
             self._gpu, base.backend.kernels.pool, config, base.weights, predictor, placement,
             base.context * base.engine.sequences, base.kv_codec, job, learned, steps,
         )  # fmt: skip
+        if loaded.expert_slots is not None:
+            loaded.expert_slots.is_following = base.engine.adapt
         layers = [None if layer is None else layer.kv for layer in loaded.model.layers]
         self._region = KvRegion(self._gpu, layers, base.kv_codec)
         side = loaded.hot_side
@@ -237,9 +243,9 @@ class PlacedModel:
         with interrupted_by(look):
             self.transformer(self.mode_and_reason()[0])  # what it needs is there before anybody asks
 
-    def mode_and_reason(self) -> tuple[Mode, str]:
-        """The mode that it was placed for, and why that one."""
-        mode: Mode = next(mode for mode in MODES if mode == self.placement.mode)
+    def mode_and_reason(self, placement: Placement | None = None) -> tuple[Mode, str]:
+        """The mode that it was placed for, and why that one. placement: another than the current one."""
+        mode: Mode = next(mode for mode in MODES if mode == (placement or self.placement).mode)
         wanted = self._base.engine.mode
         if wanted == "auto" or mode != wanted:
             zeros = self._base.opened.config.has_zeros
@@ -302,11 +308,11 @@ class PlacedModel:
         tables = None if blocks is None else blocks.tables
         program = GpuDecodeProgram(
             self._gpu, config, base.weights, loaded.model, mode, counters, base.backend.kernels.pool, self._region,
-            predictor, tables, self._opened.execution, PATIENCE_S,
+            predictor, tables, self._opened.execution, PATIENCE_S, loaded.expert_slots,
         )  # fmt: skip
         try:
             program.capture()  # here: the program is compiled in a thread that has not entered the GPU
-            if self._prompts is None and isinstance(self._gpu, CudaGpu):
+            if self._prompts is None and isinstance(self._gpu, CudaGpu) and not config.n_experts:
                 self._prompts = self._open_prompts(self._gpu, executor, base.backend.kernels.pool)
             many = None if self._prompts is None else self._prompts.of_mode(executor)
             return GpuTransformer(config, base.weights, executor, operators, program, many), program

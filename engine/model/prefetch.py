@@ -61,6 +61,12 @@ def parts_of(
             for block in (layer, *layer.ffns):
                 found += [(one, None) for one in vars(block).values() if isinstance(one, PackedMatrix)]
             continue
+        if layer.experts:
+            resident = set((hot // layer.ffns[0].up.n_rows).tolist())
+            for expert, block in enumerate(layer.experts):
+                if expert not in resident:
+                    found += [(one, None) for one in vars(block).values() if isinstance(one, PackedMatrix)]
+            continue
         ffn = layer.ffns[0]
         cold = np.setdiff1d(np.arange(ffn.up.n_rows, dtype=np.int32), hot, assume_unique=True)
         if not len(cold):

@@ -5,7 +5,7 @@ Paper: PowerInfer, section 6.2 (neuron impact).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ F32 = NDArray[np.float32]
 # Prior share of active neurons without statistics: the middle of published values per activation (ReLULLaMA 7B and 13B
 # 0.33 and 0.28, OPT and ReluFalcon 0.05, ProSparse 0.11, Bamboo 0.15, TurboSparse 0.10).
 _PRIOR = {"relu": 0.05, "relu-glu": 0.3, "fatrelu-glu": 0.11, "drelu-glu": 0.13}
+# Share of a layer's choices that goes to the busiest experts, by their share of all experts: a published measurement.
+_EXPERT_CURVE = ((0.0, 0.1, 0.25, 0.5, 1.0), (0.0, 0.47, 0.76, 0.91, 1.0))
 # Neurons that a predictor selects per active neuron if this was not measured; the starter model's ratio.
 _EXPECTED_TO_FIRED = 1.3
 
@@ -103,11 +105,13 @@ def scaled_to(probabilities: F32, mean: float) -> F32:
 
 def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[str, ...]]:
     """Return f32 [L, F] and the assumptions made."""
-    shape = (config.n_layers, config.n_neurons)
+    shape = (config.n_layers, config.n_placed_neurons)
     routed = _routed(config)
     if not config.has_zeros:
         return routed, ("The activation makes no zeros, so that every neuron is computed.",)
     prior = _PRIOR[config.activation]
+    if stats is not None and config.shared_d_ff:
+        stats = replace(stats, counts=np.ascontiguousarray(stats.counts[:, : config.n_placed_neurons]))
     if stats is None or stats.counts.shape != shape:
         words = f"No statistics: every neuron is taken to fire for {prior:.0%} of the tokens, as models of its kind do."
         return np.asarray(prior * routed, np.float32), (words,)
@@ -124,10 +128,19 @@ def _fired(config: ModelConfig, stats: NeuronStats | None) -> tuple[F32, tuple[s
 
 def _routed(config: ModelConfig) -> F32:
     """Return f32 [L, F]: probability that the router sends a token to the neuron's expert; 1 without experts."""
-    of_layer = np.ones(config.n_neurons, np.float32)
+    of_layer = np.ones(config.n_placed_neurons, np.float32)
     if config.n_experts:
-        of_layer[: config.n_experts * config.d_ff] = config.n_experts_used / config.n_experts
-    return np.broadcast_to(of_layer, (config.n_layers, config.n_neurons))
+        of_layer = np.repeat(expert_shares(config.n_experts, config.n_experts_used), config.d_ff)
+    return np.broadcast_to(of_layer, (config.n_layers, len(of_layer)))
+
+
+def expert_shares(n_experts: int, n_used: int) -> F32:
+    """Return how often each expert is chosen, f32 [E], descending, sum n_used: the prior of a published measurement.
+
+    The experts that stay hottest while a model answers, as engine/gpu/weights/expert_slots.py finds them.
+    """
+    edges = np.interp(np.linspace(0, 1, n_experts + 1), *_EXPERT_CURVE)
+    return scaled_to(np.diff(edges).astype(np.float32), n_used / n_experts)
 
 
 def _source(stats: NeuronStats | None) -> StatisticsSource:

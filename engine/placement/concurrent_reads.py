@@ -96,7 +96,7 @@ def known_read_rates(
 ) -> dict[Mode, ReadRates]:
     """Return the remembered rates of the rows that these modes read of a model."""
     found: dict[Mode, ReadRates] = {}
-    if gpu is None or model.down_is_row_wise:
+    if gpu is None or model.down_is_row_wise or model.unit:
         return found
     for mode in modes:
         _, rates = recall_read_rates(profile, gpu, threads, kind_of(model, mode))

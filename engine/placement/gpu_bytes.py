@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.config import KvCodec, ModelConfig
+from engine.model.families import split_expert_name
 from engine.model.model_files import OpenedModel
 from engine.model.tensor_tiles import TiledTensor
 from native_kernels.cuda.layouts import GPU_CODECS, gpu_codec, n_gpu_bytes, plane_row_bytes
@@ -24,14 +25,16 @@ SCALE_GROUP = 32  # dimensions of a key or value per scale
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 _OF_NEURONS = ("gate", "up", "down", "down_t", "gate_bias", "up_bias")
 _SLOT_BYTES = 8  # neuron id and activity count
+_WIDTH_MULTIPLE = 32  # of an expert's neurons, whose hidden values are rounded in groups
 
 
 @dataclass(frozen=True, eq=False)
 class GpuBytes:
     """Bytes of a model's parts on a GPU.
 
-    i64 [L]: attention, a layer without its neurons; neuron, one neuron in a slot; block, the overhead of a layer's hot
-    neurons besides their slots. possible [L]: whether the GPU has kernels for the whole layer; head_possible likewise.
+    i64 [L]: attention, a layer without its placed neurons; neuron, one neuron in a slot; block, the overhead of a
+    layer's hot neurons besides their slots. possible [L]: whether the GPU has kernels for the whole layer;
+    head_possible likewise.
     """
 
     attention: I64
@@ -46,22 +49,33 @@ class GpuBytes:
         """Count the bytes. hold: matrices stay in their files' codecs ("mapped") or are widened to f32 or f16."""
         config = opened.config
         attention, neuron = np.zeros(config.n_layers, np.int64), np.zeros(config.n_layers, np.int64)
+        of_experts = np.zeros(config.n_layers, np.int64)
         possible = np.ones(config.n_layers, np.bool_)
         head, head_possible = 0, True
         for tensor in opened.plan:
             layer, dot, name = tensor.name.partition(".")
             tiled = TiledTensor.of(opened, tensor)
-            codec = "f32" if tensor.is_vector else hold if hold != "mapped" else gpu_codec(tiled.codec)
+            widened = "f32" if tensor.is_router else hold
+            codec = "f32" if tensor.is_vector else widened if hold != "mapped" else gpu_codec(tiled.codec)
             if not dot:
                 if tensor.name in _OF_HEAD or (tensor.name == "embedding" and config.tied_embeddings):
                     head_possible &= codec in GPU_CODECS
                     head += _bytes(codec, tiled.n_rows, tiled.n_cols)
                 continue
             index = int(layer)
-            possible[index] &= codec in GPU_CODECS and ".experts." not in tensor.name
+            possible[index] &= codec in GPU_CODECS
             if not possible[index]:
                 continue
-            if name not in _OF_NEURONS:
+            if tensor.of_expert:
+                _, expert, part = split_expert_name(tensor.name)
+                rows, cols = tiled.n_rows, tiled.n_cols
+                if part == "down_t" and down_is_row_wise:
+                    rows, cols = cols, rows
+                if expert < config.n_experts:
+                    of_experts[index] += n_gpu_bytes(codec, rows, cols)
+                else:
+                    attention[index] += matrix_bytes(codec, rows, cols)
+            elif name not in _OF_NEURONS:
                 attention[index] += _bytes(codec, tiled.n_rows, tiled.n_cols)
             elif tensor.is_vector:
                 neuron[index] += 4
@@ -69,7 +83,11 @@ class GpuBytes:
                 neuron[index] += -(-n_gpu_bytes(codec, tiled.n_cols, tiled.n_rows) // config.d_ff)
             else:
                 neuron[index] += sum(plane_row_bytes(codec, tiled.n_cols))
-        neuron += 0 if down_is_row_wise else _SLOT_BYTES
+        if config.n_experts:
+            neuron = -(-of_experts // config.n_placed_neurons)
+            possible &= config.d_ff % _WIDTH_MULTIPLE == 0
+        else:
+            neuron += 0 if down_is_row_wise else _SLOT_BYTES
         # All buffers are aligned to 256 bytes: at most four planes of three matrices, biases, slots and counts.
         block = np.full(config.n_layers, 16 * ALIGNMENT + aligned(-(-config.d_ff // 32) * 4), np.int64)
         return cls(attention, neuron, block, head, possible, head_possible)

@@ -154,6 +154,8 @@ def gpu_scratch_bytes(
     context: tokens of all sequences together.
     """
     answering = _DECODERS * _decode_bytes(model.config) + prefill_bytes(model, context, vram_budget) + EXCHANGE_BYTES
+    if model.unit:
+        answering += min(GPU_LANDING_BYTES, model.unit * int(model.gpu_bytes.neuron.max()))
     answering += library_bytes(model.config, gpu, vram_budget)
     if sequences > 1:
         answering += batch_bytes(model, sequences)
@@ -166,7 +168,7 @@ def _page_tables(model: ModelBytes, vram_budget: int) -> int:
     0 if all neurons are on the GPU or none is pinned.
     """
     neurons = int((model.neurons * model.neuron).sum())
-    if neurons <= vram_budget or model.down_is_row_wise or sys.platform == "win32":
+    if neurons <= vram_budget or model.down_is_row_wise or model.unit or sys.platform == "win32":
         return 0
     return neurons // _PINNED_BY_TABLES
 
@@ -198,9 +200,13 @@ def batch_bytes(model: ModelBytes, sequences: int) -> int:
 
 
 def _decode_bytes(config: ModelConfig) -> int:
-    """Return an upper estimate of a token's values on the GPU: sums of hot neurons are in up to 33 parts."""
+    """Return an upper estimate of a token's values on the GPU: sums of hot neurons are in up to 33 parts, those of
+    experts in up to 96.
+    """
     heads = (2 * config.n_heads + 2 * config.n_kv_heads) * config.head_dim
-    return 4 * config.vocab_size + 4 * (64 * config.d_model + 8 * config.d_ff + 2 * heads) + (1 << 16)
+    parts = 128 if config.n_experts else 64
+    hidden = 8 * config.d_ff * config.n_blocks_used + 8 * config.shared_d_ff
+    return 4 * config.vocab_size + 4 * (parts * config.d_model + hidden + 2 * heads) + (1 << 16)
 
 
 def check_vram_budget(budgets: Budgets, fixed_bytes: int, smallest_part: int) -> None:
@@ -254,7 +260,7 @@ def ram_parts(
 def _asked_by_cpu(problem: Problem, choice: Choice, model: ModelBytes) -> BOOL:
     """Return bool [L]: layers whose predictors run on the CPU."""
     ways = list(choice.ways)
-    computes = (problem.blocks[ways] == 0) if model.down_is_row_wise else np.zeros(len(ways), np.bool_)
+    computes = (problem.blocks[ways] == 0) if model.ffn_is_whole else np.zeros(len(ways), np.bool_)
     return np.asarray(~problem.attention_on_gpu[ways] | computes, np.bool_)
 
 

@@ -79,7 +79,7 @@ class PredictorBytes:
 class ModelBytes:
     """Bytes of a model's parts.
 
-    attention i64 [L]: a layer without its FFN matrices: projections, norms, biases, routers.
+    attention i64 [L]: a layer without its FFN matrices: projections, norms, biases, routers, shared experts.
     first, second, down i64 [L]: one neuron's row of the deciding matrix (gate, or up without a gate), of up beside a
     gate (else 0), and of down.
     embedding: with positions and related tensors. head: with the final norm. A tied head counts in both, and `shared`
@@ -115,8 +115,18 @@ class ModelBytes:
 
     @property
     def neurons(self) -> int:
-        """Neurons per layer, over all experts."""
-        return self.config.n_neurons
+        """Neurons per layer that are placed: over all experts, without the shared one's."""
+        return self.config.n_placed_neurons
+
+    @property
+    def ffn_is_whole(self) -> bool:
+        """Whether a layer's FFN is on one device completely, because no part of down belongs to a few neurons."""
+        return self.down_is_row_wise and not self.config.n_experts
+
+    @property
+    def unit(self) -> int | None:
+        """Neurons that are placed together: an expert's; None: any."""
+        return self.config.d_ff if self.config.n_experts else None
 
     @property
     def neuron(self) -> I64:
@@ -162,14 +172,14 @@ class ModelBytes:
                 if tensor.name in ("head", "embedding"):  # an untied head comes last and wins
                     head_codec = codec
                 continue
-            part = part_of(name, tensor, config.gated)
+            part = part_of(name, tensor, config)
             sums[part][int(layer)] += n_bytes
             if not tensor.is_vector:
                 found = codecs[part][int(layer)]
                 found[codec] = found.get(codec, 0) + n_bytes
         if config.tied_embeddings:
             ends["head"] += embedding
-        per_neuron = {part: -(-sums[part] // config.n_neurons) for part in ("first", "second", "down")}
+        per_neuron = {part: -(-sums[part] // config.n_placed_neurons) for part in ("first", "second", "down")}
         return cls(
             config=config,
             attention=sums["attention"],
@@ -191,15 +201,19 @@ class ModelBytes:
 _OF_HEAD = ("head", "final_norm", "final_norm_bias", "project_out")
 
 
-def part_of(name: str, tensor: PlannedTensor, gated: bool) -> str:
-    """Return the part of a layer that a tensor belongs to: first, second, down or attention."""
+def part_of(name: str, tensor: PlannedTensor, config: ModelConfig) -> str:
+    """Return the part of a layer that a tensor belongs to: first, second, down, or attention with all that is not
+    placed by neuron.
+    """
     if ".experts." in tensor.name:
-        name = split_expert_name(tensor.name)[2]
+        _, expert, name = split_expert_name(tensor.name)
+        if expert == config.n_experts:
+            return "attention"
     match name:
         case "gate":
             return "first"
         case "up":
-            return "second" if gated else "first"
+            return "second" if config.gated else "first"
         case "down" | "down_t":
             return "down"
         case _:

@@ -3,7 +3,8 @@
 A layer's device is where its attention is computed, with its norms, KV cache and predictor. Only layers on the GPU have
 hot neurons. Neurons are sorted by activity and grouped into blocks, so a way is a device and a number of hot blocks;
 for a given number of blocks, the hottest ones leave the least work to the CPU. If down is stored row by row, either all
-neurons of a layer are hot or none, and the GPU uses no predictor. Paper: PowerInfer, section 6.3.
+neurons of a layer are hot or none, and the GPU uses no predictor. An expert's neurons stay together: with experts, a
+block is one expert. Paper: PowerInfer, section 6.3.
 """
 
 from __future__ import annotations
@@ -162,11 +163,17 @@ class Hottest:
     sums: dict[str, F64]
 
     @classmethod
-    def of(cls, activity: Activity) -> Hottest:
-        """Sort the neurons. Cost: 0.3 s for 80 layers of 28,672 neurons, most of it sorting."""
+    def of(cls, activity: Activity, unit: int | None = None) -> Hottest:
+        """Sort the neurons, or units of so many neurons each.
+
+        Cost: 0.3 s for 80 layers of 28,672 neurons, most of it sorting.
+        """
         neurons = activity.ranking.shape[1]
-        block = block_size(neurons)
-        order = np.argsort(-activity.ranking, axis=1, kind="stable").astype(np.int32)
+        block = unit or block_size(neurons)
+        means = activity.ranking.reshape(len(activity.ranking), -1, unit or 1).mean(axis=2)
+        units = np.argsort(-means, axis=1, kind="stable").astype(np.int32)
+        order = units if unit is None else (units[..., None] * unit + np.arange(unit)).reshape(-1, neurons)
+        order = order.astype(np.int32)
         ends = np.minimum(np.arange(-(-neurons // block) + 1) * block, neurons)
         names = ("active", "opened", "fired", "computed")
         return cls(order, ends, {name: _within(getattr(activity, name), order, ends) for name in names})
@@ -192,8 +199,8 @@ def build_problem(
     neurons. zero_copy_blocks [L]: number of zero-copy blocks to use instead of the best number.
     Cost: 20 ms for 80 layers of 28,672 neurons, plus Hottest if `activity` is an Activity.
     """
-    block, neurons = block_size(model.neurons), model.neurons
-    hottest = Hottest.of(activity) if isinstance(activity, Activity) else activity
+    block, neurons = model.unit or block_size(model.neurons), model.neurons
+    hottest = Hottest.of(activity, model.unit) if isinstance(activity, Activity) else activity
     order, ends = hottest.order, hottest.ends
     parts = _Parts(model, hottest, mode, predictors if mode == "sparse" else None)
     kv_bytes, kv_read = model.kv_of_layer(context, kv_codec), model.kv_of_layer(position, kv_codec)
@@ -212,10 +219,10 @@ def build_problem(
     of_predictor, zero_copy, ways = [vram[0]], [vram[0]], [(False, 0)]
     if rates is not None:
         on_gpu = model.gpu_bytes
-        taken = np.array([0, last]) if model.down_is_row_wise else np.arange(last + 1)
+        taken = np.array([0, last]) if model.ffn_is_whole else np.arange(last + 1)
         has_hot = taken > 0
         hot = np.where(has_hot, parts.hot_s(rates)[:, taken] + gpu_layer_s(False, True), 0.0)
-        most = 0 if model.down_is_row_wise else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
+        most = 0 if model.ffn_is_whole or model.unit else pinned_bytes // max(1, int(on_gpu.neuron.sum()) * block)
         beside, hot, cold = _zero_copy(
             parts, machine, hot, parts.neurons_s(machine.cold), taken, most, zero_copy_blocks
         )
@@ -225,10 +232,10 @@ def build_problem(
         has_cold = taken + beside < last
         always = parts.attention_s(rates, kv_read) + gpu_layer_s(True, False)
         predictor_s = parts.predictor_s(rates)[:, None] * np.ones(len(taken))
-        if model.down_is_row_wise:  # the GPU computes all neurons without a predictor, or the CPU computes the FFN
+        if model.ffn_is_whole:  # the GPU computes all neurons without a predictor, or the CPU computes the FFN
             predictor_s = parts.predictor_s(machine.cpu)[:, None] * has_cold
         layer_s = always[:, None] + predictor_s + np.maximum(hot, cold) + exchange * has_cold
-        of_parts = parts.predictor_on_gpu * (not model.down_is_row_wise)
+        of_parts = parts.predictor_on_gpu * (not model.ffn_is_whole)
         seconds.append(np.where((on_gpu.possible & (of_parts >= 0))[:, None], layer_s, np.inf))
         of_predictor.append(np.maximum(of_parts, 0)[:, None] * np.ones(len(taken), np.int64))
         held = on_gpu.attention + kv_layer_bytes(model.config, context, kv_codec)
@@ -238,7 +245,7 @@ def build_problem(
             + on_gpu.neuron[:, None] * ends[taken]
             + on_gpu.block[:, None] * (has_hot + (beside > 0))
         )
-        stays = parts.predictor_held * model.down_is_row_wise
+        stays = parts.predictor_held * model.ffn_is_whole
         pinned = on_gpu.neuron[:, None] * (ends[taken + beside] - ends[taken])
         ram.append((neurons - ends[taken]) * model.neuron[:, None] + stays[:, None] * has_cold + pinned)
         ways += [(True, int(k)) for k in taken]
@@ -313,7 +320,7 @@ class _Parts:
         self._model, self._mode, self._predictors, self._ends = model, mode, predictors, ends
         self.sums = dict(hottest.sums)
         everything = ends.astype(np.float64)
-        if model.down_is_row_wise:  # a token reads all of down
+        if model.ffn_is_whole:  # a token reads all of down
             self.sums["fired"] = np.broadcast_to(everything, self.sums["fired"].shape)
         self._modes: list[Mode] = [mode] * model.n_layers
         if predictors is not None and predictors.is_true_gate.any():
@@ -331,7 +338,7 @@ class _Parts:
 
     def hot_s(self, rates: DeviceRates) -> F64:
         """Return seconds on a GPU."""
-        if not self._model.down_is_row_wise:
+        if not self._model.ffn_is_whole:
             return self.neurons_s(rates)
         everything = np.broadcast_to(self._ends.astype(np.float64), self.sums["fired"].shape)
         return self._neurons_s(rates, ["dense"] * self._model.n_layers, [everything] * 3)

@@ -28,7 +28,7 @@ def machine_of(setting: Setting) -> Machine:
 def can_use_zero_copy(setting: Setting, placement: Placement) -> bool:
     """Return whether the GPU reads zero-copy neurons, or could."""
     model = setting.model
-    if model.down_is_row_wise or "gpu" not in placement.attention or setting.gpu is None:
+    if model.down_is_row_wise or model.unit or "gpu" not in placement.attention or setting.gpu is None:
         return False
     if all(len(hot) == placement.neurons for hot in placement.hot):
         return False

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Increase when byte counts or the solver change: older placements are then solved again.
-SOLVER_VERSION = 5
+SOLVER_VERSION = 6
 # Largest position of the predicted token, far enough that its KV cache counts.
 TYPICAL_POSITION = 512
 
@@ -276,11 +276,6 @@ def read_setting(
     if known_gpu is not None:
         gpu = known_gpu
     notes: list[str] = []
-    if gpu is not None and opened.config.n_experts:
-        gpu, words = None, "The neurons of experts are computed on the CPU alone."
-        if engine.device == "cuda":
-            raise DeviceUnavailableError(f"The GPU cannot be used for {opened.name}. {words}")
-        notes.append(words)
     kv_codec: KvCodec = engine.kv_cache or "f16"
     budgets = memory_plan.budgets_of(profile, gpu, engine.vram_budget_gib)
     room = profile.ram.free_bytes if gpu is None else min(profile.ram.free_bytes, budgets.vram_bytes)
@@ -402,7 +397,7 @@ def placement_of(
     context = 0 if setting.gpu is None else memory_plan.context_bytes(setting.gpu)
     machine = Machine.of(setting.profile, setting.threads, setting.gpu)
     notes = [*setting.notes, setting.budgets.vram_reason, *machine.notes, *activity.notes]
-    if model.down_is_row_wise and mode != "dense":
+    if model.ffn_is_whole and mode != "dense":
         notes.append("The file stores down row by row, so that a token reads all of it; a bundle has it by neuron.")
     if setting.gpu is not None and not choice.uses_gpu(problem):
         least = setting.fixed_vram + memory_plan.smallest_part(model, setting.kv_on_gpu)
@@ -417,7 +412,7 @@ def placement_of(
         hot=tuple(problem.hot_neurons(layer, way) for layer, way in enumerate(ways)),
         zero_copy=zero_copy if any(map(len, zero_copy)) else (),
         attention=tuple(device[bool(problem.attention_on_gpu[way])] for way in ways),
-        predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.down_is_row_wise] for way in ways),
+        predictor=tuple(device[bool(problem.attention_on_gpu[way]) and not model.ffn_is_whole] for way in ways),
         embedding="cpu",
         head=head,
         neurons=model.neurons,

@@ -152,15 +152,15 @@ def missing_codecs(opened: OpenedModel) -> tuple[str, ...]:
 
 def _why_not(opened: OpenedModel, backend: Backend) -> str:
     """Why nothing of the model can be on any GPU, in one sentence; empty where something can."""
-    if opened.config.n_experts:
-        return "The neurons of experts are computed on the CPU alone"
     if backend.kernels is None:
         return f"The GPU works beside the CPU's kernels, and those do not run: {_as_half(backend.reason)}"
     if opened.config.head_dim > MAX_HEAD_DIM:
         return f"There are no kernels for attention heads of {opened.config.head_dim} numbers"
     sizes = GpuBytes.of(opened, "mapped", opened.down_is_row_wise)
     if not np.any(sizes.possible):
-        codecs = ", ".join(codec.upper() for codec in missing_codecs(opened))
+        if not (missing := missing_codecs(opened)):
+            return f"There are no kernels for experts of {opened.config.d_ff} neurons"
+        codecs = ", ".join(codec.upper() for codec in missing)
         return f"No layer of the model is stored as GPUs read it: there are no kernels for {codecs}"
     return ""
 

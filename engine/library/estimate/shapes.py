@@ -133,7 +133,7 @@ def bytes_of(shape: ModelShape, codec: str, layout: ModelFormat) -> ShapeBytes:
                 head_on_gpu += _gpu_bytes(stored, rows, cols)
             continue
         index = int(layer)
-        part = part_of(name, tensor, config.gated)
+        part = part_of(name, tensor, config)
         sums[part][index] += n_bytes
         if not tensor.is_vector:
             codecs[part][index] = stored

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from samples.placement_cases import a_config, some_stats
 from support.shown_text import numbers_in
 
-from engine.placement.activity import activity_of, scaled_to
+from engine.placement.activity import activity_of, expert_shares, scaled_to
 from engine.placement.model_bytes import PredictorBytes
 from engine.sparsity.stats import NeuronStats
 
@@ -95,10 +95,14 @@ def test_what_predictors_expect() -> None:
     np.testing.assert_array_equal(gates.active, gates.opened)
 
 
-def test_experts_are_reached_as_often_as_any() -> None:
-    config = a_config(d_ff=64, n_experts=4, n_experts_used=1, shared_d_ff=32)
+def test_experts_are_chosen_as_often_as_was_published() -> None:
+    """Few experts take most choices; those of the shared expert are not placed."""
+    config = a_config(d_ff=64, n_experts=40, n_experts_used=4, shared_d_ff=32)
     activity = activity_of(config, "exact")
-    assert activity.active.shape == (4, 4 * 64 + 32)
-    assert activity.active[0, 0] == 0.25
-    assert activity.active[0, -1] == 1
-    assert activity.fired[0, -1] == pytest.approx(0.3)
+    shares = expert_shares(40, 4)
+    np.testing.assert_allclose(activity.active[0, ::64], shares)
+    assert activity.active.shape == (4, 40 * 64)
+    assert (np.diff(shares) <= 1e-6).all()
+    np.testing.assert_allclose(shares.sum(), 4, rtol=1e-5)
+    np.testing.assert_allclose([shares[:4].sum() / 4, shares[:20].sum() / 4], [0.47, 0.91], atol=0.01)
+    assert (expert_shares(4, 3) <= 1).all()

@@ -1,0 +1,133 @@
+"""Loaded models with experts on GPU and CPU: placed by whole experts, the same text wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes.gpu_machine import GIB, FakeGpuMachine
+from samples.experts_gguf import N_EXPERTS, make_tiny_mixtral
+
+from engine.chat_session import ChatSession
+from engine.config import EngineConfig, SamplingConfig
+from engine.conversion.convert import convert
+from engine.errors import Cancelled
+from engine.gpu.weights import expert_slots
+from engine.gpu.weights.expert_slots import ExpertSlots
+from engine.loaded_model import LoadedModel
+from engine.placement import memory_plan
+
+GREEDY = SamplingConfig().changed({"temperature": 0, "max_tokens": 24})
+PROMPT = [1, 5, 9, 40, 7]
+WIDTH = 64
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGpuMachine]:
+    monkeypatch.setattr(memory_plan, "USUAL_CONTEXT_BYTES", 0)
+    made = FakeGpuMachine(tmp_path, monkeypatch)
+    yield made
+    for gpu in made.gpus:
+        gpu.close()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return make_tiny_mixtral(tmp_path / "m.gguf")
+
+
+def answer(model: LoadedModel) -> list[int]:
+    return [event.token_id for event in ChatSession(model).generate(PROMPT, GREEDY) if event.token_id is not None]
+
+
+def by_cpu(path: Path) -> list[int]:
+    model = LoadedModel.load(path, EngineConfig(device="cpu", threads=1))
+    try:
+        return answer(model)
+    finally:
+        model.close()
+
+
+def slots_of(model: LoadedModel) -> ExpertSlots:
+    assert model.gpu is not None
+    loaded = model.gpu._now  # noqa: SLF001 - what lies in the slots is nobody else's business
+    assert loaded.expert_slots is not None
+    return loaded.expert_slots
+
+
+def budget_for(machine: FakeGpuMachine, path: Path, experts: float) -> float:
+    """A VRAM budget, GiB, that leaves out all but about so many of the model's experts."""
+    model = machine.load(path)
+    try:
+        assert model.gpu is not None
+        placement = model.gpu.placement
+        one = placement.hot_bytes / (placement.n_layers * N_EXPERTS)
+        return (placement.vram_bytes - (placement.n_layers * N_EXPERTS - experts) * one) / GIB
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_the_text_is_the_same_wherever_experts_are(machine: FakeGpuMachine, tiny: Path, converted: bool) -> None:
+    path = tiny
+    if converted:
+        path = tiny.with_name("bundle")
+        convert(tiny, path, "f16")
+    wanted = by_cpu(path)
+    for experts in (8, 5, 2):
+        model = machine.load(path, vram_budget_gib=budget_for(machine, path, experts + 0.5))
+        assert model.gpu is not None
+        placement = model.gpu.placement
+        assert placement.hot_neurons == experts * WIDTH
+        assert all(len(ids) % WIDTH == 0 for ids in placement.hot)
+        assert model.device == "cuda"
+        assert answer(model) == wanted
+        model.close()
+
+
+def test_experts_follow_the_router(
+    machine: FakeGpuMachine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Exchanges while it answers change nothing but where experts are computed."""
+    monkeypatch.setattr(expert_slots, "TIME_SHARE", 100.0)
+    monkeypatch.setattr(expert_slots, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(expert_slots, "HYSTERESIS", 1.0)
+    wanted = by_cpu(tiny)
+    budget = budget_for(machine, tiny, 3.5)
+    model = machine.load(tiny, vram_budget_gib=budget)
+    slots = slots_of(model)
+    assert answer(model) == wanted
+    assert answer(model) == wanted
+    assert slots.exchanged > 0
+    for layer, ids in enumerate(slots.expert_in):
+        assert len(set(ids.tolist())) == len(ids)
+        np.testing.assert_array_equal(np.flatnonzero(slots.residency(layer).resident), np.sort(ids))
+    model.close()
+    still = machine.load(tiny, vram_budget_gib=budget, adapt=False)
+    assert answer(still) == wanted
+    assert slots_of(still).exchanged == 0
+    still.close()
+
+
+def test_heat_counts_choices_and_decays(machine: FakeGpuMachine, tiny: Path) -> None:
+    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 2.5), adapt=False)
+    answer(model)
+    slots = slots_of(model)
+    tokens = len(PROMPT) + 24 - 1
+    decayed = sum(expert_slots.DECAY**age for age in range(tokens))
+    for layer, ids in enumerate(slots.expert_in):
+        if len(ids) < N_EXPERTS:  # else the CPU hears nothing of the choices
+            assert slots.heat_in_choices[layer].sum() == pytest.approx(2 * decayed, rel=1e-3)
+    model.close()
+
+
+def test_a_cancelled_answer_leaves_the_slots_consistent(machine: FakeGpuMachine, tiny: Path) -> None:
+    model = machine.load(tiny, vram_budget_gib=budget_for(machine, tiny, 3.5))
+    events = iter(ChatSession(model).generate(PROMPT, GREEDY))
+    next(events)
+    with pytest.raises((Cancelled, StopIteration)):
+        events.throw(Cancelled())  # type: ignore[attr-defined]
+    assert answer(model) == by_cpu(tiny)
+    model.close()
